@@ -21,6 +21,7 @@ _TITLES = {
     "sizing": "9. Adding a triggerer",
     "cost": "10. Cost of a run in Airflow",
     "freshness": "11. Age of the progress in XCom",
+    "batch": "12. A batch of rows",
 }
 
 

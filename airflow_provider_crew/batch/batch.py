@@ -25,7 +25,7 @@ from airflow.sdk import ObjectStoragePath
 
 from airflow_provider_crew import versions
 from airflow_provider_crew.attempt.checks import count_kickoffs
-from airflow_provider_crew.attempt.decide import Decision
+from airflow_provider_crew.attempt.decide import Decision, PolledStatus
 from airflow_provider_crew.attempt.result import adapter_of, fitted
 from airflow_provider_crew.attempt.shielded import shielded
 from airflow_provider_crew.batch.end import BatchFailed, Counted, end_of_batch
@@ -33,7 +33,6 @@ from airflow_provider_crew.batch.files import (
     MANIFEST,
     SENT,
     ResultFiles,
-    new_name,
 )
 from airflow_provider_crew.batch.rows import (
     STATUSES,
@@ -139,7 +138,7 @@ class Batch:
         self._next_kwargs = next_kwargs
         self._is_told_to_end = is_told_to_end
         self._store: Any = context["task_state_store"]
-        self._files = ResultFiles(options.result_path)
+        self._files = ResultFiles(options.result_path, self.ti.try_number)
         self._began = time.monotonic()
         self._pool = ThreadPoolExecutor(_THREADS)
         self._own = threading.local()
@@ -205,6 +204,8 @@ class Batch:
         known, event = self._next_kwargs.get("batch") or {}, self._next_kwargs.get("event")
         is_same = known.get("plan") == self._plan
         self.deadline = known["deadline"] if is_same else self._deadline()
+        if versions.trigger_timed_out(self._next_kwargs):
+            self.deadline = time.time()
         if not (is_same and event):  # a new attempt, or a deferral that ended without an event
             self._recall()
             return
@@ -233,6 +234,7 @@ class Batch:
         ti, options, files = self.ti, self.options, self._files
         names = ("dag_id", "run_id", "task_id", "map_index")
         files.claim({"schema_version": 1} | {name: getattr(ti, name) for name in names})
+        files.number_on()
         stored = self._store.get(_KEY)
         groups: list[str] = stored["groups"] if stored else []
         sent = [line for name in files.names(SENT) for line in files.read(name)]
@@ -243,12 +245,18 @@ class Batch:
         self._removed = len(removed) - self._changed
         # Airflow 3.4 deletes the state of a task that is cleared. A batch without state is new, or was cleared.
         cleared = not stored or stored["max_tries"] != ti.max_tries
-        twice = options.on_uncertain_kickoff == "retry"
-        news = [
-            row
-            for row in (*self._rows, *removed)
-            if self._settle(row, decision_of(row, cleared=cleared, chooses_twice=twice, rerun=options.rerun))
-        ]
+        decide_on = partial(
+            decision_of,
+            cleared=cleared,
+            chooses_twice=options.on_uncertain_kickoff == "retry",
+            rerun=options.rerun,
+        )
+        decisions = [(row, decide_on(row)) for row in (*self._rows, *removed)]
+        asked = [row for row, decision in decisions if decision is Decision.ASK]
+        polled = zip(asked, self._pool.map(self._poll_earlier, asked), strict=True)
+        running = [row for row, status in polled if not self._restarts(row, decide_on(row, status))]
+        self._running = {row.kickoff_id: row for row in running}
+        news = [row for row, decision in decisions if self._settle(row, decision)]
         self._store_ends(news)
         self._save_groups()  # only now: what a clear has reset is in the files
         if ended_before := sum(not (row.is_to_be_started or row.sent_at) for row in self._rows):
@@ -260,9 +268,10 @@ class Batch:
         """Put a row where it belongs. Return whether that is news for the result files."""
         line = row.line or {}
         match decision:
-            case Decision.ASK:
-                self._running[row.kickoff_id] = row
+            case Decision.ASK if row.kickoff_id in self._running:
                 row.sent_at, row.line = row.sent_at or line["started_at"], None
+            case Decision.ASK if row.index < 0:  # it has failed
+                return False
             case Decision.FAIL_UNCERTAIN if row.sent_at is not None:
                 event = "An earlier attempt ended before the response to the kickoff."
                 self._end_row(row, "uncertain", errors.UncertainKickoff(event), "kickoff")
@@ -276,12 +285,29 @@ class Batch:
             case Decision.KICK_OFF:
                 row.line = None
                 self._pending.append(row)
-            case Decision.KICK_OFF_AFTER_END | Decision.KICK_OFF_BY_CHOICE:
+            case Decision.ASK | Decision.KICK_OFF_AFTER_END | Decision.KICK_OFF_BY_CHOICE:
                 row.kickoff_id, row.sent_at = "", None
                 row.end("not_started")
                 self._pending.append(row)
                 return True
         return False
+
+    def _poll_earlier(self, row: Row) -> PolledStatus:
+        """Return the status of an execution that an earlier attempt has started."""
+        try:
+            execution = self._client.status(row.kickoff_id)
+        except CrewError:
+            return "unreadable"
+        if isinstance(execution, Failed):
+            return "stopped" if execution.was_stopped else "failed"
+        return "completed" if isinstance(execution, Completed) else "running"
+
+    def _restarts(self, row: Row, decision: Decision) -> bool:
+        """Whether an execution of an earlier attempt has failed, so that its row is started again."""
+        if decision is not Decision.KICK_OFF_AFTER_END:
+            return False
+        self.log.info("Execution %s of row %s has ended without a result.", row.kickoff_id, row.key)
+        return True
 
     def _restore(self, known: Mapping[str, Any], event: Mapping[str, Any]) -> None:
         """Take over from the process that has deferred the task."""
@@ -298,6 +324,7 @@ class Batch:
         self._changed, self._removed, self._window = known["changed"], known["removed"], known["window"]
         self._outage_since, self._not_before = known["outage_since"], known["not_before"]
         self._failures, self._tokens, self.started_at = known["failures"], known["tokens"], known["started_at"]
+        self._files.number = known["number"]
 
     def _carried(self) -> dict[str, Any]:
         """Return what the process after a deferral has to know."""
@@ -315,6 +342,7 @@ class Batch:
             "failures": self._failures,
             "tokens": self._tokens,
             "started_at": self.started_at,
+            "number": self._files.number,
         }
 
     # Start rows.
@@ -330,7 +358,15 @@ class Batch:
 
     def _may_start(self) -> bool:
         self._heed()
-        return bool(self._pending) and not self._is_stopped() and time.time() >= self._not_before
+        if not self._pending or self._is_stopped() or time.time() < self._not_before:
+            return False
+        try:
+            _ = self._listed  # wakes up the crew
+        except errors.TransientError as error:
+            self._back_off(error)
+        except CrewError as error:
+            self._trouble = error
+        return not self._trouble and time.time() >= self._not_before
 
     def _is_stopped(self) -> bool:
         """Whether no more rows are started in this attempt."""
@@ -352,7 +388,7 @@ class Batch:
         rows = self._counted([row for row in rows if row.index in requests])
         if not rows:
             return
-        name = new_name(SENT)
+        name = self._files.new_name(SENT)
         group = name.removeprefix(f"{SENT}/")
         for row in rows:
             row.sent_at, row.attempts, row.group = time.time(), row.attempts + 1, group
@@ -363,6 +399,7 @@ class Batch:
         except Exception as error:
             self._take_back(rows)
             self._save_if_possible(group, [])
+            self._files.delete(name)
             if isinstance(error, CrewError):
                 raise
             event = f"Airflow did not store the kickoff records, so nothing was sent: {in_words(error)}."
@@ -424,8 +461,9 @@ class Batch:
 
         def once() -> str:
             is_late = limit and time.monotonic() - self._began >= limit.total_seconds()
-            if interrupted.is_set() or is_late or self._is_superseded or self._is_told_to_end():
-                raise CrewTaskError("The task was ended before the kickoff.")
+            is_unwanted = is_late or self._is_superseded or time.time() < self._not_before
+            if interrupted.is_set() or is_unwanted or self._is_told_to_end():
+                raise CrewTaskError("The row was not started.")
             return client.kickoff(request)
 
         return resend(once, only_if_not_started=True, sleep=interrupted.wait)
@@ -709,7 +747,7 @@ class Batch:
         hook = CrewHook(
             options.crew_conn_id, token_type=options.token_type, webhook_conn_id=options.webhook_conn_id
         )
-        _ = hook.connection
+        _ = hook.connection, self._secrets  # before other threads need them
         return hook
 
     @property

@@ -32,16 +32,14 @@ SENT = "sent"
 _ATTEMPTS = 4
 
 
-def new_name(folder: str) -> str:
-    """Return a new name of a file in a folder. Later names sort behind earlier ones."""
-    return f"{folder}/{time.time_ns():020d}-{random.getrandbits(32):08x}.jsonl"
-
-
 class ResultFiles:
     """Result files of one batch. An error of the storage becomes a CrewTaskError, which Airflow retries."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, try_number: int) -> None:
         self.path = path
+        self._try_number = try_number
+        self.number = 0
+        """Number of the newest file of this attempt."""
         self._root: Any = ObjectStoragePath(path)
 
     def claim(self, owner: Mapping[str, Any]) -> None:
@@ -52,6 +50,17 @@ class ResultFiles:
             found = next(self.read(OWNER), None)
         if found != owner:
             raise CrewTaskError(f"{self.path} has the results of another batch: {json.dumps(found)}.")
+
+    def new_name(self, folder: str) -> str:
+        """Return a new name of a file in a folder. Names sort in the order of writing, whatever the clocks say."""
+        self.number += 1
+        # A process that Airflow has replaced may still write.
+        return f"{folder}/{self._try_number:06d}-{self.number:06d}-{random.getrandbits(32):08x}.jsonl"
+
+    def number_on(self) -> None:
+        """Continue the numbers of an earlier process of this attempt."""
+        found = [name.rpartition("/")[2].split("-") for name in (*self.names(PARTS), *self.names(SENT))]
+        self.number = max((int(each[1]) for each in found if int(each[0]) == self._try_number), default=0)
 
     def write(self, name: str, lines: Callable[[], Iterable[Any]]) -> None:
         """Write a file whole, and read its size back. ``lines`` returns the values, again for each attempt."""
@@ -118,7 +127,7 @@ class ResultFiles:
     def append(self, lines: Iterable[Any]) -> None:
         """Write lines of rows that have ended, to a file of their own."""
         if lines := list(lines):
-            self.write(new_name(PARTS), lambda: lines)
+            self.write(self.new_name(PARTS), lambda: lines)
 
     @staticmethod
     @contextmanager
@@ -130,9 +139,13 @@ class ResultFiles:
             warn(log, error.event)
 
     def delete(self, *names: str) -> None:
-        """Delete files that are no longer needed, as far as possible."""
-        for name in names:
-            with suppress(Exception):
+        """
+        Delete files that are no longer needed, up to the first that cannot be deleted.
+
+        In order, so that no older line about a row is left without the newer one.
+        """
+        with suppress(Exception):
+            for name in names:
                 (self._root / name).unlink()
 
     def compact(self, rows: Sequence[Row]) -> tuple[Counter[str], dict[str, float]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from airflow_provider_crew.attempt.decide import Decision, End, KickoffRecord, decide
+from airflow_provider_crew.attempt.decide import Decision, End, KickoffRecord, PolledStatus, decide
 from airflow_provider_crew.attempt.record import fingerprint
 from airflow_provider_crew.client.api import some_names
 from airflow_provider_crew.client.errors import CrewError, InvalidInputs
@@ -124,10 +124,12 @@ def lines_of(text: Iterable[str], path: str) -> Iterable[Any]:
             raise InvalidInputs(f"Line {number} of {path} is not JSON.") from None
 
 
-def decision_of(row: Row, *, cleared: bool, chooses_twice: bool, rerun: Rerun) -> Decision:
+def decision_of(
+    row: Row, status: PolledStatus | None = None, *, cleared: bool, chooses_twice: bool, rerun: Rerun
+) -> Decision:
     """Return what an attempt does with a row: the decision for a single task with the same past."""
     record = _record_of(row, is_run_again=cleared and rerun == "all")
-    return decide(record, cleared=cleared, chooses_twice=chooses_twice)
+    return decide(record, status, cleared=cleared, chooses_twice=chooses_twice)
 
 
 def _record_of(row: Row, *, is_run_again: bool) -> KickoffRecord | None:
@@ -166,14 +168,11 @@ def merged(rows: Sequence[Row], lines: Iterable[Mapping[str, Any]], sent: Iterab
         row.line, row.attempts = dict(line) | {"index": row.index}, max(row.attempts, line["attempts"])
     for key, digest, kickoff_id, sent_at, attempts, group in sent:
         row = named(key, digest)
-        line_about = row.line or {"kickoff_id": None, "ended_at": 0.0, "status": "not_started"}
-        is_found = kickoff_id and line_about["status"] == "uncertain"
-        is_reported = kickoff_id == line_about["kickoff_id"] if kickoff_id else False
-        is_older = sent_at <= max(line_about["ended_at"], row.sent_at or 0.0) and not is_found
-        is_nameless_copy = row.sent_at == sent_at and not row.kickoff_id and kickoff_id
-        if is_nameless_copy or not (is_reported or is_older):
-            row.kickoff_id, row.sent_at, row.group = kickoff_id, sent_at, group
-            row.attempts = max(row.attempts, attempts)
+        # Not by time: the clocks of workers differ. Each kickoff of a row has a higher number than the last.
+        is_newer = attempts > row.attempts
+        is_same = attempts == row.attempts and kickoff_id and not row.kickoff_id
+        if is_newer or (is_same and (row.sent_at is not None or row.status == "uncertain")):
+            row.kickoff_id, row.sent_at, row.attempts, row.group = kickoff_id, sent_at, attempts, group
     for row in (*rows, *removed.values()):
         if row.sent_at is None and row.line and (row.line["error"] or {}).get("stage") == "wait":
             row.kickoff_id = row.line["kickoff_id"]
