@@ -49,7 +49,7 @@ def ended(error: str, cost: Cost, *, event: str = "It ended.", **known: Any) -> 
 META = '{"dag_id": "dag"}'
 NOTHING_STARTED: dict[str, Any] = {"kickoff_id": "", "state": "none"}
 CANCELLED = ended("ExecutionCancelled", Cost.ENDED, state="failed")
-SENT = {"kickoff_id": KICKOFF_ID, "end": None, "if_lost": if_lost(KICKOFF_ID, None)}
+SENT: dict[str, Any] = {"kickoff_id": KICKOFF_ID, "end": None, "if_lost": if_lost(KICKOFF_ID, None)}
 UNCERTAIN = SENT | {"kickoff_id": None, "if_lost": if_lost(None, None) | {"meta": META}}
 
 
