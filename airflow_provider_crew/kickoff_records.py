@@ -39,7 +39,8 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Callable[..., None
         )
     end = about["state"] if about["state"] in {"completed", "failed"} else None
     lost = if_lost(options.kickoff_id, end, keeping=task.keeping)
-    about |= {"task": task.name.removeprefix("Task "), "replaces": _described(task), "next_step": lost["next_step"]}
+    about |= {"task": task.name.removeprefix("Task "), "replaces": _described(task)}
+    about["next_step"] = lost["next_step"]
     confirm("Write this kickoff record?", about)
     # The time for abandon_unknown_after starts again, because a user has just found the execution.
     found = KickoffRecord(task.max_tries, time.time(), options.kickoff_id, try_number=task.try_number)
