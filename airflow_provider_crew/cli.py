@@ -140,10 +140,10 @@ def _confirm(options: argparse.Namespace, question: str, facts: dict[str, Any]) 
 
 
 def _inputs(text: str) -> dict[str, Any]:
-    match json.loads(text):
-        case dict() as inputs:
+    with contextlib.suppress(ValueError):
+        if isinstance(inputs := json.loads(text), dict):
             return inputs
-    raise argparse.ArgumentTypeError("not a JSON object")
+    raise argparse.ArgumentTypeError(f'not a JSON object, such as {{"topic": "ferries"}}: {text}')
 
 
 def _kickoff_id(text: str) -> str:

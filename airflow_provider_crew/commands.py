@@ -59,7 +59,7 @@ def _ask(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: Cal
         about["kickoff_id"] = options.kickoff_id
     match options.command:
         case "inputs":
-            about["inputs"] = [each.model_dump() for each in crew.inputs().inputs]
+            about["inputs"] = [each.model_dump(exclude_none=True) for each in crew.inputs().inputs]
         case "check":
             _check(hook, options, about, confirm)
         case "cancel":
@@ -104,6 +104,7 @@ def _shown(error: CrewError) -> dict[str, str]:
 # Sent with the kickoffs, so that you find the executions in the crew's dashboard.
 _META = {"started_by": "python -m airflow_provider_crew check"}
 _UNPROVEN = "not reported"
+_PROVABLE = ("running", "progress", "result", "token_usage", "execution_time", "meta")
 
 
 def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: Callable[..., None]) -> None:
@@ -122,7 +123,6 @@ def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: C
         return
     about["doubts"] = compare_inputs(options.inputs, known)
     confirm(f"Start {starts} execution(s)? Each is billed.", about)
-    about |= dict.fromkeys(("running", "progress", "result", "token_usage", "execution_time", "meta"), _UNPROVEN)
     if options.start:
         about["output"] = _execute(hook, options.inputs, about)
     if options.stop:
@@ -150,6 +150,7 @@ def _execute(hook: CrewHook, inputs: dict[str, Any], about: dict[str, Any], *, t
 
     shielded(send)
     sys.stderr.write(f"Started execution {ids[-1]}.\n")
+    about |= {name: about.get(name, _UNPROVEN) for name in _PROVABLE}
     now = time.time()
     poller = Poller(hook, ids[-1], WatchRules(deadline=now + TIMEOUT, kicked_off_at=now, exists=True))
     poller.call = status

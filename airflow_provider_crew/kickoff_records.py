@@ -39,7 +39,8 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Callable[..., None
         )
     end = about["state"] if about["state"] in {"completed", "failed"} else None
     lost = if_lost(options.kickoff_id, end, keeping=task.keeping)
-    about |= {"task": task.name, "replaces": _described(task), "next_step": lost["next_step"]}
+    about |= {"task": task.name.removeprefix("Task "), "replaces": _described(task)}
+    about["next_step"] = lost["next_step"]
     confirm("Write this kickoff record?", about)
     # The time for abandon_unknown_after starts again, because a user has just found the execution.
     found = KickoffRecord(task.max_tries, time.time(), options.kickoff_id, try_number=task.try_number)
@@ -53,7 +54,7 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Callable[..., None
         call("PATCH", task.path, json=sent)
     task.kept, task.last = value, read_record(value, max_tries=0, now=0.0)[0]
     _expect([task], _look(call, options))
-    return about
+    return about | {"done": "The kickoff record was written."}
 
 
 def forget(options: Namespace, confirm: Callable[..., None]) -> dict[str, Any]:
@@ -69,7 +70,7 @@ def forget(options: Namespace, confirm: Callable[..., None]) -> dict[str, Any]:
     for task in found:
         if task.kept:
             call("DELETE", task.path, missing=True)
-    return about
+    return about | {"done": "The kickoff records were deleted."}
 
 
 def _airflow(url: str | None) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from airflow_provider_crew.client import progress
 from airflow_provider_crew.client.errors import CrewError
-from airflow_provider_crew.client.progress import PAUSE, PROGRESS, ProgressReport
+from airflow_provider_crew.client.progress import PAUSE, PROGRESS, REFRESH, ProgressReport
 from airflow_provider_crew.client.text import warn
 
 
@@ -24,17 +24,18 @@ class TaskProgress:
         self._known: dict[str, Any] = {}
         """Last known progress, pushed or not."""
         self._is_new = self._has_failed = False
-        self._not_before = 0.0
+        self._not_before, self._old_at = 0.0, time.monotonic() + REFRESH
 
     def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - an Observer
-        """Push the progress after a poll, if it has changed."""
+        """Push the progress after a poll, if it has changed or the last push was long ago."""
         if not report.has_content:
             return
         known = report.as_dict()
         # The trigger may have seen tasks that the last poll does not list.
         self._known = known | {"tasks": max(known["tasks"], self._known.get("tasks", []), key=len)}
-        self._is_new = self._is_new or is_news
-        if self._is_new and not self.is_left_to_trigger and time.monotonic() >= self._not_before:
+        now = time.monotonic()
+        self._is_new = self._is_new or is_news or now >= self._old_at
+        if self._is_new and not self.is_left_to_trigger and now >= self._not_before:
             self._push(choices=self.choices)
 
     def deferring(self, kickoff_id: str) -> None:
@@ -80,7 +81,8 @@ class TaskProgress:
             self._ti.xcom_push(key=PROGRESS, value=self._known | more)
         except Exception as error:  # noqa: BLE001
             self._warn(error)
-        self._is_new, self._not_before = False, time.monotonic() + PAUSE
+        self._is_new, now = False, time.monotonic()
+        self._not_before, self._old_at = now + PAUSE, now + REFRESH
 
     def _warn(self, error: Exception) -> None:
         if not self._has_failed:

@@ -357,8 +357,9 @@ _CHECK_KICKOFF_TASK = (
 
 
 def _fix_first(error: CrewError) -> str:
-    """Return what a person has to do before a retry can succeed, if anything."""
-    return fix_for(error) if getattr(error, "lacks_connection", False) else ""
+    """Return what a person may have to do before a retry can succeed, if anything."""
+    is_wrong_host = isinstance(error, errors.Unreachable) and not (error.sent and error.trusted)
+    return fix_for(error) if is_wrong_host or getattr(error, "lacks_connection", False) else ""
 
 
 def fix_for(error: CrewError) -> str:  # noqa: PLR0911, PLR0912, C901 - a table

@@ -17,6 +17,8 @@ from airflow_provider_crew.client.watch import NOTHING_SEEN, SeenTask, Watch, de
 PROGRESS = "crew_progress"
 # Seconds between two updates of one execution. Later news replaces earlier news.
 PAUSE = 5.0
+# Seconds after which unchanged progress is pushed again, as a sign of life.
+REFRESH = 10.0
 
 State = Literal["none", "running", "paused", "unknown", "completed", "failed"]
 

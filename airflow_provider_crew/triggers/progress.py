@@ -12,7 +12,7 @@ from airflow.providers.common.compat.sdk import conf
 from asgiref.sync import sync_to_async
 
 from airflow_provider_crew.client.errors import CrewError
-from airflow_provider_crew.client.progress import PAUSE, PROGRESS, ProgressReport, ended
+from airflow_provider_crew.client.progress import PAUSE, PROGRESS, REFRESH, ProgressReport, ended
 from airflow_provider_crew.client.text import warn
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.versions import push_xcom
@@ -23,8 +23,7 @@ log = logging.getLogger(__name__)
 _MOST_AT_ONCE = 3
 # Seconds between two XComs of one triggerer, so that all together cost its event loop no more than 3 % of a CPU.
 _PAUSE_FOR_ALL = 1 / 15
-# Seconds after which unchanged progress is pushed again, as a sign of life: the longer of the two applies.
-_REFRESH = 10.0
+# Seconds per writer after which unchanged progress is pushed again, if they are more than REFRESH.
 _REFRESH_FOR_EACH = 0.5
 
 
@@ -62,7 +61,7 @@ class TriggerProgress:
     def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - an Observer
         """Schedule a push if a poll brought news, or if the last push was long ago."""
         age = time.monotonic() - self._pushed_at
-        is_old = age > max(_REFRESH, _REFRESH_FOR_EACH * self._turns.writers)
+        is_old = age > max(REFRESH, _REFRESH_FOR_EACH * self._turns.writers)
         if is_news or (is_old and report.has_content):
             self._news = report
             if self._pushing is None or self._pushing.done():

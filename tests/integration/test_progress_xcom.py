@@ -192,7 +192,7 @@ async def test_triggers_push_one_after_the_other(live_crew, monkeypatch):
 
 @pytest.mark.parametrize(("refresh", "is_pushed"), [(0.0, True), (3600.0, False)])
 async def test_unchanged_progress_is_pushed_again_when_old(live_crew, monkeypatch, refresh, is_pushed):
-    monkeypatch.setattr("airflow_provider_crew.triggers.progress._REFRESH", refresh)
+    monkeypatch.setattr("airflow_provider_crew.triggers.progress.REFRESH", refresh)
     monkeypatch.setattr("airflow_provider_crew.triggers.progress._REFRESH_FOR_EACH", 0.0)
     live_crew.scenario = SLOW
     running = asyncio.create_task(fired(trigger_of(live_crew)))
@@ -206,6 +206,20 @@ async def test_unchanged_progress_is_pushed_again_when_old(live_crew, monkeypatc
     assert {each["since"] for each in live_crew.xcoms.progress} == {live_crew.xcoms.progress[0]["since"]}
     polled = [each["polled_at"] for each in live_crew.xcoms.progress]
     assert polled == sorted(set(polled))
+
+
+@pytest.mark.parametrize(("refresh", "times"), [(-1.0, 4), (3600.0, 1)])
+def test_unchanged_progress_of_a_worker_is_pushed_again(live_crew, monkeypatch, refresh, times):
+    for name, seconds in {"PAUSE": -1.0, "REFRESH": refresh}.items():
+        monkeypatch.setattr(f"airflow_provider_crew.attempt.progress.{name}", seconds)
+    after_the_first_look(live_crew, *[SECOND] * 3, FAILED)
+
+    with pytest.raises(ExecutionFailed):
+        Task(lambda: run(deferrable=False)).run()
+
+    assert story(live_crew)[1:] == [*[AT_SECOND] * times, ("failed", 1, "b")]
+    polled = [each["polled_at"] for each in live_crew.xcoms.progress]
+    assert polled == sorted(polled)
 
 
 def trigger_of(crew: WatchedService, *, seconds: float = 60, **instance: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -48,7 +49,7 @@ def ended(error: str, cost: Cost, *, event: str = "It ended.", **known: Any) -> 
 META = '{"dag_id": "dag"}'
 NOTHING_STARTED: dict[str, Any] = {"kickoff_id": "", "state": "none"}
 CANCELLED = ended("ExecutionCancelled", Cost.ENDED, state="failed")
-SENT = {"kickoff_id": KICKOFF_ID, "end": None, "if_lost": if_lost(KICKOFF_ID, None)}
+SENT: dict[str, Any] = {"kickoff_id": KICKOFF_ID, "end": None, "if_lost": if_lost(KICKOFF_ID, None)}
 UNCERTAIN = SENT | {"kickoff_id": None, "if_lost": if_lost(None, None) | {"meta": META}}
 
 
@@ -109,11 +110,12 @@ def test_killed_process_shows_its_cost_and_next_step(page, facts, cost):
     shown = told(page, "failed", **facts)
 
     assert shown["end"]["cost"].startswith(cost)
-    assert shown["end"]["next"]
+    assert shown["end"]["next"] or dict(shown["choices"])["If you clear the task"]
     assert shown["kickoffId"] == (facts.get("kickoff_id") or (facts.get("record") or {}).get("kickoff_id") or "")
 
 
 WAITING = while_waiting(is_sensor=False, reattachable=True, cancels=False)["choices"]
+CANCELS = while_waiting(is_sensor=False, reattachable=True, cancels=True)["choices"]
 DELIVERED = if_lost(KICKOFF_ID, "delivered")
 
 
@@ -230,12 +232,32 @@ def test_waiting_crew_shows_its_draft_and_its_deadline(page):
     shown = told(page, "deferred", crew_progress=known)
 
     assert shown["waiting"] == {
-        "task": "writing_task",
+        "place": " at writing_task",
         "since": 5.0,
         "deadline": 9.0,
         "draft": {"title": "Draft", "output": "# Draft"},
     }
     assert [(row["name"], row["state"]) for row in shown["rows"]][-1] == ("writing_task", "waiting")
+
+
+def test_unknown_execution_is_at_no_task_for_certain(page):
+    known = {"current_task": "writing_task", "human_input": True}
+
+    paused, unknown = (
+        told(page, "deferred", crew_progress=progress(state=state, **known)) for state in ("paused", "unknown")
+    )
+    assert paused["title"] == unknown["title"]
+    assert paused["waiting"]["place"] == " at writing_task"
+    assert unknown["waiting"]["place"] == ", last seen at writing_task"
+
+
+def test_next_step_that_a_choice_repeats_is_left_out(page):
+    lost = SENT["if_lost"]
+    shown = told(page, "failed", record=SENT, hasEnded=True)
+
+    assert lost["next_step"] == "Clearing the task waits for the same execution, at no further cost." or KEEPING
+    assert shown["end"]["next"] == ("" if not KEEPING else lost["next_step"])
+    assert dict(shown["choices"])["If you clear the task"]
 
 
 def step(name: str, start: float, end: float | None = None) -> dict[str, Any]:
@@ -449,6 +471,33 @@ def test_kickoff_record_is_read_after_an_end_without_a_report(page):
     assert "record" not in seen_by(page, "failed", {})
     assert "record" not in seen_by(page, "running", {"/state-store": kept})
     assert seen_by(page, "success", {"/state-store": kept})["record"] == SENT
+
+
+def xcom(key: str, value: Any) -> dict[str, Any]:
+    return {f"/xcomEntries/{key}": {"value": value}}
+
+
+@pytest.mark.parametrize(
+    ("deferral", "ended_at", "is_being_cancelled"),
+    [(5.0, None, True), (None, None, False), (15.0, None, False), (5.0, "2026-01-01T00:00:00Z", False)],
+)
+def test_cancellation_by_a_trigger_is_awaited(page, deferral, ended_at, is_being_cancelled):
+    instance = {"state": "failed", "try_number": 1, "end_date": ended_at or f"{datetime.now(UTC):%FT%TZ}"}
+    keys = ["crew_progress", "crew_deferral"]
+    answers = {"/taskInstances/task": instance, "/tasks/task": {"template_fields": ["crew_conn_id"]}}
+    answers |= {"/xcomEntries": {"xcom_entries": [{"key": key, "timestamp": "now"} for key in keys]}}
+    known = progress(polled_at=10.0, choices=CANCELS)
+    answers |= xcom("crew_progress", known) | xcom("crew_deferral", deferral)
+    first = (
+        f"new Promise((seen) => {{ const stop = watch({json.dumps(TASK)}, (news) => (stop(), seen(news.seen))) }})"
+    )
+    seen = with_airflow(page, answers, f"({{ watch }}) => {first}")
+
+    assert seen["isBeingCancelled"] is is_being_cancelled
+    shown = told(page, **seen)
+    assert shown["title"] == ("Being cancelled" if is_being_cancelled else "Stopped waiting")
+    assert (CANCELS["mark"] in shown["end"]["reason"]) is (deferral is not None and not is_being_cancelled)
+    assert shown["end"]["cost"].startswith("billed")
 
 
 def test_time_of_a_retry_comes_from_its_delay(page):

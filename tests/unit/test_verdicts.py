@@ -35,6 +35,7 @@ ANYWHERE: dict[str, BaseException] = {
 BEFORE = ANYWHERE | {
     "InvalidInputs": errors.InvalidInputs("no topic"),
     "NotAuthenticated": errors.NotAuthenticated("401"),
+    "refused": errors.Unreachable("refused", sent=False),
     "ServiceError": errors.ServiceError("503"),
     "UncertainKickoff": errors.UncertainKickoff("lost"),
     "ExecutionStopped": errors.ExecutionStopped("revoked"),
@@ -103,6 +104,14 @@ def table() -> str:
 
 def test_verdicts_are_those_of_the_table() -> None:
     assert table() == TABLE.read_text()
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_unreachable_host_is_to_be_checked(trusted: bool) -> None:
+    error = errors.Unreachable("refused", sent=False, trusted=trusted)
+
+    assert verdict(error, Facts()).failure.next_step.startswith(fix_for(error))
+    assert not verdict(errors.Unreachable("reset"), Facts()).failure.next_step.startswith("Check")
 
 
 ALL = [verdict(error, facts) for *_, error, facts in cases()]

@@ -5,8 +5,12 @@ const PAUSE = 3000;
 
 const PROGRESS = "crew_progress";
 const RECORD = "crew_kickoff";
+// The time of a deferral whose trigger cancels the execution if someone marks the task.
+const DEFERRAL = "crew_deferral";
+// A trigger needs seconds to report a cancellation, but Airflow 3.4 stores no XCom of a task that has ended.
+const CANCELLING = 120;
 // crew_result is a result that does not match output_type.
-const XCOMS = [PROGRESS, "return_value", "crew_result", "kickoff_id", "usage", "crew_dashboard"];
+const XCOMS = [PROGRESS, "return_value", "crew_result", "kickoff_id", "usage", "crew_dashboard", DEFERRAL];
 // Messages in an attempt's log: which execution it waited for, and at which task the crew was.
 const EXECUTION = /^(Started|Reattached to) execution (\S{1,200}?)[.,]?(?:\s|$)/;
 const PLACE = /^Crew: ((?:task|step) \d(?:(?! wrote ).){0,200})$/;
@@ -81,7 +85,7 @@ function reader(task, signal) {
     const { state, try_number: tryNumber, end_date: endDate } = await get(instance, region, signal);
     const hasEnded = ENDED.has(state);
     // The kickoff record changes a moment after the task has succeeded.
-    const isSettled = state !== "success" || !last?.record || last.record.delivered;
+    const isSettled = !last?.isBeingCancelled && (state !== "success" || !last?.record || last.record.delivered);
     if (hasEnded && last?.state === state && last.tryNumber === tryNumber && isSettled) return last;
     const found = await xcoms();
     // A task that is no longer in its DAG has no definition, and may have run a crew.
@@ -92,7 +96,10 @@ function reader(task, signal) {
     const record = hasNoReport || (isOfCrew && state === "success") ? await kickoffRecord() : undefined;
     const retryAt = state === "up_for_retry" ? retryTime(endDate, defined) : null;
     const endedAt = Date.parse(endDate) / 1000;
-    last = { ...found, state, tryNumber, hasEnded, isOfCrew, isSensor, record, retryAt, endedAt };
+    const { end, polled_at: polledAt } = found[PROGRESS] ?? {};
+    const isPolled = !end && polledAt > Number(found[DEFERRAL] ?? NaN); // otherwise its trigger learns of no mark
+    const isBeingCancelled = hasEnded && isPolled && Date.now() / 1000 - endedAt < CANCELLING;
+    last = { ...found, state, tryNumber, hasEnded, isOfCrew, isSensor, isBeingCancelled, record, retryAt, endedAt };
     return last;
   };
 }

@@ -10,6 +10,7 @@ const WITHOUT_RECORD = {
     "To wait for the execution, use CrewExecutionSensor with its kickoff ID. Without durable execution, clearing the task starts a new execution, which is billed again.",
 };
 const NOT_STARTED = { cost: "none", billed: "none; no kickoff is recorded.", if_retried: "starts an execution, which is billed", next_step: "Clearing the task starts an execution, which is billed." };
+const BEING_CANCELLED = { ...MAY_BE_RUNNING, event: "Airflow ended the task while it waited. The execution is being cancelled." };
 const NOTHING_KNOWN = {
   cost: "unknown",
   billed: "unknown; an execution may have started.",
@@ -18,7 +19,8 @@ const NOTHING_KNOWN = {
 
 export function ending(seen, progress, kickoffId) {
   if (progress.end) return shown(seen, object(progress.end), kickoffId);
-  if (seen.state === "failed" || seen.state === "up_for_retry") return shown(seen, unreported(seen, kickoffId), kickoffId);
+  if (seen.isBeingCancelled) return shown(seen, BEING_CANCELLED, kickoffId);
+  if (seen.state === "failed" || seen.state === "up_for_retry") return shown(seen, unreported(seen, progress, kickoffId), kickoffId);
   if (seen.state !== "success" || progress.state === "completed") return null;
   const known = { ...WITHOUT_RECORD, ...lost(seen), event: "The task was marked as successful while it waited." };
   return shown(seen, known, kickoffId);
@@ -27,9 +29,10 @@ export function ending(seen, progress, kickoffId) {
 // The sentences of the kickoff record, if there is one.
 export const lost = ({ record }) => object(object(record).if_lost);
 
-function unreported(seen, kickoffId) {
+function unreported(seen, progress, kickoffId) {
   const { record, isSensor } = seen;
-  const event = "The task's process was killed or lost, or a user marked the task as failed.";
+  const mark = seen.crew_deferral ? text(object(progress.choices).mark) : "";
+  const event = `The task's process was killed or lost, or a user marked the task as failed.${mark && ` If a user marked it, ${mark}.`}`;
   const known = lost(seen);
   if (known.cost === "unknown") return { ...known, error: "UncertainKickoff", event: "The task ended while it sent the kickoff." };
   if (known.cost) return { ...known, event };
@@ -43,6 +46,8 @@ function shown({ state, retryAt }, end, kickoffId) {
   const event = withoutId(text(end.event), kickoffId);
   const at = misfits.length ? event.indexOf(`: ${misfits[0]}`) : -1;
   const isRetried = state === "up_for_retry" && text(end.if_retried);
+  // A choice of the reader says the same.
+  const clearing = `Clearing the task ${text(object(end.choices).clear).replace(/^it /, "")}.`;
   const hasEnded = state === "failed" || state === "success" || state === "skipped";
   return {
     reason: at < 0 ? event : `${event.slice(0, at)}:`,
@@ -50,7 +55,7 @@ function shown({ state, retryAt }, end, kickoffId) {
     cost: text(end.billed),
     retry: isRetried ? text(end.if_retried) : "",
     retryAt,
-    next: hasEnded && !isRetried ? text(end.next_step) : "",
+    next: hasEnded && !isRetried && end.next_step !== clearing ? text(end.next_step) : "",
     choices: object(end.choices),
     meta: end.error === "UncertainKickoff" ? text(end.meta) : "",
     isUncertain: end.error === "UncertainKickoff",

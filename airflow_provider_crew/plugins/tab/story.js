@@ -23,9 +23,10 @@ const LOOKS = {
   uncertain: { title: "Uncertain kickoff", tone: "waiting" },
   stopped: { title: "Stopped waiting", tone: "waiting" },
   cancelled: { title: "Cancelled", tone: "gray" },
+  cancelling: { title: "Being cancelled", tone: "gray" },
   waitsForRetry: { title: "Waiting for retry", tone: "waiting" },
   started: { title: "Started", tone: "good", sentence: "The task does not wait for the end of the execution." },
-  skipped: { title: "Skipped", tone: "quiet" },
+  skipped: { title: "Skipped", tone: "gray" },
   starting: { title: "Starting", tone: "active", sentence: "No execution is known yet." },
   notYet: { title: "Not started yet", tone: "quiet", sentence: "No execution is known yet." },
   again: { title: "Starting again", tone: "quiet", sentence: "This is the end of the previous attempt." },
@@ -37,6 +38,7 @@ function standing(seen, progress, end, kickoffId) {
   const { state } = seen;
   if (NOT_YET.has(state)) return seen.return_value || progress.end ? "again" : "notYet";
   if (kickoffId && seen.return_value === kickoffId) return "started";
+  if (seen.isBeingCancelled) return "cancelling";
   if (end?.isCancelled && state !== "up_for_retry") return "cancelled";
   if (seen.return_value || (state === "success" && !GOING_ON.has(progress.state) && !progress.end)) return "completed";
   if (state === "success") return "stopped";
@@ -66,7 +68,7 @@ export function story(seen) {
     ...LOOKS[how],
     goesOn,
     end: shown,
-    choices: NOT_YET.has(seen.state) ? [] : choices(seen, goesOn ? progress : (shown ?? lost(seen))),
+    choices: NOT_YET.has(seen.state) || how === "cancelling" ? [] : choices(seen, goesOn ? progress : (shown ?? lost(seen))),
     polledAt: goesOn ? number(progress.polled_at) : null,
     endedAt: shown ? number(seen.endedAt) : null,
     startedAt: goesOn ? number(progress.started_at) : null,
@@ -113,7 +115,8 @@ function waiting({ current_task: task, since, deadline, state, human_input: isEx
   const draft = outputs.findLast((each) => each.task_id === task) ?? outputs.at(-1);
   const title = draft?.task_id === task ? "Draft" : `Latest output, of ${text(draft?.task_id)}`;
   return {
-    task: text(task),
+    // An unknown execution may be past the task at which it was last seen.
+    place: task ? `${state === "unknown" ? ", last seen" : ""} at ${text(task)}` : "",
     since: number(since),
     deadline: state === "paused" || isExpected ? number(deadline) : null,
     draft: draft && { title, output: rawText(draft.output) },

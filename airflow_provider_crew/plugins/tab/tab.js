@@ -86,7 +86,7 @@ export function Header({ of }) {
       "crew-line",
       // A screen reader reads this aloud when it changes, so it holds no clock.
       h("div", { className: "crew-line", role: "status", "aria-live": "polite" }, ...badge),
-      waiting && h("span", null, waiting.task && `at ${waiting.task} `, since),
+      waiting && h("span", null, since, waiting.place),
       of.polledAt !== null && h(Seen, { time: of.polledAt }),
       of.dashboard && h(Link, link, waiting ? "Answer in the crew dashboard ↗" : "Crew dashboard ↗"),
     ),
