@@ -188,11 +188,11 @@ def test_chat_gets_the_task_that_waits_for_human_input(start, airflow, dialect):
 
         run = start("crew_input_webhook", crew=f"crew_input_webhook_{dialect}", webhook_url=webhook_url)
 
-        (text,) = eventually(lambda: told, 120)
+        (message,) = eventually(lambda: told, 120)
         (execution,) = crew.kickoffs
         page = f"{airflow.url}/dags/crew_input_webhook/runs/{run.run_id.replace(':', '%3A').replace('+', '%2B')}"
-        assert execution.kickoff_id in text
-        assert text.endswith(f"{page}/tasks/report\nNotes on electric ferries")
+        assert execution.kickoff_id in message["text"]
+        assert message["text"].endswith(f"{page}/tasks/report\nNotes on electric ferries")
         crew.approve(execution.kickoff_id)
         assert run.wait() == "success"
         assert len(told) == 1
