@@ -42,7 +42,7 @@ from airflow.providers.common.compat.sdk import DAG
 from airflow_provider_crew.operators.crew import CrewRunOperator
 
 INPUTS = {"topic": "electric ferries", "audience": "harbour masters"}
-DEFERRED = {"deferrable": True}
+DEFERRED = {"deferrable": True, "poll_interval": 1}
 IN_THE_WORKER = {"retries": 1, "retry_delay": timedelta(seconds=1), "poll_interval": 1}
 
 for name, arguments in {
@@ -117,11 +117,24 @@ def _take(airflow: AirflowStack, browser: Chromium, services: dict[str, LocalCre
     _save_tab(page, "crew-tab-failed.png")
     page.open(failed.task)
     page.wait_for("document.body.innerText.includes('Error: ExecutionFailed')", 60)
-    page.save_picture(_DOCS / "failed-log.png")
+    end = page.evaluate(
+        "document.evaluate('//*[text()[contains(., \"Error: ExecutionFailed\")]]', document.body, null, 9, null)"
+        ".singleNodeValue.getBoundingClientRect().bottom"
+    )
+    # Without the traceback, which shows paths of this machine.
+    page.save_picture(
+        _DOCS / "failed-log.png", clip={"x": 316, "y": 320, "width": _WIDE - 316, "height": end - 320}
+    )
 
     page.open(waiting.tab)
     page.wait_for(f"{_TAB}?.innerText.includes('human input')", 120)
     _save_tab(page, "crew-tab-waiting.png")
+    waited = f"dags/{waiting.dag_id}/dagRuns/{waiting.run_id}/hitlDetails"
+    until = time.monotonic() + 120
+    while not airflow.api.get(waited)["hitl_details"]:
+        if time.monotonic() > until:
+            raise TimeoutError("The task has not asked under Required Actions.")
+        time.sleep(1)
     page.open(f"{airflow.url}/required_actions")
     page.wait_for("document.body.innerText.includes('report')", 120)
     page.save_picture(_DOCS / "required-actions.png")

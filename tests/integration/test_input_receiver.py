@@ -55,7 +55,7 @@ def test_receiver_rejects_another_secret(served: Any, told: list[dict[str, Any]]
 def test_receiver_forwards_the_call_of_a_crew_with_its_secret(
     served: Any, told: list[dict[str, Any]], monkeypatch: Any, connection: dict[str, str] | None
 ) -> None:
-    lines: list[dict[str, Any]] = []
+    lines: list[str] = []
     if connection:
         monkeypatch.setenv("AIRFLOW_CONN_CREW_WEBHOOK", json.dumps({"conn_type": "generic", **connection}))
     with LocalCrewService(ASKING, call_webhooks=True, log=lines.append) as crew:

@@ -56,7 +56,7 @@ SCENARIOS = {
     "crew_page": OUT_OF_CREDIT,
     "typed_report": Scenario(tasks=(ScenarioTask(name="writing_task", output=f"So:\n```json\n{REPORT}\n```"),)),
 }
-FAILING = {"crew_chat_alert", "crew_page"}
+FAILING = {"crew_chat_alert", "crew_page", "crew_explains_failure"}
 
 # Prints the import errors of each file, alone in the dags folder, and how a run of its DAG ends.
 PLAY = """
@@ -116,6 +116,8 @@ FILES = {
     for page in PAGES
     if page not in {MIGRATING, QUICKSTART} and not page.startswith(RECIPES) and blocks(page, "python")
 }
+EXPLAINS = "docs/recipes/crew_explains_failure.md"
+FILES[EXPLAINS] = blocks(EXPLAINS, "python")
 
 
 @dataclass
@@ -223,9 +225,15 @@ def test_structured_output_is_read_as_shown(pages):
 @pytest.mark.timeout(600)
 def test_chat_receives_the_failure_as_shown(pages):
     # The callback of a DAG cannot read the tasks in dag.test().
-    (message,) = pages.messages
-    assert "crew_chat_alert: " in message["text"]
-    assert "Cost: " in message["text"]
+    (text,) = [message["text"] for message in pages.messages if "crew_chat_alert: " in message["text"]]
+    assert "Cost: " in text
+
+
+@pytest.mark.timeout(600)
+def test_chat_receives_the_explanation_as_shown(pages):
+    (shown,) = blocks(EXPLAINS, "text")
+    (text,) = [message["text"] for message in pages.messages if "load_prices" in message["text"]]
+    assert text.startswith(shown.removesuffix("…\n"))
 
 
 @pytest.mark.timeout(600)

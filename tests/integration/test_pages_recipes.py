@@ -7,7 +7,7 @@ import runpy
 import pytest
 
 from airflow_provider_crew.client import errors
-from tests.integration.pages import PAGES, RECIPES, ROOT, SHOWN_FILE, blocks
+from tests.integration.pages import PAGES, RECIPES, ROOT, SHOWN_FILE, blocks, table
 from tests.supported import has
 
 
@@ -18,6 +18,12 @@ def test_pages_show_each_recipe_as_it_is():
     assert shown == {str(path.relative_to(ROOT)): path.read_text() for path in files}
     in_recipes = {code for page in PAGES if page.startswith(RECIPES) for code in blocks(page, "python")}
     assert in_recipes <= set(shown.values())
+
+
+def test_index_lists_every_example():
+    listed = {row[0].split("]")[0].strip("[") for row in table("docs/recipes/index.md", "Example DAGs")}
+
+    assert listed == {path.stem for path in (ROOT / "example_dags").glob("*.py")}
 
 
 def recipe(name):
