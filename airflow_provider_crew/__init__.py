@@ -1,4 +1,4 @@
-"""Run deployed AI crews from Apache Airflow."""
+"""Run CrewAI crews and flows from Apache Airflow."""
 
 from __future__ import annotations
 

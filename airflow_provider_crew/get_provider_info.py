@@ -125,7 +125,8 @@ def get_provider_info() -> dict[str, Any]:
     return {
         "package-name": "airflow-provider-crew",
         "name": "Crew",
-        "description": "Run deployed AI crews: teams of agents behind a REST API.",
+        "description": "Run CrewAI crews and flows from Apache Airflow, with retries that pick up the running "
+        "crew instead of starting another.",
         "versions": [__version__],
         "integrations": [{"integration-name": "Crew", "external-doc-url": _ABOUT_CREWS, "tags": ["service"]}],
         "operators": [_module("airflow_provider_crew.operators.crew")],

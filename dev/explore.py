@@ -30,12 +30,14 @@ def main(executor: str = "local") -> None:
         LocalCrewService(SCENARIO) as service,
         LocalCrewService(EXAMPLES / "crew_json_output.toml") as writes_json,
         LocalCrewService(EXAMPLES / "crew_human_input.toml") as waits,
+        LocalCrewService(EXAMPLES / "crew_restore_flow_state.toml") as flow,
         _several_machines() if executor == "celery" else _one_machine() as airflow,
     ):
         with stage("Adding connections and a pool"):
             airflow.api.set_connection("crew_default", connection_to(service))
             airflow.api.set_connection("crew_json", connection_to(writes_json))
             airflow.api.set_connection("crew_human_input", connection_to(waits))
+            airflow.api.set_connection("crew_flow", connection_to(flow))
             airflow.api.ensure_pool("crews", slots=4)
         service.airflow_url = writes_json.airflow_url = airflow.url
         print(_directions(airflow, service))

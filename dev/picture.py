@@ -1,39 +1,289 @@
-"""Run a crew in a real Airflow, and take the picture of the Crew tab: ``make picture``."""
+"""Run crews in a real Airflow, and take the pictures of README and docs: ``make picture``."""
 
 from __future__ import annotations
 
+import base64
+import json
+import os
+import shutil
+import signal
+import struct
+import tempfile
+import time
+import zlib
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import requests
 
-from airflow_provider_crew.local import LocalCrewService
-from dev.chromium import Chromium
+from airflow_provider_crew.local import LocalCrewService, Scenario
+from dev.chromium import Chromium, Page
 from dev.demo import SCENARIO
-from dev.target import checkout_airflow
+from dev.stack import AirflowStack
+from dev.target import connection_to
 
-_PICTURE = Path(__file__).parents[1] / "docs/crew-tab.png"
-_DAG, _TASK = "crew_in_one_task", "report"
-_SCREEN = (1200, 960)
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dev.rest import AirflowApi
+
+_DOCS = Path(__file__).parents[1] / "docs"
+_TASK = "report"
+_TAB = "document.querySelector('.crew-tab')"
+_WIDE, _NARROW, _HIGH = 1200, 560, 900
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+_DAGS = """
+from datetime import timedelta
+
+from airflow.providers.common.compat.sdk import DAG
+from airflow_provider_crew.operators.crew import CrewRunOperator
+
+INPUTS = {"topic": "electric ferries", "audience": "harbour masters"}
+DEFERRED = {"deferrable": True, "poll_interval": 1}
+IN_THE_WORKER = {"retries": 1, "retry_delay": timedelta(seconds=1), "poll_interval": 1}
+
+for name, arguments in {
+    "weekly_brief": DEFERRED,
+    "failing_brief": DEFERRED,
+    "waiting_brief": DEFERRED | {"human_input": True},
+    "killed_brief": IN_THE_WORKER,
+}.items():
+    with DAG(name, schedule=None):
+        CrewRunOperator(task_id="report", inputs=INPUTS, crew_conn_id=name, **arguments)
+"""
 
 
 def main() -> None:
-    """Take a picture of the tab of a finished task, as a browser shows it."""
-    with (
-        LocalCrewService(SCENARIO) as service,
-        checkout_airflow({"AIRFLOW_CONN_CREW_DEFAULT": service.connection_uri}) as airflow,
-    ):
-        run_id = airflow.api.trigger(_DAG, {"topic": "electric ferries", "audience": "harbour masters"})
-        airflow.api.wait_for(_DAG, run_id, timeout=180)
-        with Chromium() as browser:
-            page = browser.page()
-            page.log_in(airflow.url, requests.get(f"{airflow.url}/auth/token", timeout=30).json()["access_token"])
-            page.resize(*_SCREEN)
-            page.open(f"{airflow.url}/dags/{_DAG}/runs/{quote(run_id)}/tasks/{_TASK}/plugin/crew")
-            page.wait_for("document.querySelector('.crew-output')", 60)
-            end = "Math.ceil(document.querySelector('.crew-tab').getBoundingClientRect().bottom)"
-            page.resize(_SCREEN[0], max(_SCREEN[1], page.evaluate(end)))
-            page.save_picture(_PICTURE)
+    """Take all pictures."""
+    home = Path(tempfile.mkdtemp(prefix="airflow-pictures-"))
+    (home / "dags").mkdir()
+    (home / "dags/briefs.py").write_text(_DAGS)
+    scenario = Scenario.load(SCENARIO)
+    *first, last = scenario.tasks
+    failing = last.model_copy(update={"error": "The model's provider returned 402: out of credit"})
+    waiting = last.model_copy(update={"human_input": True})
+    longer = tuple(task.model_copy(update={"seconds": 7}) for task in scenario.tasks)
+    crews = {
+        "weekly_brief": scenario,
+        "failing_brief": scenario.model_copy(update={"tasks": (*first, failing)}),
+        "waiting_brief": scenario.model_copy(update={"tasks": (*first, waiting)}),
+        "killed_brief": scenario.model_copy(update={"tasks": longer}),
+    }
+    services = {name: LocalCrewService(crew) for name, crew in crews.items()}
+    for service in services.values():
+        service.start()
+    environment = {
+        f"AIRFLOW_CONN_{name.upper()}": json.dumps(connection_to(service)) for name, service in services.items()
+    }
+    try:
+        with AirflowStack(home, home / "dags", environment) as airflow, Chromium() as browser:
+            for service in services.values():
+                service.airflow_url = airflow.url
+            _take(airflow, browser, services)
+    finally:
+        for service in services.values():
+            service.stop()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _take(airflow: AirflowStack, browser: Chromium, services: dict[str, LocalCrewService]) -> None:
+    for dag_id in services:
+        airflow.api.wait_for_dag(dag_id)
+    page = browser.page()
+    token = requests.get(f"{airflow.url}/auth/token", timeout=30).json()["access_token"]
+    page.log_in(airflow.url, token)
+    # The first page loads the whole of Airflow's.
+    warm_up = _start(airflow, "weekly_brief")
+    page.resize(_WIDE, _HIGH)
+    page.open(warm_up.tab)
+    page.wait_for(_TAB, 150)
+
+    done = _start(airflow, "weekly_brief")
+    page.open(done.tab)
+    page.wait_for(f"{_TAB}?.innerText.includes('2 of 3 tasks done')", 120)
+    _save_tab(page, "crew-tab-running.png")
+    failed, waiting = _start(airflow, "failing_brief"), _start(airflow, "waiting_brief")
+    airflow.api.wait_for("weekly_brief", done.run_id, timeout=180)
+    page.open(done.tab)
+    page.wait_for("document.querySelector('.crew-output')", 60)
+    _save_tab(page, "crew-tab.png")
+
+    airflow.api.wait_for("failing_brief", failed.run_id, timeout=180)
+    page.open(failed.tab)
+    page.wait_for(f"{_TAB}?.innerText.includes('out of credit')", 60)
+    _save_tab(page, "crew-tab-failed.png")
+    page.open(failed.task)
+    page.wait_for("document.body.innerText.includes('Error: ExecutionFailed')", 60)
+    end = page.evaluate(
+        "document.evaluate('//*[text()[contains(., \"Error: ExecutionFailed\")]]', document.body, null, 9, null)"
+        ".singleNodeValue.getBoundingClientRect().bottom"
+    )
+    # Without the traceback, which shows paths of this machine.
+    page.save_picture(
+        _DOCS / "failed-log.png", clip={"x": 316, "y": 320, "width": _WIDE - 316, "height": end - 320}
+    )
+
+    page.open(waiting.tab)
+    page.wait_for(f"{_TAB}?.innerText.includes('human input')", 120)
+    _save_tab(page, "crew-tab-waiting.png")
+    waited = f"dags/{waiting.dag_id}/dagRuns/{waiting.run_id}/hitlDetails"
+    until = time.monotonic() + 120
+    while not airflow.api.get(waited)["hitl_details"]:
+        if time.monotonic() > until:
+            raise TimeoutError("The task has not asked under Required Actions.")
+        time.sleep(1)
+    page.open(f"{airflow.url}/required_actions")
+    page.wait_for("document.body.innerText.includes('report')", 120)
+    page.save_picture(_DOCS / "required-actions.png")
+
+    _save_animation(airflow, browser, services["killed_brief"], page)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run of one of the DAGs."""
+
+    api: AirflowApi
+    url: str
+    dag_id: str
+    run_id: str
+
+    @property
+    def task(self) -> str:
+        """The page of its task."""
+        return f"{self.url}/dags/{self.dag_id}/runs/{quote(self.run_id)}/tasks/{_TASK}"
+
+    @property
+    def tab(self) -> str:
+        """The page of its Crew tab."""
+        return f"{self.task}/plugin/crew"
+
+    def instance(self) -> dict[str, object]:
+        """Return the task instance."""
+        (found,) = self.api.task_instances(self.dag_id, self.run_id)
+        return found
+
+
+def _start(airflow: AirflowStack, dag_id: str) -> _Run:
+    return _Run(airflow.api, airflow.url, dag_id, airflow.api.trigger(dag_id))
+
+
+def _save_tab(page: Page, name: str) -> None:
+    """Save the tab alone, without Airflow's navigation."""
+    page.resize(_WIDE, 2 * _HIGH)  # so that nothing of it is scrolled away
+    page.save_picture(_DOCS / name, clip=_box(page))
+    page.resize(_WIDE, _HIGH)
+
+
+def _box(page: Page) -> dict[str, float]:
+    box: dict[str, float] = page.evaluate(
+        f"(({{x, y, width, height}}) => ({{x, y, width, height}}))({_TAB}.getBoundingClientRect())"
+    )
+    return box
+
+
+def _save_animation(airflow: AirflowStack, browser: Chromium, service: LocalCrewService, tab: Page) -> None:
+    """Save the story of a killed worker: Airflow on the left, the local server on the right."""
+    crew, canvas = browser.page(), browser.page()
+    crew.resize(_NARROW, 520)
+    canvas.resize(_WIDE, 640)
+    tab.resize(_WIDE - _NARROW + 200, 520)
+    frames: list[tuple[bytes, float]] = []
+    run = _start(airflow, "killed_brief")
+    executions = service.url.replace("http://", f"http://crew:{service.scenario.token}@")
+
+    def frame(caption: str, seconds: float) -> None:
+        crew.open(f"{executions}/executions")
+        crew.wait_for("document.readyState === 'complete'")
+        box = _box(tab)
+        left, right = _shot(tab, box | {"height": 520 - box["y"]}), _shot(crew)
+        shown = _CANVAS.format(caption=caption, left=left, right=right)
+        canvas.open(f"data:text/html;base64,{base64.b64encode(shown.encode()).decode()}")
+        canvas.wait_for("[...document.images].every((image) => image.complete && image.naturalWidth)")
+        frames.append((base64.b64decode(_shot(canvas)), seconds))
+
+    def wait_for(text: str) -> None:
+        tab.wait_for(f"{_TAB}?.innerText.includes({text!r})", 90)
+
+    tab.open(run.tab)
+    wait_for("0 of 3")
+    frame("Attempt 1 has started an execution, and waits for it in the worker.", 3)
+    wait_for("1 of 3")
+    frame("The crew works. Its progress shows up in the Crew tab.", 3)
+    os.kill(int(str(run.instance()["pid"])), signal.SIGKILL)
+    time.sleep(1)
+    frame("The worker is killed with SIGKILL. The crew knows nothing about it, and keeps working.", 4)
+    until = time.monotonic() + 120
+    while (run.instance()["try_number"], run.instance()["state"]) != (2, "running"):
+        if time.monotonic() > until:
+            raise TimeoutError("Airflow has not retried the task.")
+        time.sleep(0.5)
+    tab.open(run.tab)
+    wait_for("of 3")
+    frame("Attempt 2 reattaches to the same execution. It sends no second kickoff.", 4)
+    airflow.api.wait_for("killed_brief", run.run_id, timeout=180)
+    tab.open(run.tab)
+    tab.wait_for("document.querySelector('.crew-output')", 60)
+    (kickoff,) = service.kickoffs
+    frame(f"Done: two attempts, one kickoff, one bill. Execution {kickoff.kickoff_id[:8]}…", 6)
+    (_DOCS / "killed-worker.png").write_bytes(animated(frames))
+
+
+_CANVAS = """
+<meta charset="utf-8">
+<style>
+  body {{ margin: 0; font: 600 20px system-ui, sans-serif; background: #fff; color: #111; }}
+  p {{ margin: 0; padding: 14px 16px; background: #eef3f8; }}
+  section {{ display: flex; align-items: flex-start; gap: 12px; padding: 12px; }}
+  figure {{ margin: 0; flex: 1 1 50%; border: 1px solid #ccd; }}
+  figcaption {{ padding: 6px 10px; font-size: 14px; background: #f6f6f9; }}
+  img {{ width: 100%; display: block; }}
+</style>
+<p>{caption}</p>
+<section>
+  <figure><figcaption>Airflow: the task's Crew tab</figcaption><img src="data:image/png;base64,{left}"></figure>
+  <figure><figcaption>Local server: all executions</figcaption><img src="data:image/png;base64,{right}"></figure>
+</section>
+"""
+
+
+def _shot(page: Page, clip: dict[str, float] | None = None) -> str:
+    part = {"clip": clip | {"scale": 1}} if clip else {}
+    shown: str = page.call("Page.captureScreenshot", format="png", **part)["data"]
+    return shown
+
+
+def animated(frames: list[tuple[bytes, float]]) -> bytes:
+    """Return one PNG that shows these PNGs of equal size, each for its seconds, over and over."""
+    header = next(_chunks(frames[0][0]))
+    width, height = struct.unpack(">II", header[1][:8])
+    out, number = [_chunk(*header), _chunk(b"acTL", struct.pack(">II", len(frames), 0))], 0
+    for png, seconds in frames:
+        control = (number, width, height, 0, 0, round(seconds * 100), 100, 0, 0)
+        out.append(_chunk(b"fcTL", struct.pack(">5I2H2B", *control)))
+        number += 1
+        for kind, data in _chunks(png):
+            if kind == b"IDAT" and png is frames[0][0]:
+                out.append(_chunk(kind, data))
+            elif kind == b"IDAT":
+                out.append(_chunk(b"fdAT", struct.pack(">I", number) + data))
+                number += 1
+    return _PNG + b"".join([*out, _chunk(b"IEND", b"")])
+
+
+def _chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
+    at = len(_PNG)
+    while at < len(png):
+        (length,) = struct.unpack(">I", png[at : at + 4])
+        yield png[at + 4 : at + 8], png[at + 8 : at + 8 + length]
+        at += length + 12
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
 if __name__ == "__main__":

@@ -32,8 +32,9 @@ exclude_patterns = ["docs/_build", "docs/decisions", "docs/architecture.md", "do
 extensions = ["sphinx.ext.autodoc", "myst_parser", "sphinx_external_toc"]
 external_toc_path = "docs/_toc.yml"
 
-# Same heading anchors as on GitHub.
+# Same heading anchors and `> [!WARNING]` boxes as on GitHub.
 myst_heading_anchors = 3
+myst_enable_extensions = ["alert"]
 # Dashes, but plain quotation marks: readers copy them.
 smartquotes_action = "D"
 

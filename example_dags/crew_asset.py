@@ -1,10 +1,14 @@
-"""Update an asset when a crew completes, and start a second DAG on each update."""
+"""
+Update an asset when a crew completes, and start a second DAG on each update.
 
-from __future__ import annotations
+When the task succeeds, Airflow sends an asset event, which starts the DAG `crew_asset_reader`. The event's
+`extra` contains `kickoff_id`, `usage` and `execution_time`, and your own values from `outlet_events`. It
+identifies the DAG, run and task whose XCom contains the result.
+"""
 
 from typing import Any
 
-from airflow.providers.common.compat.sdk import DAG, Asset, dag, task
+from airflow.providers.common.compat.sdk import DAG, Asset, task
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 
@@ -15,29 +19,16 @@ with DAG(
     schedule=None,
     tags=["crew"],
     params={"topic": "electric ferries", "audience": "harbour masters"},
-    doc_md="""
-    ### Update an asset when a crew completes
-
-    When the task succeeds, Airflow sends an asset event, which starts the DAG `crew_asset_reader`. The event's
-    `extra` contains `kickoff_id`, `usage` and `execution_time`, and your own values from `outlet_events`.
-    """,
+    doc_md=__doc__,
 ):
     CrewRunOperator(
         task_id="report",
         inputs={"topic": "{{ params.topic }}", "audience": "{{ params.audience }}"},
         outlets=[REPORT],
         deferrable=True,
-        poll_interval=2,
     )
 
-
-@dag(schedule=[REPORT], tags=["crew"])
-def crew_asset_reader() -> None:
-    """
-    ### Publish the report of the newest asset event.
-
-    The event identifies the execution, and the DAG, run and task whose XCom contains the result.
-    """
+with DAG("crew_asset_reader", schedule=[REPORT], tags=["crew"], doc_md=__doc__):
 
     @task(inlets=[REPORT])
     def publish(inlet_events: Any = None, ti: Any = None) -> str:
@@ -51,6 +42,3 @@ def crew_asset_reader() -> None:
         return f"{headline}, by execution {event.extra['kickoff_id']}{duration}"
 
     publish()
-
-
-crew_asset_reader()

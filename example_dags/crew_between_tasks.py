@@ -1,27 +1,27 @@
-"""Run a crew between two Python tasks."""
+"""
+Run a crew between two Python tasks.
 
-from __future__ import annotations
+The function `brief` returns the crew's inputs, and the task `brief` returns the crew's result. An attempt
+that reattaches to an earlier execution does not call the function again.
+"""
 
 from typing import Any
 
-from airflow.providers.common.compat.sdk import dag, task
+from airflow.providers.common.compat.sdk import DAG, task
 
+REQUESTS = [
+    {"topic": "harbours", "votes": 12},
+    {"topic": "electric ferries", "votes": 31},
+]
 
-@dag(schedule=None, tags=["crew"], params={"topics": ["harbours", "electric ferries"]})
-def crew_between_tasks() -> None:
-    """
-    ### Run a crew between two Python tasks.
-
-    The function `brief` returns the crew's inputs, and the task `brief` returns the crew's result. An attempt that
-    reattaches to an earlier execution does not call the function again.
-    """
+with DAG("crew_between_tasks", schedule=None, tags=["crew"], params={"requests": REQUESTS}, doc_md=__doc__):
 
     @task
-    def most_urgent(params: dict[str, Any]) -> str:
-        topics: list[str] = params["topics"]
-        return max(topics, key=len)
+    def most_wanted(params: dict[str, Any]) -> str:
+        wanted: dict[str, Any] = max(params["requests"], key=lambda request: request["votes"])
+        return str(wanted["topic"])
 
-    @task.crew(deferrable=True, poll_interval=2)
+    @task.crew(deferrable=True)
     def brief(topic: str) -> dict[str, Any]:
         return {"topic": topic, "audience": "harbour masters"}
 
@@ -29,7 +29,4 @@ def crew_between_tasks() -> None:
     def publish(result: dict[str, Any]) -> str:
         return f"{result['tasks'][-1]['agent']}: {result['output'].splitlines()[0]}"
 
-    publish(brief(most_urgent()))
-
-
-crew_between_tasks()
+    publish(brief(most_wanted()))

@@ -1,10 +1,18 @@
-"""Run a crew for each item of a list, and summarize the results."""
+"""
+Run a crew for each item of a list, and summarize the results.
 
-from __future__ import annotations
+Deferred tasks hold no worker, so all of them would run at once. A pool that counts deferred tasks limits
+them:
+
+`airflow pools set crews 4 "Crew runs at a time" --include-deferred`
+
+`map_index_template` names the mapped tasks in the grid, when they end. If some of them fail, as one does
+here, the summary contains the others.
+"""
 
 from typing import Any
 
-from airflow.providers.common.compat.sdk import dag, task
+from airflow.providers.common.compat.sdk import DAG, task
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 
@@ -14,20 +22,7 @@ REPORTS = [
     {"topic": "sea monsters"},  # fails at no cost, because the crew requires an audience
 ]
 
-
-@dag(schedule=None, tags=["crew"], params={"reports": REPORTS})
-def crew_fan_out() -> None:
-    """
-    ### Run a crew for each item of a list, and summarize the results.
-
-    Deferred tasks hold no worker, so all of them would run at once. A pool that counts deferred tasks limits
-    them:
-
-    `airflow pools set crews 4 "Crew runs at a time" --include-deferred`
-
-    `map_index_template` names the mapped tasks in the grid, when they end. If some of them fail, as one does here,
-    the summary contains the others.
-    """
+with DAG("crew_fan_out", schedule=None, tags=["crew"], params={"reports": REPORTS}, doc_md=__doc__):
 
     @task
     def inputs_of_each(params: dict[str, Any]) -> list[dict[str, Any]]:
@@ -43,9 +38,5 @@ def crew_fan_out() -> None:
         map_index_template="about {{ task.inputs['topic'] }}",
         pool="crews",
         deferrable=True,
-        poll_interval=2,
     ).expand(inputs=inputs_of_each())
     summary(reports.output)
-
-
-crew_fan_out()

@@ -1,6 +1,12 @@
-"""A task whose crew waits for a person."""
+"""
+Wait for a crew that waits for a person.
 
-from __future__ import annotations
+While the crew waits, the task is deferred, and the Crew tab shows for how long. Answer in its dashboard.
+Without an answer, the task fails after three days.
+
+The connection `crew_human_input` points to a crew that waits. To run one on your machine:
+`python -m airflow_provider_crew.local --scenario example_dags/crew_human_input.toml`
+"""
 
 from datetime import timedelta
 
@@ -8,29 +14,18 @@ from airflow.providers.common.compat.sdk import DAG
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 
-PARAMS = {"topic": "electric ferries", "audience": "harbour masters", "crew": "crew_human_input"}
-
 with DAG(
     "crew_human_input",
     schedule=None,
     tags=["crew"],
-    params=PARAMS,
-    doc_md="""
-    ### A task whose crew waits for a person
-
-    While the crew waits, the task is deferred, and the Crew tab shows for how long. Answer in its dashboard.
-    Without an answer, the task fails after three days.
-
-    The connection `crew_human_input` points to a crew that waits. To run one on your machine:
-    `python -m airflow_provider_crew.local --scenario example_dags/crew_human_input.toml`
-    """,
+    params={"topic": "electric ferries", "audience": "harbour masters"},
+    doc_md=__doc__,
 ):
     CrewRunOperator(
         task_id="report",
         inputs={"topic": "{{ params.topic }}", "audience": "{{ params.audience }}"},
-        crew_conn_id="{{ params.crew }}",
+        crew_conn_id="crew_human_input",
         human_input=True,
         timeout=timedelta(days=3),
         deferrable=True,
-        poll_interval=2,
     )

@@ -1,32 +1,30 @@
-"""Use a crew's JSON output in the next task."""
+"""
+Use a crew's JSON output in the next task.
 
-from __future__ import annotations
+If the crew's output is JSON, `output_json` contains the parsed value. Otherwise `headlines` fails.
+
+The connection `crew_json` points to a crew that returns JSON. To run one on your machine:
+`python -m airflow_provider_crew.local --scenario example_dags/crew_json_output.toml`
+"""
 
 from typing import Any
 
-from airflow.providers.common.compat.sdk import dag, task
+from airflow.providers.common.compat.sdk import DAG, task
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 
-PARAMS = {"topic": "electric ferries", "audience": "harbour masters", "crew": "crew_json"}
-
-
-@dag(schedule=None, tags=["crew"], params=PARAMS)
-def crew_json_output() -> None:
-    """
-    ### Use a crew's JSON output in the next task.
-
-    If the crew's output is JSON, `output_json` holds the parsed value. Otherwise `headlines` fails.
-
-    The connection `crew_json` points to a crew that returns JSON. To run one on your machine:
-    `python -m airflow_provider_crew.local --scenario example_dags/crew_json_output.toml`
-    """
+with DAG(
+    "crew_json_output",
+    schedule=None,
+    tags=["crew"],
+    params={"topic": "electric ferries", "audience": "harbour masters"},
+    doc_md=__doc__,
+):
     report = CrewRunOperator(
         task_id="report",
         inputs={"topic": "{{ params.topic }}", "audience": "{{ params.audience }}"},
-        crew_conn_id="{{ params.crew }}",
+        crew_conn_id="crew_json",
         deferrable=True,
-        poll_interval=2,
     )
 
     @task
@@ -35,6 +33,3 @@ def crew_json_output() -> None:
         return [headline["text"] for headline in report["headlines"] if headline["urgent"]]
 
     headlines(report.output)
-
-
-crew_json_output()

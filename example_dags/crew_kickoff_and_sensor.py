@@ -1,6 +1,9 @@
-"""Run a crew in two tasks: a kickoff and a sensor."""
+"""
+Run a crew in two tasks: a kickoff and a sensor.
 
-from __future__ import annotations
+The kickoff is billed, so it has no retries. The sensor only waits. If it fails, a retry or clearing it
+waits for the same execution.
+"""
 
 from datetime import timedelta
 
@@ -14,12 +17,7 @@ with DAG(
     schedule=None,
     tags=["crew"],
     params={"topic": "electric ferries", "audience": "harbour masters"},
-    doc_md="""
-    ### Run a crew in two tasks: a kickoff and a sensor
-
-    The kickoff is billed, so it has no retries. The sensor only waits. If it fails, a retry or clearing it waits
-    for the same execution.
-    """,
+    doc_md=__doc__,
 ):
     kickoff = CrewKickoffOperator(
         task_id="kickoff",
@@ -30,7 +28,6 @@ with DAG(
         task_id="result",
         kickoff_id=kickoff.output,
         deferrable=True,
-        poke_interval=2,
         timeout=timedelta(hours=2),
         retries=2,
     )

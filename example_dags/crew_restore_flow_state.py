@@ -1,6 +1,13 @@
-"""Start a flow from the state of an earlier execution."""
+"""
+Start a flow from the state of an earlier execution.
 
-from __future__ import annotations
+`draft` runs a flow, and `revision` runs it again. Both executions are billed. The second one starts with
+the final state of the first, except for its own inputs. The flow must persist its state. If it does not
+know the kickoff ID, it starts with its defaults, without an error.
+
+The connection `crew_flow` points to such a flow. To run one on your machine:
+`python -m airflow_provider_crew.local --scenario example_dags/crew_restore_flow_state.toml`
+"""
 
 from airflow.providers.common.compat.sdk import DAG
 
@@ -10,19 +17,8 @@ with DAG(
     "crew_restore_flow_state",
     schedule=None,
     tags=["crew"],
-    params={
-        "topic": "electric ferries",
-        "audience": "harbour masters",
-        "tone": "cheerful",
-        "crew": "crew_default",
-    },
-    doc_md="""
-    ### Start a flow from the state of an earlier execution
-
-    `draft` runs a flow, and `revision` runs it again. Both executions are billed. The second one starts with the
-    final state of the first, except for its own inputs. The flow must persist its state. If it does not know the
-    kickoff ID, it starts with its defaults, without an error.
-    """,
+    params={"topic": "electric ferries", "audience": "harbour masters", "tone": "cheerful"},
+    doc_md=__doc__,
 ):
     draft = CrewRunOperator(
         task_id="draft",
@@ -31,16 +27,14 @@ with DAG(
             "audience": "{{ params.audience }}",
             "tone": "{{ params.tone }}",
         },
-        crew_conn_id="{{ params.crew }}",
+        crew_conn_id="crew_flow",
         deferrable=True,
-        poll_interval=2,
     )
     revision = CrewRunOperator(
         task_id="revision",
         inputs={"topic": "{{ params.topic }}", "audience": "sailors"},
         restore_from_state_id="{{ ti.xcom_pull(task_ids='draft', key='kickoff_id') }}",
-        crew_conn_id="{{ params.crew }}",
+        crew_conn_id="crew_flow",
         deferrable=True,
-        poll_interval=2,
     )
     draft >> revision

@@ -1,33 +1,28 @@
-"""Continue with a fallback if the crew fails."""
+"""
+Continue with a fallback if the crew fails.
 
-from __future__ import annotations
+If the crew fails, a retry starts it once more. If the retry also fails, or the crew is unreachable,
+`last_weeks_report` replaces its report.
+"""
 
 from datetime import timedelta
 from typing import Any
 
-from airflow.providers.common.compat.sdk import dag, task
+from airflow.providers.common.compat.sdk import DAG, task
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 
-
-@dag(
+with DAG(
+    "crew_with_fallback",
     schedule=None,
     tags=["crew"],
-    params={"topic": "electric ferries", "audience": "harbour masters", "crew": "crew_default"},
-)
-def crew_with_fallback() -> None:
-    """
-    ### Continue with a fallback if the crew fails.
-
-    If the crew fails, a retry starts it once more. If the retry also fails, or the crew is unreachable,
-    `last_weeks_report` replaces its report.
-    """
+    params={"topic": "electric ferries", "audience": "harbour masters"},
+    doc_md=__doc__,
+):
     report = CrewRunOperator(
         task_id="report",
         inputs={"topic": "{{ params.topic }}", "audience": "{{ params.audience }}"},
-        crew_conn_id="{{ params.crew }}",
         deferrable=True,
-        poll_interval=2,
         retries=1,
         retry_delay=timedelta(seconds=5),
     )
@@ -44,6 +39,3 @@ def crew_with_fallback() -> None:
     fallback = last_weeks_report()
     report >> fallback
     publish(report.output, fallback)
-
-
-crew_with_fallback()

@@ -60,7 +60,7 @@ SCENARIOS = {
     "vanishing": scenario(300),
     "answerless": scenario(300),
     # As deployments speak: a flow that keeps its state, and two that wait for people.
-    "flow": live(scenario(0, output="{tone}: {topic} for {audience}"), kind="flow"),
+    "flow": Scenario.load(ROOT / "example_dags/crew_restore_flow_state.toml"),
     "pausing": live(scenario(0, seconds=1), kind="flow", human_input=2),
     "asking": live(scenario(300), human_input=True),
     "waiting": scenario(1, human_input=2),

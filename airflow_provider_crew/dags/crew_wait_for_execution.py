@@ -1,6 +1,9 @@
-"""Wait for an execution whose task has ended, by its kickoff ID."""
+"""
+Wait for an execution whose task has ended, by its kickoff ID.
 
-from __future__ import annotations
+If a task ends early, its execution continues and is billed. This DAG waits for it and returns its result.
+Trigger it with the kickoff ID from the log of that task.
+"""
 
 from airflow.providers.common.compat.sdk import DAG, Param
 
@@ -14,12 +17,7 @@ with DAG(
         "kickoff_id": Param(type="string", description="Kickoff ID, from the log of the task that started it"),
         "crew": Param("crew_default", type="string", description="Connection to the crew"),
     },
-    doc_md="""
-    ### Wait for an execution whose task has ended
-
-    If a task ends early, its execution continues and is billed. This DAG waits for it and returns its result.
-    Trigger it with the kickoff ID from the log of that task.
-    """,
+    doc_md=__doc__,
 ):
     CrewExecutionSensor(
         task_id="result",

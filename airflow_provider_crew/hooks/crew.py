@@ -42,7 +42,8 @@ class CrewHook(BaseHook):
     Hook for a deployed crew, through a connection of type ``crew``.
 
     :param crew_conn_id: Connection that holds the crew's address and its bearer token.
-    :param token_type: ``organization`` or ``user``. Defaults to the connection's setting, or to its only token.
+    :param token_type: ``organization`` or ``user``. Defaults to the connection's setting, or else to the
+        organization token if it has one.
     :param webhook_conn_id: Connection whose password the crew sends with events to its webhooks and with requests
         for human input. It is masked in responses.
 

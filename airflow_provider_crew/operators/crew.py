@@ -51,7 +51,7 @@ class CrewKickoffOperator(CrewTask):
     :param inputs: Inputs of the crew, a mapping of names to JSON values. (templated)
     :param crew_conn_id: Connection to the crew. (templated)
     :param token_type: Token to use, ``organization`` or ``user``. By default the connection's ``token_type``, or
-        the only token it has.
+        the organization token if it has one, or else the user token.
     :param meta: Object passed to the crew. ``None`` passes the DAG ID, run ID, task ID, map index and attempt
         number of the task, and ``{}`` passes nothing. (templated)
     :param task_webhook_url: URL that the crew calls after each task of the crew. (templated)

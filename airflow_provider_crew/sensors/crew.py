@@ -30,7 +30,7 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
     :param kickoff_id: Kickoff ID of the execution, as returned by a kickoff task. (templated)
     :param crew_conn_id: Connection to the crew. (templated)
     :param token_type: Token to use, ``organization`` or ``user``. By default the connection's ``token_type``, or
-        the only token it has.
+        the organization token if it has one, or else the user token.
     :param deferrable: Whether to wait in the triggerer instead of a worker. By default
         ``[operators] default_deferrable``. If False, ``mode`` selects how the worker waits.
     :param poke_interval: Seconds between two polls. ``None`` polls every 5 to 60 seconds, less often the longer

@@ -1,4 +1,4 @@
-"""Publish a crew's report after a person has approved it in Airflow."""
+"""Publish a weekly market brief after a person has approved it in Airflow."""
 
 from datetime import timedelta
 from typing import Any
@@ -8,16 +8,16 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 
-with DAG("crew_approval", schedule=None, tags=["crew"], doc_md=__doc__):
-    report = CrewRunOperator(
-        task_id="report",
-        inputs={"topic": "electric ferries", "audience": "harbour masters"},
+with DAG("crew_approval", schedule=None, tags=["crew"], doc_md=__doc__):  # schedule="@weekly"
+    brief = CrewRunOperator(
+        task_id="brief",
+        inputs={"topic": "electricity prices in the week of {{ dag_run.run_after | ds }}", "audience": "traders"},
         deferrable=True,
     )
     approval = ApprovalOperator(
         task_id="approval",
-        subject="May this report be published?",
-        body="{{ ti.xcom_pull(task_ids='report')['output'] }}",
+        subject="May this brief be published?",
+        body="{{ ti.xcom_pull(task_ids='brief')['output'] }}",
         defaults="Reject",
         response_timeout=timedelta(days=2),
     )
@@ -27,4 +27,4 @@ with DAG("crew_approval", schedule=None, tags=["crew"], doc_md=__doc__):
         headline: str = result["output"].splitlines()[0]
         return f"Published: {headline}"
 
-    report >> approval >> publish(report.output)
+    brief >> approval >> publish(brief.output)

@@ -1,4 +1,4 @@
-"""Run a crew for each row of a table, and list the rows whose crew failed."""
+"""Have a crew draft an answer to each open support ticket, and list the tickets whose crew failed."""
 
 from typing import Any
 
@@ -8,31 +8,31 @@ from airflow.providers.common.sql.operators.sql import SQLExecuteQueryOperator
 from airflow_provider_crew.operators.crew import CrewRunOperator
 
 with DAG("crew_for_each_row", schedule=None, tags=["crew"], doc_md=__doc__):
-    due = SQLExecuteQueryOperator(
-        task_id="due",
+    tickets = SQLExecuteQueryOperator(
+        task_id="tickets",
         conn_id="warehouse",
-        sql="SELECT topic, audience FROM reports_due ORDER BY topic",
+        sql="SELECT subject, customer FROM tickets WHERE is_open ORDER BY id",
     )
 
     @task
     def inputs_of_each(rows: list[tuple[str, str]]) -> list[dict[str, str]]:
-        return [{"topic": topic, "audience": audience} for topic, audience in rows]
+        return [{"topic": subject, "audience": customer} for subject, customer in rows]
 
     @task(trigger_rule="all_done")
     def report_failures(all_inputs: list[dict[str, str]], ti: Any = None) -> None:
         failed = []
         for number, inputs in enumerate(all_inputs):
-            if ti.xcom_pull(task_ids="report", map_indexes=number) is None:
-                kickoff_id = ti.xcom_pull(task_ids="report", map_indexes=number, key="kickoff_id")
+            if ti.xcom_pull(task_ids="draft", map_indexes=number) is None:
+                kickoff_id = ti.xcom_pull(task_ids="draft", map_indexes=number, key="kickoff_id")
                 failed.append(f"{inputs['topic']}: execution {kickoff_id or 'unknown, see its log'}")
         if failed:
             raise AirflowFailException("\n".join([f"{len(failed)} of {len(all_inputs)} failed.", *failed]))
 
-    all_inputs = inputs_of_each(due.output)
-    reports = CrewRunOperator.partial(
-        task_id="report",
+    all_inputs = inputs_of_each(tickets.output)
+    drafts = CrewRunOperator.partial(
+        task_id="draft",
         map_index_template="{{ task.inputs['topic'] }}",
         pool="crews",
         deferrable=True,
     ).expand(inputs=all_inputs)
-    reports >> report_failures(all_inputs)
+    drafts >> report_failures(all_inputs)

@@ -11,12 +11,11 @@ with DAG(
     schedule=None,
     tags=["crew"],
     doc_md=__doc__,
-    params={"crew": "crew_default", "webhook_url": "https://hooks.example.com/human-input"},
+    params={"webhook_url": "https://hooks.example.com/human-input"},
 ):
     CrewRunOperator(
         task_id="report",
         inputs={"topic": "electric ferries", "audience": "harbour masters"},
-        crew_conn_id="{{ params.crew }}",
         human_input_webhook_url="{{ params.webhook_url }}",
         webhook_conn_id="crew_webhook",
         deferrable=True,

@@ -27,8 +27,11 @@ README = "README.md"
 RUN_A_CREW = "docs/run-a-crew.md"
 MIGRATING = "docs/migrating.md"
 QUICKSTART = "docs/quickstart.md"
-# Prefix of the recipe pages. Each shows a file of example_dags.
 RECIPES = "docs/recipes/"
+# A link to a file of example_dags, alone on its line, and the file.
+SHOWN_FILE = re.compile(
+    r"^\[(example_dags/\S+\.py)\]\((?:\.\./)+\1\)\n\n```python\n(.*?)^```\n", re.MULTILINE | re.DOTALL
+)
 # The tasks of this page are run as one DAG.
 OPERATORS = "docs/operators.md"
 # Mark of the program that receives webhooks.

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from typing import Any
 
 from dev.loopback import free_port, is_free
 from tests.airflow_runs import eventually
@@ -17,13 +18,13 @@ from tests.integration.pages import RECEIVER, anywhere
 
 
 @contextmanager
-def chat() -> Iterator[tuple[list[str], str]]:
-    """Take what a chat is told, and return it with the address."""
-    told: list[str] = []
+def chat() -> Iterator[tuple[list[dict[str, Any]], str]]:
+    """Take the messages that a chat gets, and return them with the address."""
+    told: list[dict[str, Any]] = []
 
     class Chat(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["text"])
+            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             self.send_response(200)
             self.end_headers()
 

@@ -25,7 +25,7 @@ PAIR = base64.b64encode(f"crew:{SECRET}".encode()).decode()
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[tuple[list[str], str]]:
+def served() -> Iterator[tuple[list[dict[str, Any]], str]]:
     """Return what the chat is told, and the address of the receiver."""
     with (
         chat() as (told, chat_url),
@@ -35,7 +35,7 @@ def served() -> Iterator[tuple[list[str], str]]:
 
 
 @pytest.fixture
-def told(served: tuple[list[str], str]) -> list[str]:
+def told(served: tuple[list[dict[str, Any]], str]) -> list[dict[str, Any]]:
     served[0].clear()
     return served[0]
 
@@ -43,7 +43,7 @@ def told(served: tuple[list[str], str]) -> list[str]:
 @pytest.mark.parametrize(
     "header", [None, "Bearer", "Bearer another", SECRET, f"Basic {PAIR}", f"Bearer {SECRET}é".encode("latin-1")]
 )
-def test_receiver_rejects_another_secret(served: Any, told: list[str], header: Any) -> None:
+def test_receiver_rejects_another_secret(served: Any, told: list[dict[str, Any]], header: Any) -> None:
     headers = {"Authorization": header} if header else {}
 
     answer = requests.post(served[1], json=CALL, headers=headers, timeout=30)
@@ -53,7 +53,7 @@ def test_receiver_rejects_another_secret(served: Any, told: list[str], header: A
 
 @pytest.mark.parametrize("connection", [{"password": SECRET}, {"password": "another"}, None])
 def test_receiver_forwards_the_call_of_a_crew_with_its_secret(
-    served: Any, told: list[str], monkeypatch: Any, connection: dict[str, str] | None
+    served: Any, told: list[dict[str, Any]], monkeypatch: Any, connection: dict[str, str] | None
 ) -> None:
     lines: list[str] = []
     if connection:
@@ -67,6 +67,7 @@ def test_receiver_forwards_the_call_of_a_crew_with_its_secret(
         eventually(lambda: told or lines, 60, 0.02)
     page = "https://airflow.example/dags/report/runs/manual__1/tasks/crew"
     if connection == {"password": SECRET}:
-        assert (told, lines) == ([f"Execution {kickoff_id} waits for human input: {page}\nNotes"], [])
+        text = f"Execution {kickoff_id} waits for human input: {page}\nNotes"
+        assert (told, lines) == ([{"text": text}], [])
     else:
         assert (told, lines) == ([], [f"{kickoff_id} webhook at 127.0.0.1 answers 401"])

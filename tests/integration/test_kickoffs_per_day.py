@@ -102,6 +102,7 @@ def test_kickoff_over_the_limit_is_not_sent_or_retried(live_crew, ledger, allow,
     for _ in range(limit):
         kickoff().run()
     before = len(ledger.runs)
+    live_crew.requests.clear()
 
     with pytest.raises(CrewTaskFailed, match=rf"(?s)^(?=.*\b{limit}\b)(?=.*max_kickoffs_per_day)") as caught:
         kickoff().run()
@@ -109,6 +110,7 @@ def test_kickoff_over_the_limit_is_not_sent_or_retried(live_crew, ledger, allow,
     assert isinstance(caught.value.failure, DailyLimitReached)
     assert caught.value.cost is Cost.NONE
     assert "crew_default" in str(caught.value)
+    assert [request.operation for request in live_crew.requests] == ["inputs"]
     assert len(live_crew.kickoffs) == limit
     assert len(ledger.runs) == before
 

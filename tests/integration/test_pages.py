@@ -13,6 +13,7 @@ import pytest
 
 from airflow_provider_crew import cli
 from airflow_provider_crew import exceptions as ends
+from airflow_provider_crew.attempt.attempt import _METRICS
 from airflow_provider_crew.attempt.record import KICKOFF_ID, ROW
 from airflow_provider_crew.attempt.result import RESULT, RETURN_VALUE, USAGE
 from airflow_provider_crew.client import errors
@@ -242,6 +243,14 @@ def test_xcoms_page_lists_every_key_of_the_progress():
     listed = {key for row in table("docs/xcoms.md", PROGRESS) for key in re.findall(r"`(\w+)`", row[0])}
 
     assert listed == {*begun("57a13a6e", 0.0), "choices"}
+
+
+def test_xcoms_page_lists_every_metric():
+    listed = {row[0].strip("`") for row in table("docs/xcoms.md", "Metrics")}
+
+    kickoffs = {f"crew.kickoff.{end}" for end in ("started", "not_taken", "uncertain")}
+    ends = {f"crew.execution.{end}" for end in (*_METRICS.values(), "completed", "broken", "duration")}
+    assert listed == kickoffs | ends | {f"crew.tokens.{kind}" for kind in ("prompt", "completion", "total")}
 
 
 def test_command_line_page_lists_every_command(capsys):

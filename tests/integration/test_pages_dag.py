@@ -24,6 +24,7 @@ from tests.integration.pages import (
     README,
     RECIPES,
     RUN_A_CREW,
+    SHOWN_FILE,
     block,
     blocks,
     is_dag,
@@ -52,9 +53,10 @@ OUT_OF_CREDIT = Scenario(tasks=(ScenarioTask(name="writing_task", error="The wri
 # Scenarios of DAGs that need another crew than the default one.
 SCENARIOS = {
     "crew_chat_alert": OUT_OF_CREDIT,
+    "crew_page": OUT_OF_CREDIT,
     "typed_report": Scenario(tasks=(ScenarioTask(name="writing_task", output=f"So:\n```json\n{REPORT}\n```"),)),
 }
-FAILING = {"crew_chat_alert"}
+FAILING = {"crew_chat_alert", "crew_page", "crew_explains_failure"}
 
 # Prints the import errors of each file, alone in the dags folder, and how a run of its DAG ends.
 PLAY = """
@@ -98,7 +100,8 @@ with DAG("{name}", schedule=None):
 def files_of(page: str) -> list[str]:
     """Return files for the dags folder: a page's DAGs as they stand, or one DAG of the operators page's tasks."""
     if page != OPERATORS:
-        return [shown for shown in blocks(page, "python") if is_dag(shown)]
+        recipes = [code for _, code in SHOWN_FILE.findall(PAGES[page])]
+        return [shown for shown in blocks(page, "python") if is_dag(shown) and shown not in recipes]
     shown = [
         block(page, "python", "import CrewRunOperator"),
         block(page, "python", "CrewExecutionSensor("),
@@ -113,6 +116,8 @@ FILES = {
     for page in PAGES
     if page not in {MIGRATING, QUICKSTART} and not page.startswith(RECIPES) and blocks(page, "python")
 }
+EXPLAINS = "docs/recipes/crew_explains_failure.md"
+FILES[EXPLAINS] = blocks(EXPLAINS, "python")
 
 
 @dataclass
@@ -135,7 +140,11 @@ class Pages:
     def __init__(self, home):
         with ExitStack() as stack:
             self.messages, address = stack.enter_context(chat())
-            connections = {"AIRFLOW_CONN_CHAT": json.dumps({"conn_type": "http", "password": address})}
+            self.events, pager = stack.enter_context(chat())
+            connections = {
+                "AIRFLOW_CONN_CHAT": json.dumps({"conn_type": "http", "password": address}),
+                "AIRFLOW_CONN_PAGERDUTY": json.dumps({"conn_type": "generic", "host": pager, "password": "KEY"}),
+            }
 
             def serve(shown: str) -> LocalCrewService:
                 named = (scenario for dag_id, scenario in SCENARIOS.items() if f'"{dag_id}"' in shown)
@@ -216,9 +225,22 @@ def test_structured_output_is_read_as_shown(pages):
 @pytest.mark.timeout(600)
 def test_chat_receives_the_failure_as_shown(pages):
     # The callback of a DAG cannot read the tasks in dag.test().
-    (message,) = pages.messages
-    assert "crew_chat_alert: " in message
-    assert "Cost: " in message
+    (text,) = [message["text"] for message in pages.messages if "crew_chat_alert: " in message["text"]]
+    assert "Cost: " in text
+
+
+@pytest.mark.timeout(600)
+def test_chat_receives_the_explanation_as_shown(pages):
+    (shown,) = blocks(EXPLAINS, "text")
+    (text,) = [message["text"] for message in pages.messages if "load_prices" in message["text"]]
+    assert text.startswith(shown.removesuffix("…\n"))
+
+
+@pytest.mark.timeout(600)
+def test_pager_receives_an_unknown_cost_as_shown(pages):
+    (event,) = pages.events
+    assert (event["routing_key"], event["event_action"]) == ("KEY", "trigger")
+    assert event["payload"]["summary"].startswith("[unknown] crew_page: ")
 
 
 @pytest.mark.timeout(600)

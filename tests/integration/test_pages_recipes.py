@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import re
 import runpy
 
 import pytest
 
 from airflow_provider_crew.client import errors
-from tests.integration.pages import PAGES, RECEIVER, RECIPES, ROOT, anywhere, blocks
+from tests.integration.pages import PAGES, RECIPES, ROOT, SHOWN_FILE, blocks, table
 from tests.supported import has
-
-# A link to the file, alone on its line, and the file.
-RECIPE = re.compile(
-    r"^\[(example_dags/\S+\.py)\]\(\.\./\.\./\1\)\n\n```python\n(.*?)^```\n", re.MULTILINE | re.DOTALL
-)
 
 
 def test_pages_show_each_recipe_as_it_is():
-    pages = [page for page in PAGES if page.startswith(RECIPES)]
-    shown = dict(recipe for page in pages for recipe in RECIPE.findall(PAGES[page]))
+    shown = dict(recipe for text in PAGES.values() for recipe in SHOWN_FILE.findall(text))
     files = [*(ROOT / "example_dags/recipes").glob("*.py"), ROOT / "example_dags/crew_asset.py"]
 
     assert shown == {str(path.relative_to(ROOT)): path.read_text() for path in files}
-    others = {code for page in pages for code in blocks(page, "python")} - set(shown.values())
-    assert others <= {anywhere("python", RECEIVER)}, "which is run where the crew waits for human input"
+    in_recipes = {code for page in PAGES if page.startswith(RECIPES) for code in blocks(page, "python")}
+    assert in_recipes <= set(shown.values())
+
+
+def test_index_lists_every_example():
+    listed = {row[0].split("]")[0].strip("[") for row in table("docs/recipes/index.md", "Example DAGs")}
+
+    assert listed == {path.stem for path in (ROOT / "example_dags").glob("*.py")}
 
 
 def recipe(name):

@@ -92,16 +92,16 @@ def most_at_a_time(executions: list[Any], tasks: list[dict[str, Any]]) -> int:
 @pytest.mark.nightly
 def test_each_row_starts_a_crew_and_the_failed_one_is_named(start, warehouse, crew, pool):
     topics = ["buoys", "harbours", "lighthouses"]
-    warehouse.execute("DELETE FROM reports_due")
+    warehouse.execute("DELETE FROM tickets")
     for topic in topics:
-        warehouse.execute("INSERT INTO reports_due VALUES (%s, 'sailors')", topic)
+        warehouse.execute("INSERT INTO tickets (subject, customer) VALUES (%s, 'sailors')", topic)
     pool(1)
     crew.faults.answer(422, on="kickoff", body={"error": "Rejected", "message": "not this one"})
 
     run = start("crew_for_each_row")
 
     assert run.wait() == "failed"
-    reports = {ti["rendered_map_index"]: ti for ti in run.tasks("report")}
+    reports = {ti["rendered_map_index"]: ti for ti in run.tasks("draft")}
     assert sorted(reports) == topics
     (refused,) = [topic for topic in topics if reports[topic]["state"] == "failed"]
     assert {ti["state"] for ti in reports.values()} == {"success", "failed"}
@@ -163,14 +163,16 @@ def test_output_is_published_after_approval_only(start, crew, airflow, answer, t
     path = f"dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/approval/-1/hitlDetails"
     eventually(lambda: run.task("approval")["state"] in {"deferred", "awaiting_input"}, 120)
     asked = airflow.api.get(path)
-    assert (asked["body"], asked["options"]) == ("Briefing: electric ferries", ["Approve", "Reject"])
+    (execution,) = started(crew, run)
+    brief = f"Briefing: {execution.inputs['topic']}"
+    assert (asked["body"], asked["options"]) == (brief, ["Approve", "Reject"])
 
     time.sleep(MIN_DEFERRAL_SECONDS)  # no person is faster; Airflow sometimes fails a task that goes on at once
     airflow.api.patch(path, {"chosen_options": [answer], "params_input": {}})
 
     assert run.wait() == "success"
     assert run.task("publish")["state"] == then
-    assert then == "skipped" or run.xcom("publish") == "Published: Briefing: electric ferries"
+    assert then == "skipped" or run.xcom("publish") == f"Published: {brief}"
     assert len(started(crew, run)) == 1
 
 
@@ -188,11 +190,11 @@ def test_chat_gets_the_task_that_waits_for_human_input(start, airflow, dialect):
 
         run = start("crew_input_webhook", crew=f"crew_input_webhook_{dialect}", webhook_url=webhook_url)
 
-        (text,) = eventually(lambda: told, 120)
+        (message,) = eventually(lambda: told, 120)
         (execution,) = crew.kickoffs
         page = f"{airflow.url}/dags/crew_input_webhook/runs/{run.run_id.replace(':', '%3A').replace('+', '%2B')}"
-        assert execution.kickoff_id in text
-        assert text.endswith(f"{page}/tasks/report\nNotes on electric ferries")
+        assert execution.kickoff_id in message["text"]
+        assert message["text"].endswith(f"{page}/tasks/report\nNotes on electric ferries")
         crew.approve(execution.kickoff_id)
         assert run.wait() == "success"
         assert len(told) == 1
