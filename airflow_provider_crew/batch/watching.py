@@ -76,7 +76,7 @@ class Watching:
         self._states = {row[0]: WatchState(row[1], seen=True, troubles=_troubles(row[3])) for row in self.running}
         self._began: dict[str, float | None] = {row[0]: row[2] for row in self.running}
         tasks = [asyncio.create_task(self._watch(row[0], row[1])) for row in self.running]
-        quota, began = max(1, min(len(tasks), self.window) // _SHARE_OF_WINDOW), time.monotonic()
+        quota, began = min(len(tasks), max(1, self.window // _SHARE_OF_WINDOW)), time.monotonic()
         try:
             while not (self.error or is_told_to_end() or time.time() >= self.rules["deadline"]):
                 news = len(self.ended) + len(self.over)
