@@ -150,6 +150,7 @@ class Batch:
         self._outage_since: float | None = None
         self._not_before = 0.0
         self._is_superseded = self._has_warned = False
+        self._is_blind = self.ti.try_number > 1 or bool(next_kwargs)
         self._changed = self._removed = self._tokens = 0
         self._left: set[str] = set()
         self._failures: list[dict[str, str]] = []
@@ -178,7 +179,10 @@ class Batch:
                 self._collect_rest(errors.WaitedTooLong(error.event))
         statuses = Counter(row.status for row in self._rows)
         counted = Counted(
-            statuses, len(self._running) + len(self._left), sum(row.attempts > 0 for row in self._rows)
+            statuses,
+            len(self._running) + len(self._left),
+            sum(row.attempts > 0 for row in self._rows),
+            is_blind=self._is_blind,
         )
         end = end_of_batch(error, counted)
         known = ended(self._progress(), end.failure, time.time())
@@ -206,11 +210,18 @@ class Batch:
         self.deadline = known["deadline"] if is_same else self._deadline()
         if versions.trigger_timed_out(self._next_kwargs):
             self.deadline = time.time()
+        names = ("dag_id", "run_id", "task_id", "map_index")
+        stored = self._store.get(_KEY)
+        self._files.claim(
+            {"schema_version": 1} | {name: getattr(self.ti, name) for name in names}, has_begun=bool(stored)
+        )
         if not (is_same and event):  # a new attempt, or a deferral that ended without an event
-            self._recall()
-            return
-        self._restore(known, event)
-        self._take_event(event)
+            self._recall(stored)
+        else:
+            self._restore(known, event)
+        self._is_blind = False
+        if is_same and event:
+            self._take_event(event)
 
     def _inputs(self) -> Iterable[Any]:
         given: Any = self.options.inputs
@@ -229,13 +240,10 @@ class Batch:
         deadline, limit = time.time() + self.options.timeout, self.options.execution_timeout
         return min(deadline, time.time() + limit.total_seconds() * _OWN_SHARE) if limit else deadline
 
-    def _recall(self) -> None:
+    def _recall(self, stored: Any) -> None:
         """Read the result files and the task state store, and decide about each row."""
         ti, options, files = self.ti, self.options, self._files
-        names = ("dag_id", "run_id", "task_id", "map_index")
-        files.claim({"schema_version": 1} | {name: getattr(ti, name) for name in names})
         files.number_on()
-        stored = self._store.get(_KEY)
         groups: list[str] = stored["groups"] if stored else []
         sent = [line for name in files.names(SENT) for line in files.read(name)]
         sent += [line for group in groups for line in self._store.get(f"{_KEY}_{group}") or ()]
@@ -257,8 +265,10 @@ class Batch:
         running = [row for row, status in polled if not self._restarts(row, decide_on(row, status))]
         self._running = {row.kickoff_id: row for row in running}
         news = [row for row, decision in decisions if self._settle(row, decision)]
-        self._store_ends(news)
-        self._save_groups()  # only now: what a clear has reset is in the files
+        self._store_ends([row for row in news if row.is_to_be_started])
+        self._save_groups(*groups)  # only now: what a clear has reset is in the files
+        # Only now: a later attempt must not take these reports for older than the clear.
+        self._store_ends([row for row in news if not row.is_to_be_started])
         if ended_before := sum(not (row.is_to_be_started or row.sent_at) for row in self._rows):
             self.log.info("%d rows have ended in earlier attempts.", ended_before)
         if self._running:
@@ -394,8 +404,8 @@ class Batch:
             row.sent_at, row.attempts, row.group = time.time(), row.attempts + 1, group
         try:
             self._save_group(group, rows)
-            self._save_groups(group)
-            self._files.write(name, lambda: [row.sent() for row in rows])
+            self._files.write(name, [row.sent() for row in rows])
+            self._save_groups(group)  # last, because Airflow refuses it to a process that it has replaced
         except Exception as error:
             self._take_back(rows)
             self._save_if_possible(group, [])
@@ -409,9 +419,9 @@ class Batch:
             for sent in wait(sending, return_when=FIRST_COMPLETED).done:
                 self._note(sending.pop(sent), sent)
             self._save_if_possible(group, rows)
-        self._store_ends([row for row in rows if row.line and row.line["status"] != "not_started"])
         with self._files.best_effort(self.log):  # the task state store has them as well
-            self._files.write(name, lambda: [row.sent() for row in rows if row.sent_at is not None])
+            self._files.write(name, [row.sent() for row in rows if row.sent_at is not None])
+        self._store_ends([row for row in rows if row.line and row.line["status"] != "not_started"])
 
     def _request(self, row: Row) -> KickoffRequest | None:
         """Return the kickoff of a row. None if the row ends because of its inputs."""
@@ -543,7 +553,7 @@ class Batch:
 
     def _collect_rest(self, why: errors.WaitedTooLong) -> None:
         """End all running rows, whose executions may keep running. A later attempt watches those again."""
-        self._collect([(row, why) for row in self._running.values()])
+        self._collect([(row, why) for row in self._running.values() if row.status == "not_started"])
 
     def _collect(self, rows: Sequence[tuple[Row, CrewError | None]]) -> None:
         """Read results, and store them: they may be gone tomorrow."""
@@ -572,7 +582,8 @@ class Batch:
                 return
         except (errors.NotAuthenticated, errors.NotAllowed, errors.Rejected) as error:
             self._trouble = error
-            return
+            if over is None:
+                return
         except errors.ResponseTooLarge as error:
             over = error
         except CrewError as error:
@@ -709,6 +720,7 @@ class Batch:
         """Write the result files, and return the manifest. Raise if the batch has failed."""
         left = len(self._running)
         self._collect_rest(errors.WaitedTooLong("The timeout of the batch passed."))
+        self._save_groups()  # Airflow refuses it to a process that it has replaced, which must not tidy up
         statuses, usage = self._files.compact(self._rows)
         failed = len(self._rows) - statuses["success"]
         reason = "partial" if failed else "succeeded"
@@ -726,7 +738,7 @@ class Batch:
             "changed": self._changed,
             "removed": self._removed,
         }
-        self._files.write(MANIFEST, lambda: [manifest])
+        self._files.write(MANIFEST, [manifest])
         if left:
             event = f"The batch had not ended when its timeout passed: {left:,} rows were running."
             raise errors.WaitedTooLong(event)

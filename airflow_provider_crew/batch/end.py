@@ -38,18 +38,21 @@ class Counted:
     :param statuses: Number of rows by status.
     :param running: Rows whose execution is running.
     :param started: Rows for which an execution was started.
+    :param is_blind: Whether what earlier processes have started is unknown, because it was not read.
     """
 
     statuses: Mapping[Status, int]
     running: int
     started: int
+    is_blind: bool = False
 
 
 def end_of_batch(error: BaseException, counted: Counted) -> Verdict:
     """Return the end of a batch, from the exception that ends it and the rows so far."""
     event = error if isinstance(error, CrewError) else CrewError(f"The batch was ended: {in_words(error)}.")
     statuses = counted.statuses
-    again = statuses["error"] + statuses["not_started"] + statuses["cancelled"]
+    # Running rows count as not started, or as an error if the task no longer waits for them.
+    again = max(statuses["error"] + statuses["not_started"] + statuses["cancelled"] - counted.running, 0)
     parts = ["does not run the rows again that have succeeded"]
     if counted.running:
         parts.append(f"waits for the {counted.running:,} that are running")
@@ -66,8 +69,8 @@ def end_of_batch(error: BaseException, counted: Counted) -> Verdict:
     if uncertain:
         fix += f" {uncertain} rows are uncertain: look for their executions in the crew's dashboard first."
         effect += f". Clearing it also starts the {uncertain:,} uncertain rows again"
-    cost = Cost.UNKNOWN if uncertain else Cost.RUNNING if counted.running else Cost.ENDED
-    if not (counted.started or counted.running or uncertain):
+    cost = Cost.UNKNOWN if uncertain or counted.is_blind else Cost.RUNNING if counted.running else Cost.ENDED
+    if not (counted.started or counted.running or uncertain or counted.is_blind):
         cost = Cost.NONE
     failure = event.replace(cost=cost, next_step=f"{fix} Clearing the task {effect}.".strip())
     is_retried = action in {"retry", "time out"}

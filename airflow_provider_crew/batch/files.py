@@ -8,15 +8,19 @@ append. Its size is read back, because a write that was lost may have been a pai
 import json
 import os
 import random
+import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any
 
 from airflow.sdk import ObjectStoragePath
 
-from airflow_provider_crew.batch.rows import Row
+from airflow_provider_crew.attempt.shielded import shielded
+from airflow_provider_crew.batch.rows import Row, failure
+from airflow_provider_crew.client.errors import UncertainKickoff
 from airflow_provider_crew.client.text import in_words, warn
 from airflow_provider_crew.exceptions import CrewTaskError
 
@@ -30,6 +34,8 @@ PARTS = "parts"
 SENT = "sent"
 
 _ATTEMPTS = 4
+_SETTLES = 2.0
+_IN_MEMORY = 2**20
 
 
 class ResultFiles:
@@ -42,11 +48,19 @@ class ResultFiles:
         """Number of the newest file of this attempt."""
         self._root: Any = ObjectStoragePath(path)
 
-    def claim(self, owner: Mapping[str, Any]) -> None:
-        """Write who owns these files, or raise if it is another batch."""
+    def claim(self, owner: Mapping[str, Any], *, has_begun: bool) -> None:
+        """Write who owns these files, or raise if it is another batch, or if they are not there any more."""
         found = next(self.read(OWNER), None)
+        if found is None and has_begun:
+            event = (
+                f"The batch has begun, but {self.path} has none of its files, so its rows might be started again."
+            )
+            raise CrewTaskError(
+                f"{event} A batch keeps its result_path, and workers have to share a local folder."
+            )
         if found is None:
-            self.write(OWNER, lambda: [owner])
+            self.write(OWNER, [owner])
+            time.sleep(_SETTLES)  # another batch may be writing as well
             found = next(self.read(OWNER), None)
         if found != owner:
             raise CrewTaskError(f"{self.path} has the results of another batch: {json.dumps(found)}.")
@@ -62,29 +76,33 @@ class ResultFiles:
         found = [name.rpartition("/")[2].split("-") for name in (*self.names(PARTS), *self.names(SENT))]
         self.number = max((int(each[1]) for each in found if int(each[0]) == self._try_number), default=0)
 
-    def write(self, name: str, lines: Callable[[], Iterable[Any]]) -> None:
-        """Write a file whole, and read its size back. ``lines`` returns the values, again for each attempt."""
-        fault = ""
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                fault = self._write(self._root / name, lines())
-            except Exception as error:  # noqa: BLE001 - an object store may raise anything
-                fault = in_words(error)
-            if not fault:
-                return
-            if attempt < _ATTEMPTS:
-                time.sleep(2 ** (attempt - 1))
+    def write(self, name: str, lines: Iterable[Any]) -> None:
+        """Write a file whole, and read its size back."""
+        with SpooledTemporaryFile(_IN_MEMORY) as whole:  # an object store keeps a part if ``lines`` raises
+            for line in lines:
+                whole.write(json.dumps(line).encode() + b"\n")
+            for attempt in range(1, _ATTEMPTS + 1):
+                try:
+                    # A signal would also leave a part.
+                    fault = shielded(lambda _: self._write(self._root / name, whole))
+                except Exception as error:  # noqa: BLE001 - an object store may raise anything
+                    fault = in_words(error)
+                if not fault:
+                    return
+                if attempt < _ATTEMPTS:
+                    time.sleep(2 ** (attempt - 1))
         raise CrewTaskError(f"The result file {self.path}/{name} was not written: {fault}.")
 
     @staticmethod
-    def _write(path: Any, lines: Iterable[Any]) -> str:
+    def _write(path: Any, whole: IO[bytes]) -> str:
         """Write a file, and return the fault if it is not there afterwards."""
-        size, is_local = 0, path.protocol in {"", "file"}
-        path.parent.mkdir(parents=True, exist_ok=True)
+        size, is_local = whole.seek(0, os.SEEK_END), path.protocol in {"", "file"}
+        whole.seek(0)
+        with suppress(Exception):  # an object store has no folders, and the token may not allow to create a bucket
+            path.parent.mkdir(parents=True, exist_ok=True)
         target = path.with_name(f"{path.name}.new") if is_local else path  # an object store replaces it at once
         with target.open("wb") as file:
-            for line in lines:
-                size += file.write(json.dumps(line).encode() + b"\n")
+            shutil.copyfileobj(whole, file)
         if is_local:
             os.replace(target.path, path.path)  # noqa: PTH105 - pathlib would take it for a path of its own
         found = path.stat().st_size
@@ -104,30 +122,36 @@ class ResultFiles:
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder, in the order in which they were written."""
         try:
-            return [f"{folder}/{path.name}" for path in sorted(self._files_of(folder), key=lambda path: path.name)]
+            root = self._root / folder
+            root.fs.invalidate_cache()  # some filesystems remember an older list
+            # Not iterdir(), which takes a folder for missing if the object store does not respond.
+            found = sorted(path.rpartition("/")[2] for path in root.fs.ls(root.path, detail=False))
+            return [f"{folder}/{name}" for name in found if name.endswith(".jsonl")]
         except FileNotFoundError:
             return []
         except Exception as error:  # noqa: BLE001 - an object store may raise anything
             raise CrewTaskError(f"{self.path}/{folder} cannot be listed: {in_words(error)}.") from None
 
-    def _files_of(self, folder: str) -> list[Any]:
-        root = self._root / folder
-        root.fs.invalidate_cache()  # some filesystems remember an older list
-        return [path for path in root.iterdir() if path.name.endswith(".jsonl")]
-
     def lines(self) -> Iterator[dict[str, Any]]:
         """Yield all lines about rows, older ones first."""
-        return (line for _, line in self._places())
+        return (line for _, line in self._places(self.names(PARTS)))
 
-    def _places(self) -> Iterator[tuple[tuple[str, int], dict[str, Any]]]:
-        for name in (REMOVED, RESULTS, *self.names(PARTS)):
+    def _places(self, parts: Sequence[str]) -> Iterator[tuple[tuple[str, int], dict[str, Any]]]:
+        """Yield lines with their places. ``parts`` are listed before, so none moves to the results unnoticed."""
+        for name in (REMOVED, RESULTS, *parts):
+            number = -1
             for number, line in enumerate(self.read(name)):
                 yield (name, number), line
+            if number < 0 and name in parts:
+                raise CrewTaskError(f"{self.path}/{name} has vanished. Another process may have ended the batch.")
 
-    def append(self, lines: Iterable[Any]) -> None:
-        """Write lines of rows that have ended, to a file of their own."""
-        if lines := list(lines):
-            self.write(self.new_name(PARTS), lambda: lines)
+    def append(self, lines: Iterable[Any]) -> list[str]:
+        """Write lines of rows that have ended to a file of their own, and return its name."""
+        if not (lines := list(lines)):
+            return []
+        name = self.new_name(PARTS)
+        self.write(name, lines)
+        return [name]
 
     @staticmethod
     @contextmanager
@@ -151,16 +175,17 @@ class ResultFiles:
     def compact(self, rows: Sequence[Row]) -> tuple[Counter[str], dict[str, float]]:
         """Write one line for each row to the final files. Return the rows by status, and their usage."""
         by_id = {(row.key, row.fingerprint): row for row in rows}
-        last = {(line["key"], line["fingerprint"]): place for place, line in self._places()}
+        parts = self.names(PARTS)
+        last = {(line["key"], line["fingerprint"]): place for place, line in self._places(parts)}
 
         def latest(*, is_current: bool = True) -> Iterator[dict[str, Any]]:
-            for place, line in self._places():
+            for place, line in self._places(parts):
                 which = (line["key"], line["fingerprint"])
                 if last[which] == place and (which in by_id) == is_current:
                     yield line | {"index": by_id[which].index if is_current else -1}
             if is_current:
                 new = (row for which, row in by_id.items() if which not in last and row.sent_at is None)
-                yield from (row.as_line("not_started") for row in new)
+                yield from map(_unwritten, new)
 
         statuses: Counter[str] = Counter()
         usage: Counter[str] = Counter()
@@ -169,14 +194,22 @@ class ResultFiles:
             usage.update({name: n for name, n in (line["usage"] or {}).items() if isinstance(n, int | float)})
         if statuses.total() != len(rows):
             raise CrewTaskError(f"The result files list {statuses.total()} of {len(rows)} rows.")
-        self.write(FAILED, lambda: (_failed(row, rows) for row in latest() if row["status"] != "success"))
+        self.write(FAILED, (_failed(row, rows) for row in latest() if row["status"] != "success"))
         removed = list(latest(is_current=False))
         # Each row stays in a file at any time. A row may also come back from those that were removed.
-        self.append(removed)
-        self.write(RESULTS, latest)
-        self.write(REMOVED, lambda: removed)
-        self.delete(*self.names(PARTS))
+        parts += self.append(removed)
+        self.write(RESULTS, latest())
+        self.write(REMOVED, removed)
+        self.delete(*parts)  # not those that another process has written meanwhile
         return statuses, dict(usage)
+
+
+def _unwritten(row: Row) -> dict[str, Any]:
+    """Return a line about a row that has none. If a file was lost, its execution is uncertain."""
+    if row.status == "not_started":
+        return row.as_line("not_started")
+    lost = UncertainKickoff(f"The row has ended as {row.status}, but the result files have lost its line.")
+    return row.as_line("uncertain", error=failure(lost, "kickoff"))
 
 
 def _failed(line: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:

@@ -75,6 +75,7 @@ class Watching:
         """Return when a quarter of the window has ended, or after 30 s if anything has."""
         self._states = {row[0]: WatchState(row[1], seen=True, troubles=_troubles(row[3])) for row in self.running}
         self._began: dict[str, float | None] = {row[0]: row[2] for row in self.running}
+        self._heard_at: dict[str, float] = {}
         tasks = [asyncio.create_task(self._watch(row[0], row[1])) for row in self.running]
         quota, began = min(len(tasks), max(1, self.window // _SHARE_OF_WINDOW)), time.monotonic()
         try:
@@ -104,6 +105,8 @@ class Watching:
 
         def saw(_report: ProgressReport, _is_news: bool) -> None:  # noqa: FBT001 - an Observer
             memory = poller.watch.memory
+            if not memory.troubles:
+                self._heard_at[kickoff_id] = time.time()
             self.trouble = one_line(memory.said_trouble, _LONGEST_TROUBLE) or self.trouble
             if self._began[kickoff_id] is None and memory.has_begun:
                 self._began[kickoff_id] = memory.began_at or poller.watch.polled_at
@@ -117,9 +120,17 @@ class Watching:
         except (WaitedTooLong, ExecutionUnknown) as error:
             self.over[kickoff_id] = error
         except (LostContact, WatchBroken) as error:
-            self.error = error
+            if isinstance(error, LostContact) and self._hears_others(kickoff_id):
+                self.over[kickoff_id] = error
+            else:
+                self.error = error
         except CrewError:  # the worker reads how it has ended
             self.ended.append(kickoff_id)
+
+    def _hears_others(self, kickoff_id: str) -> bool:
+        """Whether the crew responds, and only not about this execution, which may have failed."""
+        others = [at for name, at in self._heard_at.items() if name != kickoff_id]
+        return max(others, default=0.0) > time.time() - self.rules["max_outage"] / 2
 
     def _deadline(self, kickoff_id: str) -> float:
         """Return the time at which a row's time is over. It begins with the execution: deployments queue."""

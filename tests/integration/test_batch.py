@@ -37,6 +37,7 @@ def rows(count: int = 10) -> list[dict[str, Any]]:
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_provider_crew.batch.batch._JITTER", 0.0)
     monkeypatch.setattr("airflow_provider_crew.batch.watching._LOOK", 0.02)
+    monkeypatch.setattr("airflow_provider_crew.batch.files._SETTLES", 0.0)
 
 
 @pytest.fixture
@@ -84,6 +85,7 @@ def test_failed_file_is_the_input_of_another_batch(live_crew, batch, tmp_path):
     live_crew.faults.answer(422, on="kickoff", times=3)
     batch(max_failed=None).run()
     again = batch(str(tmp_path / "out" / "failed.jsonl"), result_path=str(tmp_path / "again"))
+    again.store = TaskStateStore()
     assert again.run()["counts"]["success"] == 3
 
 

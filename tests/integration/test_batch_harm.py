@@ -1,0 +1,407 @@
+"""A batch whose process, storage or Airflow fails at the worst moment: nothing is started twice, or lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import threading
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowTaskTimeout
+from airflow.sdk import ObjectStoragePath
+from airflow.sdk.io import attach
+from fsspec.implementations.memory import MemoryFileSystem
+
+from airflow_provider_crew.batch.batch import Batch
+from airflow_provider_crew.batch.end import Counted, end_of_batch
+from airflow_provider_crew.batch.files import ResultFiles
+from airflow_provider_crew.batch.rows import STATUSES
+from airflow_provider_crew.exceptions import CrewTaskError, WaitedTooLong
+from airflow_provider_crew.local.faults.kinds import AnswerFault
+from airflow_provider_crew.operators.crew import CrewBatchOperator
+from tests.integration.tasks import SLOW, Task, TaskStateStore, fired
+from tests.supported import AIRFLOW
+
+pytest_plugins = ["tests.integration.task_fixtures"]
+pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def rows(count: int = 10) -> list[dict[str, Any]]:
+    return [{"topic": f"topic {number}", "audience": "sailors"} for number in range(count)]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_provider_crew.batch.batch._JITTER", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.batch.watching._LOOK", 0.02)
+    monkeypatch.setattr("airflow_provider_crew.batch.files.time.sleep", lambda _: None)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def batch(out: Path, store: TaskStateStore) -> Any:
+    def make(given: Any = None, **options: Any) -> Task:
+        named = {"task_id": "crew", "result_path": str(out), "poll_interval": 0.02, "key": "topic"}
+        return Task(lambda: CrewBatchOperator(inputs=given or rows(), **named | options), store=store)
+
+    return make
+
+
+def lines(path: Any, name: str = "results.jsonl") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (path / name).read_text().splitlines()]
+
+
+def statuses(path: Any) -> dict[str, str]:
+    return {line["key"]: line["status"] for line in lines(path)}
+
+
+def killed_at(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, *, call: int = 1, after: bool = False
+) -> None:
+    """End the process at a call of a method, once."""
+    original, calls = getattr(owner, name), iter(range(1, 10_000))
+
+    def method(self: Any, *given: Any, **named: Any) -> Any:
+        dies = next(calls) == call
+        if dies and not after:
+            raise Killed
+        result = original(self, *given, **named)
+        if dies:
+            raise Killed
+        return result
+
+    monkeypatch.setattr(owner, name, method)
+
+
+def died(task: Task) -> None:
+    with pytest.raises(Killed):
+        task.run()
+
+
+# The process ends.
+
+
+def test_killed_after_a_clear_starts_no_unreported_row(live_crew, batch, out, monkeypatch):
+    task = batch(rows(1), max_failed=None)
+    killed_at(monkeypatch, Batch, "_note")
+    died(task)
+    task.clear()
+    killed_at(monkeypatch, Batch, "_save_groups")
+    died(task)
+    task.run()
+    assert len(live_crew.kickoffs) == 1
+    assert statuses(out) == {"topic 0": "uncertain"}
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["with state", "without state"])
+@pytest.mark.parametrize("call", [1, 3])
+def test_killed_before_results_are_written_runs_none_again(live_crew, batch, out, store, monkeypatch, call, keeps):
+    task = batch(max_active=4)
+    killed_at(monkeypatch, ResultFiles, "append", call=call)
+    died(task)
+    task.clear()
+    if not keeps:
+        store._kept.clear()
+    task.run()
+    assert len(live_crew.kickoffs) == 10
+    assert set(statuses(out).values()) == {"success"}
+
+
+@pytest.mark.parametrize("call", [1, 2, 3, 4])
+def test_killed_while_it_writes_the_end_loses_nothing(live_crew, batch, out, monkeypatch, call):
+    task = batch(max_active=4)
+    compact = ResultFiles.compact
+
+    def killed(self: ResultFiles, *given: Any) -> Any:
+        monkeypatch.setattr(ResultFiles, "compact", compact)
+        killed_at(monkeypatch, ResultFiles, "write", call=call)
+        return compact(self, *given)
+
+    monkeypatch.setattr(ResultFiles, "compact", killed)
+    died(task)
+    assert task.run()["counts"]["success"] == 10
+    assert len(live_crew.kickoffs) == len(lines(out)) == 10
+
+
+def test_timeout_while_results_are_written_keeps_them(live_crew, batch, out, monkeypatch):
+    task = batch(rows(3), max_active=3)
+    store_ends, calls = Batch._store_ends, []
+
+    def interrupted(self: Batch, some: Any) -> None:
+        store_ends(self, some)
+        if some and some[0].status == "success" and not calls:
+            calls.append(1)
+            raise AirflowTaskTimeout
+
+    monkeypatch.setattr(Batch, "_store_ends", interrupted)
+    with pytest.raises(AirflowTaskTimeout):
+        task.run()
+    parts = [line for path in sorted((out / "parts").iterdir()) for line in lines(out, f"parts/{path.name}")]
+    last = {line["key"]: line["status"] for line in parts}
+    assert list(last.values()).count("success") >= 1
+    assert task.run()["counts"]["success"] == 3
+    assert len(live_crew.kickoffs) == 3
+
+
+# The storage fails.
+
+
+def test_missing_files_of_a_batch_that_has_begun_start_nothing(live_crew, batch, out):
+    task = batch(max_failed=None)
+    task.run()
+    shutil.rmtree(out)
+    task.clear()
+    with pytest.raises(CrewTaskError):
+        task.run()
+    assert len(live_crew.kickoffs) == 10
+
+
+def test_missing_files_after_a_deferral_start_nothing(live_crew, batch, out):
+    task = batch(max_active=4, deferrable=True)
+    waiting = task.deferred()
+    event = asyncio.run(fired(task.revived(waiting)))
+    started = len(live_crew.kickoffs)
+    shutil.rmtree(out)
+    with pytest.raises(CrewTaskError):
+        task.resume(waiting, event)
+    assert len(live_crew.kickoffs) == started
+
+
+class Bucket:
+    """Object store of a test, which breaks when a file is opened if ``breaks_at(path, mode)``."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path = "memory://results/out"
+        self.files = ObjectStoragePath(self.path)
+        self.breaks_at: Callable[[str, str], bool] = lambda *_: False
+        opened = MemoryFileSystem._open
+
+        def _open(fs: MemoryFileSystem, path: str, mode: str = "rb", *given: Any, **named: Any) -> Any:
+            if self.breaks_at(path, mode):
+                raise OSError("the bucket does not respond")
+            return opened(fs, path, mode, *given, **named)
+
+        monkeypatch.setattr(MemoryFileSystem, "_open", _open)
+        monkeypatch.setattr(MemoryFileSystem, "store", {})
+        attach("memory", fs=MemoryFileSystem())
+
+    def works(self) -> None:
+        self.breaks_at = lambda *_: False
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    return Bucket(monkeypatch)
+
+
+def test_results_that_break_while_replaced_are_kept(live_crew, batch, bucket):
+    given = rows()
+    task = batch(given, result_path=bucket.path)
+    task.run()
+    given.append({"topic": "new", "audience": "sailors"})
+    task.clear()
+    written: list[str] = []
+
+    def breaks(path: str, mode: str) -> bool:
+        """Break at the first read after failed.jsonl was written."""
+        if mode == "wb":
+            written.append(path)
+        return mode == "rb" and written[-1].endswith("failed.jsonl") and "parts" in path
+
+    bucket.breaks_at = breaks
+    with pytest.raises(CrewTaskError):
+        task.run()
+    bucket.works()
+    assert len(lines(bucket.files)) == 10
+    task.run()
+    assert len(live_crew.kickoffs) == len(lines(bucket.files)) == 11
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_bucket_that_breaks_for_a_moment_delays_the_batch(live_crew, batch, bucket, times):
+    breaks = count(1)
+
+    def now_and_then(_path: str, mode: str) -> bool:
+        return mode == "wb" and next(breaks) % (times + 1) != 0
+
+    bucket.breaks_at = now_and_then
+    assert batch(result_path=bucket.path).run()["counts"]["success"] == 10
+    assert len(live_crew.kickoffs) == 10
+
+
+@pytest.mark.parametrize("folder", ["parts", "sent", "results.jsonl"])
+def test_bucket_that_breaks_for_long_costs_nothing(live_crew, batch, bucket, folder):
+    task = batch(result_path=bucket.path, max_active=4)
+    bucket.breaks_at = lambda path, mode: mode == "wb" and folder in path
+    with pytest.raises(CrewTaskError):
+        task.run()
+    bucket.works()
+    assert task.run()["counts"]["success"] == 10
+    assert len(live_crew.kickoffs) == 10
+
+
+# Another process writes as well.
+
+
+@pytest.mark.usefixtures("live_crew")
+def test_results_of_another_process_survive_the_end(batch, out, monkeypatch):
+    task = batch(rows(3))
+    write = ResultFiles.write
+    late = {}
+
+    def written(self: ResultFiles, name: str, given: Any) -> None:
+        write(self, name, given)
+        if name == "results.jsonl" and not late:
+            late["name"] = self.new_name("parts")
+            write(self, late["name"], [lines(out)[0] | {"key": "late"}])
+
+    monkeypatch.setattr(ResultFiles, "write", written)
+    task.run()
+    assert (out / late["name"]).exists()
+
+
+@pytest.mark.usefixtures("live_crew")
+def test_replaced_process_does_not_finish(batch, out, store, monkeypatch):
+    task = batch(rows(3))
+    finish = Batch._finish
+
+    def finished(self: Batch) -> Any:
+        store.breaks_at = lambda name: name == "set"
+        return finish(self)
+
+    monkeypatch.setattr(Batch, "_finish", finished)
+    with pytest.raises(Exception, match="does not answer"):
+        task.run()
+    assert not (out / "results.jsonl").exists()
+
+
+def test_files_that_vanish_while_read_start_nothing(live_crew, batch, out, monkeypatch):
+    task = batch(rows(3))
+    compact = ResultFiles.compact
+    killed_at(monkeypatch, ResultFiles, "compact")
+    died(task)
+    monkeypatch.setattr(ResultFiles, "compact", compact)
+    read = ResultFiles.read
+
+    def vanishing(self: ResultFiles, name: str) -> Any:
+        found = list(read(self, name))
+        if name == "results.jsonl":
+            shutil.rmtree(out / "parts")
+        return iter(found)
+
+    monkeypatch.setattr(ResultFiles, "read", vanishing)
+    with pytest.raises(CrewTaskError):
+        task.run()
+    assert len(live_crew.kickoffs) == 3
+
+
+def test_two_batches_that_begin_together_do_not_mix(live_crew, batch, out, monkeypatch):
+    first, other = batch(rows(3)), batch(rows(3))
+    other.ti.run_id = "manual__2027"
+    other.store = TaskStateStore()
+    write, done = ResultFiles.write, []
+
+    def written(self: ResultFiles, name: str, given: Any) -> None:
+        if name == "batch.json" and not done:
+            done.append(1)
+            write(self, name, given)  # before the other one
+            monkeypatch.setattr("airflow_provider_crew.batch.files.time.sleep", lambda _: overtaken())
+            return
+        write(self, name, given)
+
+    def overtaken() -> None:
+        write(ResultFiles(str(out), 1), "batch.json", [{"schema_version": 1, "run_id": "manual__2027"}])
+
+    monkeypatch.setattr(ResultFiles, "write", written)
+    with pytest.raises(CrewTaskError):
+        first.run()
+    assert not live_crew.kickoffs
+
+
+def test_lost_result_file_is_reported_and_not_run_again(live_crew, batch, out, monkeypatch):
+    task = batch(rows(6), max_active=2, max_failed=None)
+    compact, lost = ResultFiles.compact, []
+
+    def losing(self: ResultFiles, *given: Any) -> Any:
+        if not lost:
+            lost.append(min((out / "parts").iterdir()))
+            lost[0].unlink()
+        return compact(self, *given)
+
+    monkeypatch.setattr(ResultFiles, "compact", losing)
+    manifest = task.run()
+    assert manifest["counts"]["not_started"] == 0
+    assert manifest["counts"]["uncertain"] >= 1
+    task.run()
+    assert len(live_crew.kickoffs) == 6
+
+
+# The crew fails.
+
+
+def test_crew_that_answers_500_about_one_row_fails_only_that_row(live_crew, batch):
+    live_crew.scenario = SLOW
+    task = batch(rows(4), max_active=4, max_outage=1.0, max_failed=None, poll_interval=0.05)
+
+    def finish_all_but_one() -> None:
+        for kickoff in live_crew.kickoffs[1:]:
+            live_crew.finish(kickoff.kickoff_id)
+
+    class OfOne(AnswerFault):
+        async def happen(self, exchange: Any) -> None:
+            if live_crew.kickoffs and live_crew.kickoffs[0].kickoff_id in str(exchange.request.path):
+                await super().happen(exchange)
+            else:
+                await exchange.send(await exchange.take())
+
+    live_crew.faults.add(OfOne(status=500, on="status", for_seconds=1000))
+    threading.Timer(2.5, finish_all_but_one).start()
+    manifest = task.run()
+    assert manifest["counts"]["success"] == 3
+    assert manifest["counts"]["error"] == 1
+
+
+def test_token_rejected_at_the_timeout_names_what_runs(live_crew, batch, monkeypatch):
+    live_crew.scenario = SLOW
+    finish = Batch._finish
+
+    def rejected(self: Batch) -> Any:
+        live_crew.faults.answer(401, on="stop", for_seconds=100)
+        return finish(self)
+
+    monkeypatch.setattr(Batch, "_finish", rejected)
+    with pytest.raises(WaitedTooLong) as raised:
+        batch(rows(2), timeout=1.0, cancel_on_timeout=True).run()
+    assert raised.value.cost == "running"
+
+
+def test_next_step_does_not_count_running_rows_twice():
+    error = WaitedTooLong("The timeout passed.")
+    counted = Counted(dict.fromkeys(STATUSES, 0) | {"not_started": 10}, running=10, started=10)
+    assert "starts" not in end_of_batch(error, counted).failure.next_step
+    left = Counted(dict.fromkeys(STATUSES, 0) | {"error": 10}, running=10, started=10)
+    assert "starts" not in end_of_batch(error, left).failure.next_step
+
+
+@pytest.mark.usefixtures("live_crew")
+def test_unreadable_storage_leaves_the_cost_unknown(batch, bucket):
+    task = batch(rows(3), result_path=bucket.path, max_failed=None)
+    task.run()
+    bucket.breaks_at = lambda _, mode: mode == "rb"
+    task.clear()
+    with pytest.raises(CrewTaskError) as raised:
+        task.run()
+    assert raised.value.cost == "unknown"
