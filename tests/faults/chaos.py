@@ -8,7 +8,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -68,7 +68,15 @@ class Chaos:
     ``done`` counts the faults that took effect: a task has to exist to be killed.
     """
 
-    def __init__(self, airflow: AirflowStack, database: PostgresServer, crew: LocalCrewService, seed: int) -> None:
+    def __init__(
+        self,
+        airflow: AirflowStack,
+        database: PostgresServer,
+        crew: LocalCrewService,
+        seed: int,
+        stories: Sequence[Scenario] = _STORIES,
+    ) -> None:
+        self._stories = stories
         self._airflow = airflow
         self._database = database
         self._crew = crew
@@ -107,10 +115,15 @@ class Chaos:
                 "broker crashed": (1, lambda: self._crash_broker(airflow.broker)),
             }
 
+    def leave_out(self, *names: str) -> None:
+        """Cause all faults but these."""
+        for name in names:
+            del self._harms[name]
+
     def rage(self, until: Callable[[], bool]) -> None:
         """Cause a fault every few seconds until ``until`` returns True, then repair everything."""
         while not until():
-            self._crew.scenario = self._dice.choice(_STORIES)
+            self._crew.scenario = self._dice.choice(self._stories)
             names, weights = zip(*((name, weight) for name, (weight, _) in self._harms.items()), strict=True)
             (name,) = self._dice.choices(names, weights)
             if self._harms[name][1]() is not False:

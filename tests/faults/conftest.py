@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -35,6 +36,8 @@ _TIMEOUT = 1800
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--executions", type=int, default=20, help="number of executions under random faults")
+    parser.addoption("--rows", type=int, default=30, help="rows of a batch under random faults")
+    parser.addoption("--harms", type=int, default=8, help="random faults of a batch")
     parser.addoption(
         "--keep-task-state", action="store_true", help="tick that box when clearing a task (Airflow 3.4)"
     )
@@ -90,6 +93,11 @@ def row_of(item: pytest.Item) -> Row | None:
     spec = getattr(item, "callspec", None)
     row = spec.params.get("row") if spec else None
     return row if isinstance(row, Row) else None
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--seed") or secrets.randbelow(10**6))
 
 
 @pytest.fixture(scope="session")

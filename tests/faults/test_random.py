@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 import time
 
 import pytest
@@ -57,11 +56,6 @@ with DAG("random_harm", schedule=None, max_active_runs=100):
 EACH = 5
 BETWEEN_RUNS = 6.0
 LONGEST = 2400.0
-
-
-@pytest.fixture
-def seed(request) -> int:
-    return request.config.getoption("--seed") or secrets.randbelow(10**6)
 
 
 def test_random_harm_starts_nothing_twice_and_loses_nothing(airflow, database, dags, request, seed, say):

@@ -1,0 +1,124 @@
+"""A batch under random faults: no row is started twice by accident, lost, or given the result of another."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter, defaultdict
+from itertools import pairwise
+
+import pytest
+
+from airflow_provider_crew.local import LocalCrewService
+from airflow_provider_crew.local.executions import Execution
+from tests.airflow_runs import TOKEN, Run
+from tests.faults.chaos import Chaos, story, table
+from tests.faults.harm import whole
+from tests.supported import AIRFLOW
+
+pytestmark = [
+    pytest.mark.harms_airflow,
+    pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3."),
+]
+
+DAG = """
+import datetime
+
+from airflow.providers.common.compat.sdk import DAG
+
+from airflow_provider_crew.operators.crew import CrewBatchOperator
+
+with DAG({dag_id!r}, schedule=None):
+    CrewBatchOperator(
+        task_id="batch",
+        crew_conn_id={dag_id!r},
+        inputs=[{{"topic": f"row {{number}}"}} for number in range({rows})],
+        key="topic",
+        result_path={path!r},
+        max_active={active},
+        max_failed=None,
+        deferrable={deferrable},
+        poll_interval=1,
+        max_outage=45,
+        retries=200,
+        retry_delay=datetime.timedelta(seconds=2),
+    )
+"""
+_LIVE = {"dialect": "deployed"}
+STORIES = (story(0), story(2, **_LIVE), story(6), story(3, error="out of credit"), story(15, **_LIVE))
+LONGEST = 2400.0
+_REPORTED = re.compile(r"Row (row \d+), uncertain")
+
+
+@pytest.mark.parametrize("way", ["deferred", "sync"])
+def test_random_harm_to_a_batch(airflow, database, dags, request, seed, say, way, tmp_path):
+    whole(airflow, database)
+    rows, harms = request.config.getoption("--rows"), request.config.getoption("--harms")
+    dag_id, path = f"random_batch_{way}", tmp_path / "results"
+    say(f"Random harm to a {way} batch of {rows} rows, with --seed {seed}")
+    given = {"dag_id": dag_id, "rows": rows, "path": str(path), "active": min(50, rows // 4)}
+    (dags / f"{dag_id}.py").write_text(DAG.format(**given, deferrable=way == "deferred"))
+    with LocalCrewService(story(1), token=TOKEN) as crew:
+        airflow.api.set_connection(dag_id, json.loads(crew.connection_json))
+        airflow.api.wait_for_dag(dag_id)
+        chaos = Chaos(airflow, database, crew, seed, STORIES)
+        chaos.leave_out("task marked as failed", "task cleared that had given up an unknown execution")
+        run = Run(airflow, dag_id, airflow.api.trigger(dag_id), keeps_task_state=True)
+        chaos.runs.append(run)
+        chaos.rage(lambda: chaos.done.total() >= harms or run.task("batch")["state"] == "success")
+        chaos.see_out([run], LONGEST)
+        lines = [json.loads(line) for line in (path / "results.jsonl").read_text().splitlines()]
+        faults, counts = judged(run, crew, lines, rows)
+    say(f"Harm done:\n{table(chaos.done)}\nSeen:\n{table(counts)}")
+    assert not faults, "\n".join(faults)
+
+
+def judged(run: Run, crew: LocalCrewService, lines: list[dict], rows: int) -> tuple[list[str], Counter[str]]:
+    """Return outcomes that must not occur, and counts."""
+    last = run.task("batch")
+    reported = _reports(run, last["try_number"])
+    started: defaultdict[str, list[Execution]] = defaultdict(list)
+    for execution in crew.kickoffs:
+        started[execution.inputs["topic"]].append(execution)
+    faults = [] if last["state"] == "success" else [f"the task is {last['state']}"]
+    if len(lines) != rows or len({line["key"] for line in lines}) != rows:
+        faults.append(f"{len(lines)} lines about {rows} rows")
+    for line in lines:
+        faults += _faults_of(line, started[line["key"]], reported[line["key"]])
+    counts = Counter(line["status"] for line in lines) | {
+        "kickoffs": len(crew.kickoffs),
+        "rows reported as uncertain": reported.total(),
+        "attempts": last["try_number"],
+        "executions that failed": sum(_had_failed(it, math.inf) for it in crew.kickoffs),
+    }
+    return faults, counts
+
+
+def _faults_of(line: dict, executions: list[Execution], reports: int) -> list[str]:
+    """Return outcomes of a row that must not occur."""
+    again = [pair for pair in pairwise(executions) if not _had_failed(pair[0], pair[1].started_at)]
+    others = [it for it in executions if it.kickoff_id != line["kickoff_id"]]
+    unnamed = [it.kickoff_id for it in others if not _had_failed(it, math.inf)]
+    is_ended_well = line["status"] == "success"
+    is_own = line["kickoff_id"] in {it.kickoff_id for it in executions}
+    faults = {
+        f"started {len(executions)} times": len(again) > reports,
+        f"paid for, and named nowhere: {unnamed}": len(unnamed) > reports,
+        f"another result: {line['output']}": is_ended_well and line["output"] != f"Briefing: {line['key']}",
+        "the execution of another row": bool(line["kickoff_id"]) and not is_own,
+        "no report of an uncertain kickoff": line["status"] == "uncertain" and not reports,
+    }
+    return [f"{line['key']}, {reports} times uncertain: {fault}" for fault, is_so in faults.items() if is_so]
+
+
+def _reports(run: Run, tries: int) -> Counter[str]:
+    """Return how often the log reports each row as uncertain."""
+    events = (event for number in range(1, tries + 1) for event in run.events("batch", number))
+    found = (_REPORTED.match(event["event"]) for event in events)
+    return Counter(match[1] for match in found if match)
+
+
+def _had_failed(execution: Execution, at: float) -> bool:
+    then = execution.standing(at)
+    return then.over and then.error is not None
