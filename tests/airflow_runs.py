@@ -189,6 +189,11 @@ class Run:
         path = f"dags/{self.dag_id}/dagRuns/{quote(self.run_id, safe='')}/taskInstances/{task_id}"
         api.delete(f"{path}/state-store/crew_kickoff?map_index={map_index}")
 
+    def forget_all(self, task_id: str) -> None:
+        """Delete all task state of a task."""
+        path = f"dags/{self.dag_id}/dagRuns/{quote(self.run_id, safe='')}/taskInstances/{task_id}"
+        self.airflow.api.delete(f"{path}/state-store?map_index=-1")
+
     def events(self, task_id: str, tries: int = 1, map_index: int = -1) -> list[dict[str, Any]]:
         try:
             return self.airflow.log_events(self.dag_id, self.run_id, task_id, tries, map_index)

@@ -91,7 +91,7 @@ def main(files: Iterable[str]) -> None:
 
     recorded = [json.loads(line) for file in files for line in Path(file).read_text().splitlines()]
     table = merged(outcomes() if TABLE.exists() else {}, recorded)
-    ids = {row.dag_id for row in all_rows() if not row.mapped}
+    ids = {row.dag_id for row in all_rows() if not (row.mapped or row.batch)}
     TABLE.write_text(text({row: table.get(row, UNRECORDED) for row in ids}))
 
 

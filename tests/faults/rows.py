@@ -88,6 +88,10 @@ class Row:
     """The only executor that the row runs with."""
     mapped: int = 0
     """Number of inputs over which the task is mapped."""
+    batch: int = 0
+    """Number of rows, if the task is a batch."""
+    uncertain: int = 0
+    """Rows of the batch that end as uncertain."""
     why: str = ""
     """Reason why there is no better outcome, with Airflow's issue if there is one."""
     scenario: Scenario = LONG
@@ -105,7 +109,7 @@ class Row:
 
 
 ROWS: list[Row] = []
-DECLARED = {"alone", "harm", "executor", "mapped", "why", "scenario"}
+DECLARED = {"alone", "harm", "executor", "mapped", "batch", "uncertain", "why", "scenario"}
 _IN_STORE = pytest.mark.skipif(AIRFLOW < (3, 3), reason="a variable does less: docs/retries.md")
 
 

@@ -55,7 +55,48 @@ def killed_once(*_):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+{more}
 with DAG({dag_id!r}, schedule=None, max_active_runs=1) as dag:
+"""
+_MORE_FOR_BATCH = """
+from airflow_provider_crew.operators.crew import CrewBatchOperator
+
+
+def dies_at(name, call=1, after=False):
+    from airflow_provider_crew.batch.batch import Batch
+    from airflow_provider_crew.batch.files import ResultFiles
+
+    owner, calls = Batch if hasattr(Batch, name) else ResultFiles, []
+    original = getattr(owner, name)
+
+    def method(*given, **named):
+        calls.append(1)
+        if len(calls) == call and not after:
+            killed_once()
+        result = original(*given, **named)
+        if len(calls) == call and after:
+            killed_once()
+        return result
+
+    setattr(owner, name, method)
+
+
+def storage(fault):
+    replace, calls = os.replace, []
+
+    def replaced(source, target):
+        if "/results/" in str(target):
+            calls.append(1)
+            if fault == "is slow":
+                time.sleep(1)
+            elif fault == "is away" or len(calls) % 3:
+                if fault != "loses":
+                    raise OSError("The storage does not respond.")
+                return
+        replace(source, target)
+
+    os.replace = replaced
+
 """
 
 
@@ -93,6 +134,8 @@ class Scene:
         self.task_id = {"deferred": "report", "sync": "report", "kickoff": "kickoff"}.get(way, "result")
         self.mapped = 0
         """Number of inputs over which the task is mapped, or 0."""
+        self.batch = 0
+        """Number of rows, if the task is a batch."""
         self.is_reversed = False
         """Whether the inputs are in reverse order."""
         self.keeps_task_state = False
@@ -105,6 +148,11 @@ class Scene:
 
     def __str__(self) -> str:
         return self.dag_id
+
+    @property
+    def results(self) -> Path:
+        """Folder for the results of a batch."""
+        return self.file.parent.parent / "results" / self.dag_id
 
     @property
     def forgets(self) -> bool:
@@ -159,7 +207,8 @@ class Scene:
         """Write the DAG file; ``without`` leaves one of its tasks out."""
         tasks = {name: text for name, text in self._tasks(options).items() if name != without}
         lines = "\n".join(f"    {task}" for task in tasks.values()) or "    pass"
-        self.file.write_text(f"{_HEAD.format(dag_id=self.dag_id)}{lines}\n", encoding="utf-8")
+        head = _HEAD.format(dag_id=self.dag_id, more=_MORE_FOR_BATCH if self.batch else "")
+        self.file.write_text(f"{head}{lines}\n", encoding="utf-8")
 
     def rewrite_dag(self, options: Mapping[str, Any], *, without: str = "") -> None:
         """Write the DAG file again during a run, and wait until Airflow has read it."""
@@ -190,6 +239,11 @@ class Scene:
         match self.way.split():
             case ["deferred" | "sync" as how]:
                 given = common | quick | inputs | waits | {"deferrable": how == "deferred"} | {**options}
+                if self.batch:
+                    each = [{"topic": f"{TOPIC} {number}"} for number in range(self.batch)]
+                    own = {"inputs": each, "key": "topic", "result_path": str(self.results), "max_active": 4}
+                    given = given | own | {"max_failed": None} | {**options}
+                    return {"report": f"CrewBatchOperator(task_id='report', {_arguments(given)})"}
                 if self.mapped:
                     given.pop("inputs")
                     numbers = f"range({self.mapped})"
@@ -340,6 +394,10 @@ class Scene:
     def goes_on(self, number: int = 1) -> None:
         """Answer the crew."""
         self.crew.set_status(self.execution(number))
+
+    def forget_all(self) -> None:
+        """Delete all task state, as clearing the task does from Airflow 3.4 on."""
+        self.run.forget_all(self.task_id)
 
     def forget_kickoff(self, map_index: int = -1) -> None:
         """Delete the kickoff record."""

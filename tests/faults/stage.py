@@ -13,6 +13,7 @@ from airflow_provider_crew.local.record import ReceivedRequest
 from dev.postgres import PostgresServer
 from dev.stack import AirflowStack
 from tests.airflow_runs import TOKEN
+from tests.faults.batches import check_batch
 from tests.faults.facts import Facts, facts_of, kickoff_record, named_in
 from tests.faults.harm import Harm, Incident, whole
 from tests.faults.mapped import check_each
@@ -85,15 +86,17 @@ class Stage:
 
         with LocalCrewService(row.scenario, token=TOKEN, on_request=after_request) as crew:
             scene = Scene(self._airflow, self._database, crew, self._dags, row.dag_id, row.way)
-            scene.incident, scene.mapped = incident, row.mapped
+            scene.incident, scene.mapped, scene.batch = incident, row.mapped, row.batch
             scene.keeps_task_state = self.keeps_task_state
             ends = row.forgotten if scene.forgets and row.forgotten else row.ends
             scene.connect()
             scene.write_dag(row.options)
             try:
                 row.play(scene)
-                scene.wait_until_over(finishing=ends is row.forgotten)
-                if row.mapped:
+                scene.wait_until_over(finishing=bool(row.batch) or ends is row.forgotten)
+                if row.batch:
+                    check_batch(scene, ends, row.uncertain)
+                elif row.mapped:
                     check_each(scene, ends)
                 else:
                     self._check(row, scene, ends)

@@ -46,6 +46,7 @@ PAGES = {
     "5-processes": Page("Workers and triggerers", ("test_worker", "test_signals", "test_triggerer")),
     "6-airflow": Page("Scheduler, database and API server", ("test_airflow_down", "test_api_server")),
     "7-celery": Page("Celery", ("test_celery",)),
+    "8-batch": Page("Batches", ("test_batch_faults",)),
 }
 
 
