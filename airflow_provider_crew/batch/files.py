@@ -81,6 +81,7 @@ class ResultFiles:
         with SpooledTemporaryFile(_IN_MEMORY) as whole:  # an object store keeps a part if ``lines`` raises
             for line in lines:
                 whole.write(json.dumps(line).encode() + b"\n")
+            fault = ""
             for attempt in range(1, _ATTEMPTS + 1):
                 try:
                     # A signal would also leave a part.

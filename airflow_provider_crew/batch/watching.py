@@ -130,7 +130,7 @@ class Watching:
     def _hears_others(self, kickoff_id: str) -> bool:
         """Whether the crew responds, and only not about this execution, which may have failed."""
         others = [at for name, at in self._heard_at.items() if name != kickoff_id]
-        return max(others, default=0.0) > time.time() - self.rules["max_outage"] / 2
+        return max(others, default=0.0) > time.time() - float(self.rules["max_outage"]) / 2
 
     def _deadline(self, kickoff_id: str) -> float:
         """Return the time at which a row's time is over. It begins with the execution: deployments queue."""
