@@ -28,7 +28,7 @@ from airflow_provider_crew.attempt.checks import count_kickoffs
 from airflow_provider_crew.attempt.decide import Decision, PolledStatus
 from airflow_provider_crew.attempt.result import adapter_of, fitted
 from airflow_provider_crew.attempt.shielded import shielded
-from airflow_provider_crew.batch.end import BatchFailed, Counted, end_of_batch
+from airflow_provider_crew.batch.end import BatchFailed, Counted, choices_after, end_of_batch, while_running
 from airflow_provider_crew.batch.files import (
     MANIFEST,
     SENT,
@@ -46,7 +46,7 @@ from airflow_provider_crew.batch.rows import (
     rows_of,
 )
 from airflow_provider_crew.batch.trigger import CrewBatchTrigger
-from airflow_provider_crew.batch.watching import BatchProgress, Watching
+from airflow_provider_crew.batch.watching import BatchProgress, Watching, line_of
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import KickoffRequest, compare_inputs, resend
 from airflow_provider_crew.client.client import CrewClient
@@ -150,7 +150,7 @@ class Batch:
         self._outage_since: float | None = None
         self._not_before = 0.0
         self._is_superseded = self._has_warned = False
-        self._changed = self._removed = self._tokens = 0
+        self._changed = self._removed = self._tokens = self._earlier = 0
         self._left: set[str] = set()
         self._failures: list[dict[str, str]] = []
         self._pushed_at = 0.0
@@ -163,6 +163,7 @@ class Batch:
     def run(self) -> dict[str, Any]:
         """Run the batch to its end, and return its manifest. May defer."""
         self._open()
+        self._push(self._live())  # before a kickoff: if the process is killed, this is all that a user sees
         while True:
             self._start_rows()
             if self._is_over():
@@ -178,11 +179,15 @@ class Batch:
                 self._collect_rest(errors.WaitedTooLong(error.event))
         statuses = Counter(row.status for row in self._rows)
         counted = Counted(
-            statuses, len(self._running) + len(self._left), sum(row.attempts > 0 for row in self._rows)
+            statuses,
+            len(self._running) + len(self._left),
+            started=sum(row.attempts > 0 for row in self._rows),
+            runs_all=self.options.rerun == "all",
         )
         end = end_of_batch(error, counted)
         known = ended(self._progress(), end.failure, time.time())
-        known["end"] = end.as_dict() | known["end"]
+        choices = choices_after(end.if_cleared, end.failure.cost)
+        known["end"] = end.as_dict() | {"choices": choices} | known["end"]
         self._push(known)
         return end.exception()
 
@@ -259,8 +264,12 @@ class Batch:
         news = [row for row, decision in decisions if self._settle(row, decision)]
         self._store_ends(news)
         self._save_groups()  # only now: what a clear has reset is in the files
-        if ended_before := sum(not (row.is_to_be_started or row.sent_at) for row in self._rows):
-            self.log.info("%d rows have ended in earlier attempts.", ended_before)
+        for row in self._rows:
+            if row.line and row.line.get("error"):
+                self._show_failure(row.line)
+        self._earlier = sum(not (row.is_to_be_started or row.sent_at) for row in self._rows)
+        if self._earlier:
+            self.log.info("%d rows have ended in earlier attempts.", self._earlier)
         if self._running:
             self.log.info("Reattached to %d executions of earlier attempts.", len(self._running))
 
@@ -324,6 +333,7 @@ class Batch:
         self._changed, self._removed, self._window = known["changed"], known["removed"], known["window"]
         self._outage_since, self._not_before = known["outage_since"], known["not_before"]
         self._failures, self._tokens, self.started_at = known["failures"], known["tokens"], known["started_at"]
+        self._earlier = known["earlier"]
         self._files.number = known["number"]
 
     def _carried(self) -> dict[str, Any]:
@@ -341,6 +351,7 @@ class Batch:
             "not_before": self._not_before,
             "failures": self._failures,
             "tokens": self._tokens,
+            "earlier": self._earlier,
             "started_at": self.started_at,
             "number": self._files.number,
         }
@@ -623,13 +634,18 @@ class Batch:
         for row in rows:
             line: dict[str, Any] = row.line or {}
             self._tokens += (line["usage"] or {}).get("total_tokens") or 0
-            if error := line["error"]:
-                reason = one_line(error["message"], _LONGEST_REASON)
-                self.log.warning("Row %s, %s: %s", row.key, line["status"], reason)
-                if len(self._failures) < _MOST_SHOWN:
-                    self._failures.append({"key": row.key, "status": line["status"], "reason": reason})
+            if line["error"]:
+                shown = self._show_failure(line)
+                self.log.warning("Row %s, %s: %s", row.key, line["status"], shown["reason"])
             row.line = {"status": line["status"]}  # an output may be large
             row.sent_at = None
+
+    def _show_failure(self, line: Mapping[str, Any]) -> dict[str, str]:
+        reason = one_line(line["error"]["message"], _LONGEST_REASON)
+        shown = {"key": line["key"], "status": line["status"], "reason": reason}
+        if len(self._failures) < _MOST_SHOWN:
+            self._failures.append(shown)
+        return shown
 
     # Wait.
 
@@ -639,7 +655,7 @@ class Batch:
 
     def _wait(self) -> None:
         """Wait until some rows have ended, or until the crew may respond again. May defer."""
-        self._push(self._progress())
+        self._push(self._live())
         if not self._running:
             while time.time() < min(self._not_before, self.deadline):
                 self._heed()
@@ -648,7 +664,7 @@ class Batch:
             self._defer()
         else:
             watching = Watching(self.hook, self._watched(), self._rules(), self.options.max_active)
-            report = BatchProgress(self._progress(), self.log)
+            report = BatchProgress(self._live(), self.log)
 
             def saw(now: Watching) -> None:
                 if report.saw(now) and time.monotonic() - self._pushed_at >= _PAUSE:
@@ -682,7 +698,7 @@ class Batch:
                 webhook_conn_id=options.webhook_conn_id,
                 cancel_on_kill=cancels,
                 deferred_at=now,
-                shown={"progress": self._progress()},
+                shown={"progress": self._live()},
             ),
             method_name="execute_complete",
             kwargs={"batch": self._carried()},
@@ -735,7 +751,7 @@ class Batch:
         if reason == "too_many_failed" or self._pending:
             event = f"{failed:,} of {len(self._rows):,} rows failed or were not started. max_failed allows fewer."
             raise BatchFailed(event, examples=tuple(each["reason"] for each in self._failures[:3]))
-        self._push(self._progress() | {"state": "completed"})
+        self._push(self._live() | {"state": "completed"})
         return manifest
 
     # Access to Airflow and to the crew.
@@ -763,20 +779,30 @@ class Batch:
         return load_secrets(self.options.webhook_conn_id)
 
     def _progress(self) -> dict[str, Any]:
-        """Return what the Crew tab shows."""
-        counts = Counter(row.status for row in self._rows)
-        total, running = len(self._rows), len(self._running)
-        ends = total - counts["not_started"]
-        told = {
-            "total": total,
+        """Return what the Crew tab and alerts show."""
+        counts, now = Counter(row.status for row in self._rows), time.time()
+        ends = len(self._rows) - counts["not_started"]
+        batch = {
+            "total": len(self._rows),
             "ended": ends,
+            "earlier": self._earlier,
             "failed": ends - counts["success"],
-            "running": running,
+            "uncertain": counts["uncertain"],
+            "running": len(self._running) + len(self._left),
+            "unread": 0,
             "tokens": self._tokens,
             "rows": self._failures,
             "result_path": self.options.result_path,
         }
-        return begun("", self.started_at) | {"batch": told, "polled_at": time.time(), "deadline": self.deadline}
+        told = {"batch": batch, "doing": line_of(batch), "since": now, "polled_at": now}
+        return begun("", self.started_at) | told | {"deadline": self.deadline}
+
+    def _live(self) -> dict[str, Any]:
+        """Return the progress with the sentences for a batch that has not ended."""
+        uncertain = sum(row.status == "uncertain" for row in self._rows)
+        cancels = bool(self._running) and self._cancels_on("kill")
+        runs_all = self.options.rerun == "all"
+        return self._progress() | while_running(uncertain, runs_all=runs_all, cancels=cancels)
 
     def _push(self, progress: Mapping[str, Any]) -> None:
         self._pushed_at = time.monotonic()

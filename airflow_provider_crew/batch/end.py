@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from airflow_provider_crew.attempt.verdict import Action, Verdict, fix_for
 from airflow_provider_crew.batch.rows import Status
@@ -23,6 +24,21 @@ _LASTING = (
 )
 
 
+_CONTINUES = (
+    "continues the batch: it does not run the rows again that have succeeded, waits for those that are running, "
+    "and starts those that failed or were not started, which are billed"
+)
+_RUNS_ALL = "runs all rows again that have ended, which are billed again, and continues with the others"
+# What happens to the executions of a batch that has ended.
+_LEFT: dict[Cost, str] = {
+    Cost.NONE: "nothing is billed",
+    Cost.RUNNING: "the executions that are running keep running and are billed",
+    Cost.ENDED: "nothing more is billed",
+    Cost.UNKNOWN: "executions may be running and billed",
+}
+_CANCELS = "the task asks the crew to cancel the running executions, which are billed up to their end"
+
+
 class BatchFailed(CrewError):
     """More rows of a batch failed than ``max_failed`` allows. ``examples``: reasons of the first ones."""
 
@@ -38,18 +54,21 @@ class Counted:
     :param statuses: Number of rows by status.
     :param running: Rows whose execution is running.
     :param started: Rows for which an execution was started.
+    :param runs_all: Whether clearing the task runs all rows again.
     """
 
     statuses: Mapping[Status, int]
     running: int
     started: int
+    runs_all: bool = False
 
 
 def end_of_batch(error: BaseException, counted: Counted) -> Verdict:
     """Return the end of a batch, from the exception that ends it and the rows so far."""
     event = error if isinstance(error, CrewError) else CrewError(f"The batch was ended: {in_words(error)}.")
     statuses = counted.statuses
-    again = statuses["error"] + statuses["not_started"] + statuses["cancelled"]
+    # A row whose execution is running has failed, or counts as not started.
+    again = max(statuses["error"] + statuses["not_started"] + statuses["cancelled"] - counted.running, 0)
     parts = ["does not run the rows again that have succeeded"]
     if counted.running:
         parts.append(f"waits for the {counted.running:,} that are running")
@@ -63,13 +82,40 @@ def end_of_batch(error: BaseException, counted: Counted) -> Verdict:
         action = "fail"
     uncertain = statuses["uncertain"]
     fix = fix_for(event)
+    if_cleared = _RUNS_ALL if counted.runs_all else effect
     if uncertain:
         fix += f" {uncertain} rows are uncertain: look for their executions in the crew's dashboard first."
-        effect += f". Clearing it also starts the {uncertain:,} uncertain rows again"
+        if_cleared += f". Clearing it also starts the {uncertain:,} uncertain rows again"
     cost = Cost.UNKNOWN if uncertain else Cost.RUNNING if counted.running else Cost.ENDED
     if not (counted.started or counted.running or uncertain):
         cost = Cost.NONE
-    failure = event.replace(cost=cost, next_step=f"{fix} Clearing the task {effect}.".strip())
+    failure = event.replace(cost=cost, next_step=f"{fix} Clearing the task {if_cleared}.".strip())
     is_retried = action in {"retry", "time out"}
     passes_on = not isinstance(error, CrewError | CrewTaskError | EndedByAirflow)
-    return Verdict("pass on" if passes_on else action, failure, effect if is_retried else "", effect, error)
+    return Verdict("pass on" if passes_on else action, failure, effect if is_retried else "", if_cleared, error)
+
+
+def choices_after(if_cleared: str, cost: Cost) -> dict[str, str]:
+    """Return effect and cost of what a user may do about a batch that has ended or waits for a retry."""
+    return {"clear": f"it {if_cleared}", "mark": f"no retry follows, and {_LEFT[cost]}", "nothing": _LEFT[cost]}
+
+
+def while_running(uncertain: int, *, runs_all: bool, cancels: bool) -> dict[str, Any]:
+    """Return the sentences for a batch that has not ended, and for one that leaves no report (``if_lost``)."""
+    if_cleared = _RUNS_ALL if runs_all else _CONTINUES
+    if uncertain:
+        if_cleared += f". It also starts the {uncertain:,} uncertain rows again"
+    after = choices_after(if_cleared, Cost.UNKNOWN)
+    lost = {
+        "cost": Cost.UNKNOWN.value,
+        "billed": "unknown; rows may be running and billed.",
+        "if_retried": _CONTINUES,
+        "if_cleared": if_cleared,
+        "next_step": f"Clearing the task {if_cleared}. A row whose kickoff was on its way becomes uncertain.",
+        "choices": after,
+    }
+    marked = _CANCELS if cancels else f"no further row starts, and {_LEFT[Cost.RUNNING]}"
+    return {
+        "choices": after | {"mark": marked, "nothing": "the batch continues, and each row is billed once"},
+        "if_lost": lost,
+    }

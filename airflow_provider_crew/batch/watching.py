@@ -157,11 +157,12 @@ class BatchProgress:
         """Update the progress, and return whether there is news."""
         before, batch = self._now["batch"], self._known["batch"]
         ended = len(watching.ended) + len(watching.over)
-        now = batch | {"running": len(watching.running) - ended, "unread": ended}
-        self._now = {**self._known, "batch": now, "trouble": watching.trouble, "polled_at": time.time()}
+        now = batch | {"running": batch["running"] - ended, "unread": ended}
+        told = {"batch": now, "doing": line_of(now), "trouble": watching.trouble, "polled_at": time.time()}
+        self._now = {**self._known, **told}
         if time.monotonic() - self._logged_at >= LONGEST_WAIT:
             self._logged_at = time.monotonic()
-            self._log.info("%s", line_of(now, watching.trouble))
+            self._log.info("Batch: %s. %s", line_of(now), watching.trouble)
         return bool(before != now)
 
     def as_dict(self) -> dict[str, Any]:
@@ -169,12 +170,11 @@ class BatchProgress:
         return self._now
 
 
-def line_of(batch: Mapping[str, Any], trouble: str = "") -> str:
-    """Return the state of a batch as a line for the log."""
-    ended = batch["ended"] + batch["unread"]
-    parts = [f"{ended:,} of {batch['total']:,} rows have ended", f"{batch['failed']:,} of them failed"]
-    parts.append(f"{batch['running']:,} are running")
-    return f"Batch: {', '.join(parts)}.{f' {trouble}' if trouble else ''}"
+def line_of(batch: Mapping[str, Any]) -> str:
+    """Return the state of a batch, for the log, the Crew tab and alerts."""
+    parts = [f"{batch['ended'] + batch['unread']:,} of {batch['total']:,} rows have ended"]
+    parts += [f"{batch[name]:,} {name}" for name in ("failed", "uncertain", "running") if batch[name]]
+    return ", ".join(parts)
 
 
 async def watched(trigger: Any) -> dict[str, Any]:
