@@ -177,14 +177,7 @@ class Batch:
         if isinstance(error, CutShort | EndedByAirflow):
             with suppress(Exception):  # what cannot be cancelled now keeps running
                 self._collect_rest(errors.WaitedTooLong(error.event))
-        statuses = Counter(row.status for row in self._rows)
-        counted = Counted(
-            statuses,
-            len(self._running) + len(self._left),
-            started=sum(row.attempts > 0 for row in self._rows),
-            runs_all=self.options.rerun == "all",
-        )
-        end = end_of_batch(error, counted)
+        end = end_of_batch(error, self._count())
         known = ended(self._progress(), end.failure, time.time())
         choices = choices_after(end.if_cleared, end.failure.cost)
         known["end"] = end.as_dict() | {"choices": choices} | known["end"]
@@ -780,29 +773,23 @@ class Batch:
 
     def _progress(self) -> dict[str, Any]:
         """Return what the Crew tab and alerts show."""
-        counts, now = Counter(row.status for row in self._rows), time.time()
-        ends = len(self._rows) - counts["not_started"]
-        batch = {
-            "total": len(self._rows),
-            "ended": ends,
-            "earlier": self._earlier,
-            "failed": ends - counts["success"],
-            "uncertain": counts["uncertain"],
-            "running": len(self._running) + len(self._left),
-            "unread": 0,
-            "tokens": self._tokens,
-            "rows": self._failures,
-            "result_path": self.options.result_path,
-        }
-        told = {"batch": batch, "doing": line_of(batch), "since": now, "polled_at": now}
+        count, total, now = self._count(), len(self._rows), time.time()
+        ends = total - count.statuses["not_started"]
+        batch = {"total": total, "ended": ends, "earlier": self._earlier, "unread": 0, "running": count.running}
+        batch |= {"failed": ends - count.statuses["success"], "uncertain": count.statuses["uncertain"]}
+        about = {"tokens": self._tokens, "rows": self._failures, "result_path": self.options.result_path}
+        told = {"batch": batch | about, "doing": line_of(batch), "since": now, "polled_at": now}
         return begun("", self.started_at) | told | {"deadline": self.deadline}
 
     def _live(self) -> dict[str, Any]:
-        """Return the progress with the sentences for a batch that has not ended."""
-        uncertain = sum(row.status == "uncertain" for row in self._rows)
+        """Return the progress of a batch that has not ended."""
         cancels = bool(self._running) and self._cancels_on("kill")
-        runs_all = self.options.rerun == "all"
-        return self._progress() | while_running(uncertain, runs_all=runs_all, cancels=cancels)
+        return self._progress() | while_running(self._count(), cancels=cancels)
+
+    def _count(self) -> Counted:
+        running, started = len(self._running) + len(self._left), sum(row.attempts > 0 for row in self._rows)
+        statuses = Counter(row.status for row in self._rows)
+        return Counted(statuses, running, started, runs_all=self.options.rerun == "all")
 
     def _push(self, progress: Mapping[str, Any]) -> None:
         self._pushed_at = time.monotonic()

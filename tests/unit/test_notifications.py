@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +10,7 @@ from airflow.providers.common.compat.sdk import DAG, BaseNotifier, BaseOperator,
 
 from airflow_provider_crew import notifications
 from airflow_provider_crew.attempt.verdict import if_lost, while_cancelled, while_waiting
-from airflow_provider_crew.batch.end import BatchFailed, while_running
+from airflow_provider_crew.batch.end import BatchFailed, Counted, while_running
 from airflow_provider_crew.client.errors import (
     Cost,
     CrewError,
@@ -307,7 +308,8 @@ COUNTS = "412 of 1,000 rows have ended, 12 failed, 1 uncertain, 16 running"
 
 
 def of_batch(*, cancels=False, **told):
-    sentences = while_running(1, runs_all=False, cancels=cancels)
+    counted = Counted(Counter(success=400, error=11, uncertain=1, not_started=588), running=16, started=428)
+    sentences = while_running(counted, cancels=cancels)
     return {"kickoff_id": "", "batch": {"total": 1000}, "doing": COUNTS, "end": None, **sentences, **told}
 
 
