@@ -775,8 +775,9 @@ class Batch:
         """Return what the Crew tab and alerts show."""
         count, total, now = self._count(), len(self._rows), time.time()
         ends = total - count.statuses["not_started"]
-        batch = {"total": total, "ended": ends, "earlier": self._earlier, "unread": 0, "running": count.running}
+        batch = {"total": total, "ended": ends, "unread": 0, "running": count.running}
         batch |= {"failed": ends - count.statuses["success"], "uncertain": count.statuses["uncertain"]}
+        batch |= {"waiting": len(self._pending), "earlier": self._earlier}
         about = {"tokens": self._tokens, "rows": self._failures, "result_path": self.options.result_path}
         told = {"batch": batch | about, "doing": line_of(batch), "since": now, "polled_at": now}
         return begun("", self.started_at) | told | {"deadline": self.deadline}
