@@ -265,8 +265,13 @@ def test_running_batch_shows_counts_rate_and_time_left(page):
 
     assert (shown["title"], shown["bar"]["value"], shown["bar"]["max"]) == ("Running", 403, 1_000)
     assert dict(shown["batch"]["facts"]) == {
-        **{"succeeded": "388", "failed": "12", "uncertain": "1", "running": "13", "waiting": "584"},
-        **{"rows a minute": "40", "time left": "about 14m 49s"},
+        "succeeded": "388",
+        "failed": "12",
+        "uncertain": "1",
+        "running": "13",
+        "waiting": "584",
+        "rows a minute": "40",
+        "time left": "about 14m 49s",
     }
     assert (shown["batch"]["tokens"], shown["batch"]["path"]) == (1_364_000, "s3://bucket/scores/2026-11-26")
     assert [row[0] for row in shown["batch"]["rows"]] == ["customer-7", "customer-12"]

@@ -117,8 +117,16 @@ def batch_progress(
     ]
     batch = {
         "total": 1_000,
-        **{"ended": 400, "failed": 12, "uncertain": 1, "running": 13, "waiting": 584, "unread": 3, "earlier": 0},
-        **{"tokens": 1_364_000, "rows": rows, "result_path": "s3://bucket/scores/2026-11-26"},
+        "ended": 400,
+        "failed": 12,
+        "uncertain": 1,
+        "running": 13,
+        "waiting": 584,
+        "unread": 3,
+        "earlier": 0,
+        "tokens": 1_364_000,
+        "rows": rows,
+        "result_path": "s3://bucket/scores/2026-11-26",
         **(of_batch or {}),
     }
     known = begun("", now - 600) | {"polled_at": now, "since": now, "batch": batch, "doing": line_of(batch)}
