@@ -6,15 +6,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from airflow_provider_crew.batch.operator import CrewBatchOperator
     from airflow_provider_crew.decorators.crew import crew_task
     from airflow_provider_crew.hooks.crew import CrewHook
     from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
     from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 
-__all__ = ["CrewExecutionSensor", "CrewHook", "CrewKickoffOperator", "CrewRunOperator", "crew_task"]
+__all__ = [
+    "CrewBatchOperator",
+    "CrewExecutionSensor",
+    "CrewHook",
+    "CrewKickoffOperator",
+    "CrewRunOperator",
+    "crew_task",
+]
 __version__ = "0.1.0"
 
 _ROOMS = {
+    "CrewBatchOperator": "operators",
     "CrewExecutionSensor": "sensors",
     "CrewHook": "hooks",
     "CrewKickoffOperator": "operators",

@@ -129,9 +129,9 @@ def get_provider_info() -> dict[str, Any]:
         "crew instead of starting another.",
         "versions": [__version__],
         "integrations": [{"integration-name": "Crew", "external-doc-url": _ABOUT_CREWS, "tags": ["service"]}],
-        "operators": [_module("airflow_provider_crew.operators.crew")],
+        "operators": [_module("airflow_provider_crew.operators.crew", "airflow_provider_crew.batch.operator")],
         "sensors": [_module("airflow_provider_crew.sensors.crew")],
-        "triggers": [_module("airflow_provider_crew.triggers.crew")],
+        "triggers": [_module("airflow_provider_crew.triggers.crew", "airflow_provider_crew.batch.trigger")],
         "task-decorators": [{"class-name": "airflow_provider_crew.decorators.crew.crew_task", "name": "crew"}],
         "notifications": ["airflow_provider_crew.notifications.CrewAlert"],
         "extra-links": ["airflow_provider_crew.links.crew.CrewDashboardLink"],
@@ -149,5 +149,5 @@ def get_provider_info() -> dict[str, Any]:
     }
 
 
-def _module(name: str) -> dict[str, Any]:
-    return {"integration-name": "Crew", "python-modules": [name]}
+def _module(*names: str) -> dict[str, Any]:
+    return {"integration-name": "Crew", "python-modules": [*names]}

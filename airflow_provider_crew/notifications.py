@@ -197,15 +197,16 @@ def _failure(
         progress = read("crew_progress") or {}
         end = progress.get("end") or {}
         kickoff_id = progress.get("kickoff_id") or read("kickoff_id") or ""
+        started = kickoff_id or progress.get("batch")
         if until is not None and read(SENT):
             return None
-        may_cancel = kickoff_id and _argument(context, task_id, "cancel_on_kill", default=False) is not False
+        may_cancel = started and _argument(context, task_id, "cancel_on_kill", default=False) is not False
         is_by_choice = end.get("action") == "skip"
         is_ending = _has_alert(context["dag"].task_dict[task_id]) and not is_by_choice if end else may_cancel
         if until is None or not is_ending or time.monotonic() > until:
             break
         time.sleep(1)
-    if state == "skipped" and (is_by_choice or not (end or kickoff_id)):
+    if state == "skipped" and (is_by_choice or not (end or started)):
         return None
     # A trigger that has not polled yet never learns that Airflow has ended its task.
     deferral = read(DEFERRAL) if until and not end else None
@@ -216,6 +217,8 @@ def _failure(
     text = str(error)
     if error.kickoff_id not in text:
         text += f"\nExecution: {error.kickoff_id}"
+    if progress.get("batch"):
+        text += f"\nBatch: {progress['doing']}."
     if dashboard := read(DASHBOARD_KEY):
         text += f"\nDashboard: {dashboard}"
     loop = None if until else cast("dict[str, Any]", context).get("loop")  # Airflow 3.4
@@ -256,11 +259,13 @@ def _unreported(
         event += f" If a user marked it, {mark}." if state == "failed" else f" {mark[0].upper()}{mark[1:]}."
     if exception := _exception(context):
         event = f"The task raised {type(exception).__name__}: {one_line(str(exception), 1_000)}"
-    if is_being_cancelled:
-        event += f" Execution {kickoff_id} is being cancelled."
-        return CrewError(event, cost=Cost.RUNNING, next_step=while_cancelled(is_sensor), kickoff_id=kickoff_id)
     end = "completed" if progress.get("state") == "completed" else None
-    lost = if_lost(kickoff_id or None, end)
+    of_batch = progress.get("if_lost")
+    lost = of_batch or if_lost(kickoff_id or None, end)
     is_known = kickoff_id and (is_sensor or keeps_record(_argument(context, task_id, "durable", default=True)))
-    next_step = lost["next_step"] if is_known else UNREPORTED
+    next_step = lost["next_step"] if is_known or of_batch else UNREPORTED
+    if is_being_cancelled:
+        event += f" {'Its executions are' if of_batch else f'Execution {kickoff_id} is'} being cancelled."
+        next_step = next_step if of_batch else while_cancelled(is_sensor)
+        return CrewError(event, cost=Cost.RUNNING, next_step=next_step, kickoff_id=kickoff_id)
     return CrewError(event, cost=Cost(lost["cost"]), next_step=next_step, kickoff_id=kickoff_id)

@@ -26,6 +26,16 @@ def has(feature: str) -> bool:
 
 def recipes() -> list[Path]:
     """Return the recipes that this Airflow can load."""
+    return _loadable("example_dags/recipes")
+
+
+def examples() -> list[Path]:
+    """Return the examples that this Airflow can load."""
+    return _loadable("example_dags")
+
+
+def _loadable(folder: str) -> list[Path]:
     needs = {"crew_retry_policy": "Recipe: retry policy", "crew_loop": "Task loops"}
-    paths = (_ROOT / "example_dags" / "recipes").glob("*.py")
+    needs |= dict.fromkeys(("crew_batch", "crew_batch_into_table"), "Batches")
+    paths = (_ROOT / folder).glob("*.py")
     return [path for path in paths if path.stem not in needs or has(needs[path.stem])]

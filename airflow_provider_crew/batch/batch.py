@@ -28,7 +28,7 @@ from airflow_provider_crew.attempt.checks import count_kickoffs
 from airflow_provider_crew.attempt.decide import Decision, PolledStatus
 from airflow_provider_crew.attempt.result import adapter_of, fitted
 from airflow_provider_crew.attempt.shielded import shielded
-from airflow_provider_crew.batch.end import BatchFailed, Counted, end_of_batch
+from airflow_provider_crew.batch.end import BatchFailed, Counted, choices_after, end_of_batch, while_running
 from airflow_provider_crew.batch.files import (
     MANIFEST,
     SENT,
@@ -46,7 +46,7 @@ from airflow_provider_crew.batch.rows import (
     rows_of,
 )
 from airflow_provider_crew.batch.trigger import CrewBatchTrigger
-from airflow_provider_crew.batch.watching import BatchProgress, Watching
+from airflow_provider_crew.batch.watching import BatchProgress, Watching, line_of
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import KickoffRequest, compare_inputs, resend
 from airflow_provider_crew.client.client import CrewClient
@@ -151,7 +151,7 @@ class Batch:
         self._not_before = 0.0
         self._is_superseded = self._has_warned = False
         self._is_blind = self.ti.try_number > 1 or bool(next_kwargs)
-        self._changed = self._removed = self._tokens = 0
+        self._changed = self._removed = self._tokens = self._earlier = 0
         self._left: set[str] = set()
         self._failures: list[dict[str, str]] = []
         self._pushed_at = 0.0
@@ -164,6 +164,7 @@ class Batch:
     def run(self) -> dict[str, Any]:
         """Run the batch to its end, and return its manifest. May defer."""
         self._open()
+        self._push(self._live())  # before a kickoff: if the process is killed, this is all that a user sees
         while True:
             self._start_rows()
             if self._is_over():
@@ -177,16 +178,10 @@ class Batch:
         if isinstance(error, CutShort | EndedByAirflow):
             with suppress(Exception):  # what cannot be cancelled now keeps running
                 self._collect_rest(errors.WaitedTooLong(error.event))
-        statuses = Counter(row.status for row in self._rows)
-        counted = Counted(
-            statuses,
-            len(self._running) + len(self._left),
-            sum(row.attempts > 0 for row in self._rows),
-            is_blind=self._is_blind,
-        )
-        end = end_of_batch(error, counted)
+        end = end_of_batch(error, self._count())
         known = ended(self._progress(), end.failure, time.time())
-        known["end"] = end.as_dict() | known["end"]
+        choices = choices_after(end.if_cleared, end.failure.cost)
+        known["end"] = end.as_dict() | {"choices": choices} | known["end"]
         self._push(known)
         return end.exception()
 
@@ -269,8 +264,13 @@ class Batch:
         self._save_groups(*groups)  # only now: what a clear has reset is in the files
         # Only now: a later attempt must not take these reports for older than the clear.
         self._store_ends([row for row in news if not row.is_to_be_started])
-        if ended_before := sum(not (row.is_to_be_started or row.sent_at) for row in self._rows):
-            self.log.info("%d rows have ended in earlier attempts.", ended_before)
+        for row in self._rows:
+            if row.line and row.line.get("error"):
+                self._show_failure(row.line)
+            row.line = row.line and {"status": row.status}  # an output may be large
+        self._earlier = sum(not (row.is_to_be_started or row.sent_at) for row in self._rows)
+        if self._earlier:
+            self.log.info("%d rows have ended in earlier attempts.", self._earlier)
         if self._running:
             self.log.info("Reattached to %d executions of earlier attempts.", len(self._running))
 
@@ -334,6 +334,7 @@ class Batch:
         self._changed, self._removed, self._window = known["changed"], known["removed"], known["window"]
         self._outage_since, self._not_before = known["outage_since"], known["not_before"]
         self._failures, self._tokens, self.started_at = known["failures"], known["tokens"], known["started_at"]
+        self._earlier = known["earlier"]
         self._files.number = known["number"]
 
     def _carried(self) -> dict[str, Any]:
@@ -351,6 +352,7 @@ class Batch:
             "not_before": self._not_before,
             "failures": self._failures,
             "tokens": self._tokens,
+            "earlier": self._earlier,
             "started_at": self.started_at,
             "number": self._files.number,
         }
@@ -634,13 +636,18 @@ class Batch:
         for row in rows:
             line: dict[str, Any] = row.line or {}
             self._tokens += (line["usage"] or {}).get("total_tokens") or 0
-            if error := line["error"]:
-                reason = one_line(error["message"], _LONGEST_REASON)
-                self.log.warning("Row %s, %s: %s", row.key, line["status"], reason)
-                if len(self._failures) < _MOST_SHOWN:
-                    self._failures.append({"key": row.key, "status": line["status"], "reason": reason})
+            if line["error"]:
+                shown = self._show_failure(line)
+                self.log.warning("Row %s, %s: %s", row.key, line["status"], shown["reason"])
             row.line = {"status": line["status"]}  # an output may be large
             row.sent_at = None
+
+    def _show_failure(self, line: Mapping[str, Any]) -> dict[str, str]:
+        reason = one_line(line["error"]["message"], _LONGEST_REASON)
+        shown = {"key": line["key"], "status": line["status"], "reason": reason}
+        if len(self._failures) < _MOST_SHOWN:
+            self._failures.append(shown)
+        return shown
 
     # Wait.
 
@@ -650,7 +657,7 @@ class Batch:
 
     def _wait(self) -> None:
         """Wait until some rows have ended, or until the crew may respond again. May defer."""
-        self._push(self._progress())
+        self._push(self._live())
         if not self._running:
             while time.time() < min(self._not_before, self.deadline):
                 self._heed()
@@ -659,7 +666,7 @@ class Batch:
             self._defer()
         else:
             watching = Watching(self.hook, self._watched(), self._rules(), self.options.max_active)
-            report = BatchProgress(self._progress(), self.log)
+            report = BatchProgress(self._live(), self.log)
 
             def saw(now: Watching) -> None:
                 if report.saw(now) and time.monotonic() - self._pushed_at >= _PAUSE:
@@ -693,7 +700,7 @@ class Batch:
                 webhook_conn_id=options.webhook_conn_id,
                 cancel_on_kill=cancels,
                 deferred_at=now,
-                shown={"progress": self._progress()},
+                shown={"progress": self._live()},
             ),
             method_name="execute_complete",
             kwargs={"batch": self._carried()},
@@ -719,6 +726,7 @@ class Batch:
     def _finish(self) -> dict[str, Any]:
         """Write the result files, and return the manifest. Raise if the batch has failed."""
         left = len(self._running)
+        is_late = time.time() >= self.deadline and bool(self._running or self._pending)
         self._collect_rest(errors.WaitedTooLong("The timeout of the batch passed."))
         self._save_groups()  # Airflow refuses it to a process that it has replaced, which must not tidy up
         statuses, usage = self._files.compact(self._rows)
@@ -726,7 +734,7 @@ class Batch:
         reason = "partial" if failed else "succeeded"
         if self._has_too_many_failed(0):
             reason = "too_many_failed"
-        if left:
+        if is_late:
             reason = "expired"
         manifest = {
             "schema_version": 1,
@@ -739,7 +747,7 @@ class Batch:
             "removed": self._removed,
         }
         self._files.write(MANIFEST, [manifest])
-        if left:
+        if is_late:
             event = f"The batch had not ended when its timeout passed: {left:,} rows were running."
             raise errors.WaitedTooLong(event)
         if self._trouble:
@@ -747,7 +755,7 @@ class Batch:
         if reason == "too_many_failed" or self._pending:
             event = f"{failed:,} of {len(self._rows):,} rows failed or were not started. max_failed allows fewer."
             raise BatchFailed(event, examples=tuple(each["reason"] for each in self._failures[:3]))
-        self._push(self._progress() | {"state": "completed"})
+        self._push(self._live() | {"state": "completed"})
         return manifest
 
     # Access to Airflow and to the crew.
@@ -775,20 +783,25 @@ class Batch:
         return load_secrets(self.options.webhook_conn_id)
 
     def _progress(self) -> dict[str, Any]:
-        """Return what the Crew tab shows."""
-        counts = Counter(row.status for row in self._rows)
-        total, running = len(self._rows), len(self._running)
-        ends = total - counts["not_started"]
-        told = {
-            "total": total,
-            "ended": ends,
-            "failed": ends - counts["success"],
-            "running": running,
-            "tokens": self._tokens,
-            "rows": self._failures,
-            "result_path": self.options.result_path,
-        }
-        return begun("", self.started_at) | {"batch": told, "polled_at": time.time(), "deadline": self.deadline}
+        """Return what the Crew tab and alerts show."""
+        count, total, now = self._count(), len(self._rows), time.time()
+        ends = total - count.statuses["not_started"]
+        batch = {"total": total, "ended": ends, "unread": 0, "running": count.running}
+        batch |= {"failed": ends - count.statuses["success"], "uncertain": count.statuses["uncertain"]}
+        batch |= {"waiting": len(self._pending), "earlier": self._earlier}
+        about = {"tokens": self._tokens, "rows": self._failures, "result_path": self.options.result_path}
+        told = {"batch": batch | about, "doing": line_of(batch), "since": now, "polled_at": now}
+        return begun("", self.started_at) | told | {"deadline": self.deadline}
+
+    def _live(self) -> dict[str, Any]:
+        """Return the progress of a batch that has not ended."""
+        cancels = bool(self._running) and self._cancels_on("kill")
+        return self._progress() | while_running(self._count(), cancels=cancels)
+
+    def _count(self) -> Counted:
+        running, started = len(self._running) + len(self._left), sum(row.attempts > 0 for row in self._rows)
+        statuses = Counter(row.status for row in self._rows)
+        return Counted(statuses, running, started, runs_all=self.options.rerun == "all", is_blind=self._is_blind)
 
     def _push(self, progress: Mapping[str, Any]) -> None:
         self._pushed_at = time.monotonic()

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from airflow_provider_crew.attempt.verdict import Action, Verdict, fix_for
 from airflow_provider_crew.batch.rows import Status
@@ -23,6 +24,17 @@ _LASTING = (
 )
 
 
+_RUNS_ALL = "runs all rows again that have ended, which are billed again, and continues with the others"
+# What happens to the executions of a batch that has ended.
+_LEFT: dict[Cost, str] = {
+    Cost.NONE: "nothing is billed",
+    Cost.RUNNING: "the executions that are running keep running and are billed",
+    Cost.ENDED: "nothing more is billed",
+    Cost.UNKNOWN: "executions may be running and billed",
+}
+_CANCELS = "the task asks the crew to cancel the running executions, which are billed up to their end"
+
+
 class BatchFailed(CrewError):
     """More rows of a batch failed than ``max_failed`` allows. ``examples``: reasons of the first ones."""
 
@@ -39,40 +51,74 @@ class Counted:
     :param running: Rows whose execution is running.
     :param started: Rows for which an execution was started.
     :param is_blind: Whether what earlier processes have started is unknown, because it was not read.
+    :param runs_all: Whether clearing the task runs all rows again.
     """
 
     statuses: Mapping[Status, int]
     running: int
     started: int
     is_blind: bool = False
+    runs_all: bool = False
+
+    @property
+    def again(self) -> int:
+        """Rows that the next attempt starts. Those that are running have failed, or count as not started."""
+        ends = self.statuses
+        return max(ends["error"] + ends["not_started"] + ends["cancelled"] - self.running, 0)
 
 
 def end_of_batch(error: BaseException, counted: Counted) -> Verdict:
     """Return the end of a batch, from the exception that ends it and the rows so far."""
     event = error if isinstance(error, CrewError) else CrewError(f"The batch was ended: {in_words(error)}.")
-    statuses = counted.statuses
-    # Running rows count as not started, or as an error if the task no longer waits for them.
-    again = max(statuses["error"] + statuses["not_started"] + statuses["cancelled"] - counted.running, 0)
-    parts = ["does not run the rows again that have succeeded"]
-    if counted.running:
-        parts.append(f"waits for the {counted.running:,} that are running")
-    if again:
-        parts.append(f"starts {again:,}, which are billed")
-    effect = f"continues the batch: it {', '.join(parts)}"
+    effect, if_cleared = _effects(counted)
     action: Action = "retry"
     if isinstance(error, CutShort):
         action = "time out"
-    elif isinstance(event, _LASTING) or (isinstance(event, BatchFailed) and not again):
+    elif isinstance(event, _LASTING) or (isinstance(event, BatchFailed) and not counted.again):
         action = "fail"
-    uncertain = statuses["uncertain"]
+    uncertain = counted.statuses["uncertain"]
     fix = fix_for(event)
     if uncertain:
         fix += f" {uncertain} rows are uncertain: look for their executions in the crew's dashboard first."
-        effect += f". Clearing it also starts the {uncertain:,} uncertain rows again"
     cost = Cost.UNKNOWN if uncertain or counted.is_blind else Cost.RUNNING if counted.running else Cost.ENDED
     if not (counted.started or counted.running or uncertain or counted.is_blind):
         cost = Cost.NONE
-    failure = event.replace(cost=cost, next_step=f"{fix} Clearing the task {effect}.".strip())
+    failure = event.replace(cost=cost, next_step=f"{fix} Clearing the task {if_cleared}.".strip())
     is_retried = action in {"retry", "time out"}
     passes_on = not isinstance(error, CrewError | CrewTaskError | EndedByAirflow)
-    return Verdict("pass on" if passes_on else action, failure, effect if is_retried else "", effect, error)
+    return Verdict("pass on" if passes_on else action, failure, effect if is_retried else "", if_cleared, error)
+
+
+def _effects(counted: Counted) -> tuple[str, str]:
+    """Return the effects of a retry and of clearing the task."""
+    parts = ["does not run the rows again that have succeeded"]
+    if counted.running:
+        parts.append(f"waits for the {counted.running:,} that are running")
+    if counted.again:
+        parts.append(f"starts {counted.again:,}, which are billed")
+    effect = f"continues the batch: it {', '.join(parts)}"
+    if_cleared = _RUNS_ALL if counted.runs_all else effect
+    if uncertain := counted.statuses["uncertain"]:
+        if_cleared += f". Clearing it also starts the {uncertain:,} uncertain rows again"
+    return effect, if_cleared
+
+
+def choices_after(if_cleared: str, cost: Cost) -> dict[str, str]:
+    """Return effect and cost of what a user may do about a batch that has ended or waits for a retry."""
+    return {"clear": f"it {if_cleared}", "mark": f"no retry follows, and {_LEFT[cost]}", "nothing": _LEFT[cost]}
+
+
+def while_running(counted: Counted, *, cancels: bool) -> dict[str, Any]:
+    """Return the sentences for a batch that has not ended, and for one whose process was killed (``if_lost``)."""
+    effect, if_cleared = _effects(counted)
+    after = choices_after(if_cleared, Cost.UNKNOWN)
+    marked = _CANCELS if cancels else f"no further row starts, and {_LEFT[Cost.RUNNING]}"
+    lost = {
+        "cost": Cost.UNKNOWN.value,
+        "billed": "unknown; rows may be running and billed.",
+        "if_retried": effect,
+        "next_step": f"Clearing the task {if_cleared}. Rows whose kickoff was on its way become uncertain.",
+        "choices": after,
+    }
+    choices = after | {"mark": marked, "nothing": "the batch continues, and each row is billed once"}
+    return {"choices": choices, "if_lost": lost}

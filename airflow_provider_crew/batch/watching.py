@@ -17,6 +17,7 @@ from airflow_provider_crew.client.errors import (
     WatchBroken,
     error_record,
 )
+from airflow_provider_crew.client.options import MAX_OUTAGE
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import one_line, warn
 from airflow_provider_crew.client.watch import Trouble, WatchRules, WatchState
@@ -130,7 +131,7 @@ class Watching:
     def _hears_others(self, kickoff_id: str) -> bool:
         """Whether the crew responds, and only not about this execution, which may have failed."""
         others = [at for name, at in self._heard_at.items() if name != kickoff_id]
-        return max(others, default=0.0) > time.time() - float(self.rules["max_outage"]) / 2
+        return max(others, default=0.0) > time.time() - float(self.rules["max_outage"] or MAX_OUTAGE) / 2
 
     def _deadline(self, kickoff_id: str) -> float:
         """Return the time at which a row's time is over. It begins with the execution: deployments queue."""
@@ -168,11 +169,12 @@ class BatchProgress:
         """Update the progress, and return whether there is news."""
         before, batch = self._now["batch"], self._known["batch"]
         ended = len(watching.ended) + len(watching.over)
-        now = batch | {"running": len(watching.running) - ended, "unread": ended}
-        self._now = {**self._known, "batch": now, "trouble": watching.trouble, "polled_at": time.time()}
+        now = batch | {"running": batch["running"] - ended, "unread": ended}
+        told = {"batch": now, "doing": line_of(now), "trouble": watching.trouble, "polled_at": time.time()}
+        self._now = {**self._known, **told}
         if time.monotonic() - self._logged_at >= LONGEST_WAIT:
             self._logged_at = time.monotonic()
-            self._log.info("%s", line_of(now, watching.trouble))
+            self._log.info("Batch: %s. %s", line_of(now), watching.trouble)
         return bool(before != now)
 
     def as_dict(self) -> dict[str, Any]:
@@ -180,12 +182,11 @@ class BatchProgress:
         return self._now
 
 
-def line_of(batch: Mapping[str, Any], trouble: str = "") -> str:
-    """Return the state of a batch as a line for the log."""
-    ended = batch["ended"] + batch["unread"]
-    parts = [f"{ended:,} of {batch['total']:,} rows have ended", f"{batch['failed']:,} of them failed"]
-    parts.append(f"{batch['running']:,} are running")
-    return f"Batch: {', '.join(parts)}.{f' {trouble}' if trouble else ''}"
+def line_of(batch: Mapping[str, Any]) -> str:
+    """Return the state of a batch, for the log, the Crew tab and alerts."""
+    parts = [f"{batch['ended'] + batch['unread']:,} of {batch['total']:,} rows have ended"]
+    parts += [f"{batch[name]:,} {name}" for name in ("failed", "uncertain", "running") if batch[name]]
+    return ", ".join(parts)
 
 
 async def watched(trigger: Any) -> dict[str, Any]:

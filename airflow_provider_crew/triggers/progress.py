@@ -91,7 +91,7 @@ class TriggerProgress:
                 report, self._news = self._news, None
                 try:
                     if report is not None:  # the writer may have been closed while it waited for its turn
-                        await self._push(report.as_dict() | {"choices": self._choices})
+                        await self._push({"choices": self._choices} | report.as_dict())
                 except Exception as error:  # noqa: BLE001 - progress is best effort
                     turns.complain(error)
                 self._pushed_at = time.monotonic()

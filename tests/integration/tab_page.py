@@ -22,7 +22,8 @@ globalThis.React = {
     Children: { toArray: (all) => [all].flat(Infinity).filter((each) => each != null && each !== false) },
     Fragment: ({ children }) => children,
     createElement: (type, props, ...children) => {
-        const all = { ...props, ...(children.length && { children }) };
+        const inside = children.length === 1 ? children[0] : children;
+        const all = { ...props, ...(children.length && { children: inside }) };
         return { type, children, props: all };
     },
     useEffect: () => undefined,

@@ -17,7 +17,7 @@ from airflow_provider_crew.client.progress import begun, completed
 from airflow_provider_crew.versions import KEEPING
 from dev.chromium import EXECUTABLE, Page
 from tests.integration.tab_page import tab_page
-from tests.system.crew_tab_contents import ATTACKS, KICKOFF_ID, progress, result
+from tests.system.crew_tab_contents import ATTACKS, KICKOFF_ID, batch_progress, hostile_batch, progress, result
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -260,6 +260,71 @@ def test_next_step_that_a_choice_repeats_is_left_out(page):
     assert dict(shown["choices"])["If you clear the task"]
 
 
+def test_running_batch_shows_counts_rate_and_time_left(page):
+    shown = told(page, "deferred", isOfBatch=True, crew_progress=batch_progress())
+
+    assert (shown["title"], shown["bar"]["value"], shown["bar"]["max"]) == ("Running", 403, 1_000)
+    assert dict(shown["batch"]["facts"]) == {
+        "succeeded": "388",
+        "failed": "12",
+        "uncertain": "1",
+        "running": "13",
+        "waiting": "584",
+        "rows a minute": "40",
+        "time left": "about 14m 49s",
+    }
+    assert (shown["batch"]["tokens"], shown["batch"]["path"]) == (1_364_000, "s3://bucket/scores/2026-11-26")
+    assert [row[0] for row in shown["batch"]["rows"]] == ["customer-7", "customer-12"]
+    assert shown["batch"]["more"] == 10
+    assert [name for name, _ in shown["choices"]] == [
+        *("If you clear the task", "If you mark it as failed", "If you do nothing")
+    ]
+
+
+@pytest.mark.parametrize(
+    "of_batch",
+    [{"earlier": 395}, {"running": 500}, {"ended": 4, "unread": 0, "running": 4}],
+    ids=["ended before", "first rows", "few rows"],
+)
+def test_unknown_rate_of_a_batch_is_not_shown(page, of_batch):
+    shown = told(page, "deferred", isOfBatch=True, crew_progress=batch_progress(of_batch=of_batch))
+
+    assert not {"rows a minute", "time left"} & {name for name, _ in shown["batch"]["facts"]}
+
+
+@pytest.mark.parametrize("state", ["failed", "up_for_retry"])
+def test_killed_batch_shows_the_effect_of_clearing_it(page, state):
+    known = batch_progress()
+    shown = told(page, state, isOfBatch=True, crew_progress=known, hasEnded=state == "failed")
+
+    assert shown["title"] != "Uncertain kickoff"
+    assert shown["end"]["cost"] == known["if_lost"]["billed"]
+    assert shown["end"]["next" if state == "failed" else "retry"].startswith(
+        known["if_lost"]["next_step" if state == "failed" else "if_retried"]
+    )
+    assert dict(shown["choices"])["If you clear the task"] == f"{known['if_lost']['choices']['clear']}."
+
+
+def test_killed_batch_without_progress_may_be_billed(page):
+    shown = told(page, "failed", isOfBatch=True, crew_progress=None)
+
+    assert shown["end"]["cost"].startswith("unknown")
+    assert shown["batch"] is None
+
+
+def test_completed_batch_shows_its_manifest(page):
+    manifest = {"request_count": 1_000, "usage": {"total_tokens": 2_000_000}, "result_path": "s3://bucket/scores"}
+    known = batch_progress(state="completed", of_batch={"ended": 1_000, "unread": 0, "running": 0, "waiting": 0})
+    seen = {"isOfBatch": True, "tryNumber": 2, "hasEnded": True, "crew_progress": known, "return_value": manifest}
+    shown = told(page, "success", **seen)
+
+    assert (shown["title"], round(shown["took"]), shown["bar"]) == ("Completed", 600, None)
+    assert dict(shown["usage"]) == {"total_tokens": 2_000_000}
+    assert dict(shown["batch"]["facts"])["succeeded"] == "988"
+    assert [name for name, _ in shown["choices"]] == ["If you clear the task"]
+    assert shown["attempt"] == 1
+
+
 def step(name: str, start: float, end: float | None = None) -> dict[str, Any]:
     return {"task_id": name, "agent": "Writer", "number": 0, "started_at": start, "ended_at": end}
 
@@ -367,6 +432,8 @@ def test_direction_characters_are_visible(page):
             {"tasks": [None]},
             {"end": "x"},
             {"total": "9", "completed": -1},
+            {"batch": "x"},
+            {"batch": {"total": "9", "ended": None, "rows": [None, 7], "result_path": {}}},
         ),
         {"end": {"misfits": [None], "cost": "constructor", "event": []}, "state": "__proto__"},
         {"state": "paused", "since": "x", "deadline": {}, "tasks": [{"output": 7}], "current_task": ["a"]},
@@ -378,25 +445,42 @@ def test_malformed_value_breaks_no_state(page, state, value):
     assert shown["title"]
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_hostile_text_becomes_no_element_of_its_own(page, attack):
-    elements = page.evaluate(
-        f"""import("/markdown.js").then(({{ Markdown }}) => {{
+def element_types(page: Page, element: str) -> set[str]:
+    """Return the types of all elements of what an expression draws."""
+    return set(
+        page.evaluate(
+            f"""(async () => {{
             const found = new Set();
             const visit = (node) => {{
                 if (Array.isArray(node)) node.forEach(visit);
                 else if (typeof node?.type === "function") visit(node.type(node.props));
                 else if (node?.type) found.add(node.type) && visit(node.props.children);
             }};
-            visit(Markdown({{ source: {json.dumps(attack)} }}));
+            visit({element});
             return [...found];
-        }})"""
+        }})()"""
+        )
     )
 
-    assert set(elements) <= {
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_hostile_text_becomes_no_element_of_its_own(page, attack):
+    elements = element_types(page, f'(await import("/markdown.js")).Markdown({{ source: {json.dumps(attack)} }})')
+
+    assert elements <= {
         *("div", "p", "a", "span", "code", "pre", "strong", "em", "del", "br", "ul", "ol", "li", "blockquote"),
         *("h4", "hr", "table", "thead", "tbody", "tr", "th", "td"),
     }
+
+
+@pytest.mark.parametrize("row", hostile_batch()["batch"]["rows"])
+def test_hostile_row_of_a_batch_becomes_no_element(page, row):
+    known = batch_progress(of_batch={"rows": [row], "result_path": ATTACKS[0]})
+    seen = {"state": "deferred", "tryNumber": 1, "isOfBatch": True, "crew_progress": known}
+    batch = f'(await import("/story.js")).story({json.dumps(seen)}).batch'
+    elements = element_types(page, f'(await import("/batch.js")).Results({{ of: {batch} }})')
+
+    assert elements == {"div", "p", "span", "code", "button", "details", "summary", "ul", "li"}
 
 
 def output(page: Page, **properties: Any) -> str:

@@ -18,7 +18,7 @@ from dev.postgres import PostgresServer
 from dev.stack import AirflowStack
 from tests.airflow_runs import ROOT, SCENARIOS, TOKEN, Run, connection
 from tests.statsd_server import StatsdServer
-from tests.supported import recipes
+from tests.supported import examples, recipes
 from tests.system.traces import REFUSED_TOKEN, with_secrets
 from tests.system.wheels import build
 
@@ -79,7 +79,7 @@ def airflow(
 ) -> Iterator[AirflowStack]:
     executor = request.config.getoption("--executor")
     dags = tmp_path_factory.mktemp("dags")
-    for path in [*(ROOT / "example_dags").glob("*.py"), *recipes(), *(ROOT / "tests/system/dags").glob("*.py")]:
+    for path in [*examples(), *recipes(), *(ROOT / "tests/system/dags").glob("*.py")]:
         shutil.copy(path, dags)
     connections = {f"AIRFLOW_CONN_CREW_{name.upper()}": connection(crew) for name, crew in crews.items()}
     connections["AIRFLOW_CONN_CREW_REFUSED"] = connection(crews["default"], password=REFUSED_TOKEN)

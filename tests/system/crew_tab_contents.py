@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Any
 
+from airflow_provider_crew.batch.end import Counted, while_running
+from airflow_provider_crew.batch.watching import line_of
 from airflow_provider_crew.client.errors import Cost
+from airflow_provider_crew.client.progress import begun
 
 KICKOFF_ID = "57a13a6e-0d6f-4b36-9d0e-3a1f6c2b9e11"
 DASHBOARD = "https://app.example/crews/7?execution=57a13a6e"
@@ -101,6 +105,34 @@ def result(**others: Any) -> dict[str, Any]:
     }
 
 
+def batch_progress(
+    *, cancels: bool = False, of_batch: dict[str, Any] | None = None, **others: Any
+) -> dict[str, Any]:
+    """Return the progress of a batch that has run for ten minutes, and whose trigger has seen three more ends."""
+    now = time.time()
+    counted = Counted(Counter(success=388, error=11, uncertain=1, not_started=600), running=16, started=416)
+    rows = [
+        {"key": "customer-7", "status": "error", "reason": "Execution failed after 6s: out of credit"},
+        {"key": "customer-12", "status": "uncertain", "reason": "No response within 60 s."},
+    ]
+    batch = {
+        "total": 1_000,
+        "ended": 400,
+        "failed": 12,
+        "uncertain": 1,
+        "running": 13,
+        "waiting": 584,
+        "unread": 3,
+        "earlier": 0,
+        "tokens": 1_364_000,
+        "rows": rows,
+        "result_path": "s3://bucket/scores/2026-11-26",
+        **(of_batch or {}),
+    }
+    known = begun("", now - 600) | {"polled_at": now, "since": now, "batch": batch, "doing": line_of(batch)}
+    return known | while_running(counted, cancels=cancels) | others
+
+
 FINISHED = {
     "kickoff_id": KICKOFF_ID,
     "usage": {"kickoff_id": KICKOFF_ID, "try_number": 1, "total_tokens": 3410},
@@ -175,4 +207,13 @@ def hostile_progress() -> dict[str, Any]:
         steps=[step, attack],
         deadline=attack,
         state="constructor",
+    )
+
+
+def hostile_batch() -> dict[str, Any]:
+    """Return the progress of a batch whose every text is an attack."""
+    rows: list[Any] = [dict.fromkeys(("key", "status", "reason"), each) for each in ATTACKS]
+    odd = [None, 7, {"key": {"$$typeof": "x"}, "reason": ["<b>"]}]
+    return batch_progress(
+        of_batch={"rows": [*rows, *odd], "result_path": ATTACKS[0], "failed": 1e18, "earlier": "x"}
     )

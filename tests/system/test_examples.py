@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from dev.rest import ApiError
-from tests.airflow_runs import ROOT, Run, eventually, kick_off
+from tests.airflow_runs import Run, eventually, kick_off
+from tests.supported import examples, has
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -23,6 +24,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "crew_from_python": {},
     "crew_fan_out": {},
     "crew_wait_for_execution": {},
+    **({"crew_batch": {}} if has("Batches") else {}),
 }
 # Examples whose crew is not the usual one.
 CREWS = {"crew_with_fallback": "failing", "crew_json_output": "json"}
@@ -36,15 +38,16 @@ def crew_of(dag_id: str, dialect: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def runs(start, crews):
+def runs(start, crews, tmp_path_factory):
     """All of them at once, as on an ordinary morning."""
     begun = {}
     for dag_id, conf in EXAMPLES.items():
         for dialect in ("documented", "deployed"):
             crew = crew_of(dag_id, dialect)
-            id_of_one = {"kickoff_id": kick_off(crews[crew])} if dag_id == "crew_wait_for_execution" else {}
+            of_one = {"kickoff_id": kick_off(crews[crew])} if dag_id == "crew_wait_for_execution" else {}
+            of_one |= {"results": str(tmp_path_factory.mktemp("results"))} if dag_id == "crew_batch" else {}
             if (dag_id, dialect) != ("crew_from_python", "deployed"):
-                begun[dag_id, dialect] = start(dag_id, crew=f"crew_{crew}", **conf, **id_of_one)
+                begun[dag_id, dialect] = start(dag_id, crew=f"crew_{crew}", **conf, **of_one)
     # The documented dialect has no flows.
     begun["crew_restore_flow_state", "deployed"] = start("crew_restore_flow_state")
     return begun
@@ -52,7 +55,23 @@ def runs(start, crews):
 
 def test_every_example_is_tested(runs):
     tested = {dag_id for dag_id, _ in runs}
-    assert {path.stem for path in (ROOT / "example_dags").glob("*.py")} == {*tested, "crew_budget"}
+    assert {path.stem for path in examples()} == {*tested, "crew_budget"}
+
+
+@in_both_dialects
+@pytest.mark.skipif(not has("Batches"), reason="a batch needs the task state store of Airflow 3.3")
+def test_batch_returns_the_results_of_its_rows(runs, crews, dialect):
+    run = runs["crew_batch", dialect]
+
+    assert run.wait() == "success"
+    manifest = run.xcom("reports")
+    assert (manifest["counts"]["success"], manifest["counts"]["error"]) == (8, 1)
+    assert run.xcom("summary") == [f"Briefing: harbour {number}" for number in range(1, 9)]
+    origins = [kickoff.meta["airflow"] for kickoff in crews[crew_of(run.dag_id, dialect)].kickoffs if kickoff.meta]
+    rows = [origin["row"] for origin in origins if origin["run_id"] == run.run_id]
+    assert sorted(rows) == [f"harbour {number}" for number in range(1, 9)]
+    batch = run.xcom("reports", "crew_progress")["batch"]
+    assert (batch["ended"], batch["failed"], [row["key"] for row in batch["rows"]]) == (9, 1, ["sea monsters"])
 
 
 @in_both_dialects

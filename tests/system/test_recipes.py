@@ -216,6 +216,26 @@ def test_output_is_in_the_table_once(start, warehouse, crew):
     assert warehouse.execute("SELECT count(*) FROM headlines") == [(2,)]
 
 
+@pytest.mark.skipif(not has("Batches"), reason="a batch needs the task state store of Airflow 3.3")
+def test_brief_of_each_account_is_in_the_table(start, warehouse, crew, tmp_path):
+    warehouse.execute("DELETE FROM accounts")
+    warehouse.execute("DELETE FROM briefs")
+    for number in range(1, 6):
+        warehouse.execute("INSERT INTO accounts VALUES (%s, %s, 'retail')", number, f"account {number}")
+
+    run = start("crew_batch_into_table", results=str(tmp_path))
+
+    assert run.wait() == "success"
+    stored = [(number, f"Briefing: account {number}") for number in range(1, 6)]
+    assert warehouse.execute("SELECT account, brief FROM briefs ORDER BY account") == stored
+    assert len(started(crew, run)) == 5
+    run.clear("briefs")
+    assert run.wait() == "success"
+    assert run.task("briefs")["try_number"] == 2
+    assert len(started(crew, run)) == 5
+    assert warehouse.execute("SELECT count(*) FROM briefs") == [(5,)]
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_backfill_runs_four_days_at_a_time(crew, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ from airflow.providers.common.compat.sdk import DAG, BaseNotifier, BaseOperator,
 
 from airflow_provider_crew import notifications
 from airflow_provider_crew.attempt.verdict import if_lost, while_cancelled, while_waiting
+from airflow_provider_crew.batch.end import BatchFailed, Counted, while_running
 from airflow_provider_crew.client.errors import (
     Cost,
     CrewError,
@@ -300,6 +302,54 @@ def test_alert_about_a_killed_task_advises_to_clear_it(alert, dag, airflow, sent
 
     ((_, text),) = sent
     assert (if_lost(KICKOFF_ID, None)["next_step"] in text) == (AIRFLOW >= (3, 3))
+
+
+COUNTS = "412 of 1,000 rows have ended, 12 failed, 1 uncertain, 16 running"
+
+
+def of_batch(*, cancels=False, **told):
+    counted = Counted(Counter(success=400, error=11, uncertain=1, not_started=588), running=16, started=428)
+    sentences = while_running(counted, cancels=cancels)
+    return {"kickoff_id": "", "batch": {"total": 1000}, "doing": COUNTS, "end": None, **sentences, **told}
+
+
+@pytest.mark.parametrize("state", ["failed", "skipped", "up_for_retry"])
+def test_alert_of_a_killed_batch_advises_to_clear_it(alert, dag, airflow, sent, state):
+    airflow.states = {("report", -1): state}
+    airflow.xcoms["report", -1, "crew_progress"] = of_batch()
+
+    alert(of_run(dag, "timed_out") if state == "skipped" else of_task(dag, state=state))
+
+    ((subject, text),) = sent
+    assert subject == f"[{Cost.UNKNOWN}] the_dag: report in today"
+    assert COUNTS in text
+    assert of_batch()["if_lost"]["next_step"] in text
+    assert "starts a new execution" not in text
+
+
+def test_alert_of_a_failed_batch_has_its_error_and_counts(alert, dag, airflow, sent):
+    failed = BatchFailed("588 of 1,000 rows failed.", cost=Cost.RUNNING, next_step="Clear the task.")
+    airflow.xcoms["report", -1, "crew_progress"] = of_batch(end=failed.as_dict())
+
+    alert(of_task(dag, failed))
+
+    ((subject, text),) = sent
+    assert subject == f"[{Cost.RUNNING}] the_dag: report in today"
+    assert text.startswith(f"report: {failed}")
+    assert COUNTS in text
+
+
+def test_marked_batch_is_being_cancelled(alert, dag, airflow, sent):
+    airflow.states = {("report", -1): "failed"}
+    airflow.xcoms["report", -1, "crew_progress"] = of_batch(polled_at=1795697922.0)
+    airflow.xcoms["report", -1, "crew_deferral"] = 1795697920.28
+
+    alert(of_run(dag))
+
+    ((subject, text),) = sent
+    assert subject == "[being cancelled] the_dag: report in today"
+    assert of_batch()["if_lost"]["next_step"] in text
+    assert while_cancelled(is_sensor=False) not in text
 
 
 @pytest.mark.usefixtures("airflow")

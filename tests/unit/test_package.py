@@ -113,6 +113,8 @@ def test_airflow_knows_every_option_and_default():
 
 
 LOADED_BY_AIRFLOW = [
+    "airflow_provider_crew.batch.operator",
+    "airflow_provider_crew.batch.trigger",
     "airflow_provider_crew.decorators.crew",
     "airflow_provider_crew.get_provider_info",
     "airflow_provider_crew.links.crew",
@@ -125,7 +127,7 @@ LOADED_BY_AIRFLOW = [
 
 def test_modules_in_the_metadata_are_loaded_by_airflow():
     modules = {
-        path if path.endswith(("crew", "info")) else path.rpartition(".")[0]
+        path if path.endswith(("crew", "info", "operator", "trigger")) else path.rpartition(".")[0]
         for path in named_paths(get_provider_info())
     }
 

@@ -12,7 +12,12 @@ from typing import Any, get_type_hints
 import pytest
 
 import airflow_provider_crew
-from airflow_provider_crew import CrewExecutionSensor, CrewHook, CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew import (
+    CrewExecutionSensor,
+    CrewHook,
+    CrewKickoffOperator,
+    CrewRunOperator,
+)
 from airflow_provider_crew.client import client
 from airflow_provider_crew.client.options import KickoffOptions
 

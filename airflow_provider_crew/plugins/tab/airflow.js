@@ -92,14 +92,15 @@ function reader(task, signal) {
     defined ??= (await getOrNull(definition, {}, signal)) ?? { template_fields: ["crew_conn_id"] };
     const isOfCrew = defined.template_fields.includes("crew_conn_id") || PROGRESS in found;
     const isSensor = defined.template_fields.includes("kickoff_id");
+    const isOfBatch = defined.template_fields.includes("result_path") || found[PROGRESS]?.batch !== undefined;
     const hasNoReport = isOfCrew && (state === "failed" || state === "up_for_retry") && !found[PROGRESS]?.end;
-    const record = hasNoReport || (isOfCrew && state === "success") ? await kickoffRecord() : undefined;
+    const record = !isOfBatch && (hasNoReport || (isOfCrew && state === "success")) ? await kickoffRecord() : undefined;
     const retryAt = state === "up_for_retry" ? retryTime(endDate, defined) : null;
-    const endedAt = Date.parse(endDate) / 1000;
     const { end, polled_at: polledAt } = found[PROGRESS] ?? {};
     const isPolled = !end && polledAt > Number(found[DEFERRAL] ?? NaN); // otherwise its trigger learns of no mark
-    const isBeingCancelled = hasEnded && isPolled && Date.now() / 1000 - endedAt < CANCELLING;
-    last = { ...found, state, tryNumber, hasEnded, isOfCrew, isSensor, isBeingCancelled, record, retryAt, endedAt };
+    const isBeingCancelled = hasEnded && isPolled && Date.now() - Date.parse(endDate) < 1000 * CANCELLING;
+    const kind = { isOfCrew, isSensor, isOfBatch, isBeingCancelled };
+    last = { ...found, ...kind, state, tryNumber, hasEnded, record, retryAt, endedAt: Date.parse(endDate) / 1000 };
     return last;
   };
 }

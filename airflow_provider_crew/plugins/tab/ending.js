@@ -26,15 +26,15 @@ export function ending(seen, progress, kickoffId) {
   return shown(seen, known, kickoffId);
 }
 
-// The sentences of the kickoff record, if there is one.
-export const lost = ({ record }) => object(object(record).if_lost);
+// The sentences of the kickoff record, if there is one, or of a batch.
+export const lost = ({ record, crew_progress: progress }) => object(object(record).if_lost ?? object(progress).if_lost);
 
 function unreported(seen, progress, kickoffId) {
-  const { record, isSensor } = seen;
+  const { record, isSensor, isOfBatch } = seen;
   const mark = seen.crew_deferral ? text(object(progress.choices).mark) : "";
   const event = `The task's process was killed or lost, or a user marked the task as failed.${mark && ` If a user marked it, ${mark}.`}`;
   const known = lost(seen);
-  if (known.cost === "unknown") return { ...known, error: "UncertainKickoff", event: "The task ended while it sent the kickoff." };
+  if (known.cost === "unknown" && !isOfBatch) return { ...known, error: "UncertainKickoff", event: "The task ended while it sent the kickoff." };
   if (known.cost) return { ...known, event };
   if (isSensor) return { ...OF_SENSOR, event };
   return { ...(kickoffId ? WITHOUT_RECORD : record === null ? NOT_STARTED : NOTHING_KNOWN), event };

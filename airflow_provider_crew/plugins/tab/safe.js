@@ -12,6 +12,10 @@ export const visible = (text) =>
 
 export const withoutControls = (text) => text.replace(CONTROLS, "");
 export const text = (value) => visible(typeof value === "string" ? value : value == null ? "" : JSON.stringify(value));
+export const list = (value) => (Array.isArray(value) ? value : []);
+// More than any time since 1970 in seconds, and than any number of tasks.
+const MOST = 1e11;
+export const number = (value) => (Number.isFinite(value) && Math.abs(value) < MOST ? value : null);
 export const object = (value) => (value && typeof value === "object" && !Array.isArray(value) ? value : {});
 
 // The address as a browser reads it, or null if it is not http or https.

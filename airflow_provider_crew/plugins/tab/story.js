@@ -1,15 +1,12 @@
 // Turns the data of a task instance into the contents of the tab. Each text of a crew stays a text, or is left out.
+import { batchOf } from "./batch.js";
 import { ending, lost } from "./ending.js";
-import { object, safeAddress, text } from "./safe.js";
+import { list, number, object, safeAddress, text } from "./safe.js";
 
-// More than any time since 1970 in seconds, and than any number of tasks.
-const MOST = 1e11;
 const MOST_COMING = 10;
 
-const list = (value) => (Array.isArray(value) ? value : []);
 // Without visible direction characters: an output may be copied.
 const rawText = (value) => (typeof value === "string" ? value : text(value));
-const number = (value) => (Number.isFinite(value) && Math.abs(value) < MOST ? value : null);
 
 const NOT_YET = new Set([null, "scheduled", "queued", "none"]);
 const GOING_ON = new Set(["running", "paused", "unknown"]);
@@ -63,8 +60,9 @@ export function story(seen) {
   const how = standing(seen, progress, end, kickoffId);
   const goesOn = GOING_ON.has(how);
   const shown = how === "completed" || how === "started" || goesOn ? null : end;
+  const batch = batchOf(progress, goesOn);
   return {
-    sentence: how === "running" ? text(progress.doing) || "No progress is known yet." : "",
+    sentence: how === "running" && !batch ? text(progress.doing) || "No progress is known yet." : "",
     ...LOOKS[how],
     goesOn,
     end: shown,
@@ -73,8 +71,9 @@ export function story(seen) {
     endedAt: shown ? number(seen.endedAt) : null,
     startedAt: goesOn ? number(progress.started_at) : null,
     took: number(result.execution_time) ?? (ENDED.has(progress.state) ? span(progress.started_at, progress.since) : null),
-    bar: how === "running" || (goesOn && progress.total) ? bar(progress) : null,
+    bar: how === "running" || (goesOn && progress.total) ? (batch ?? { bar: bar(progress) }).bar : null,
     trouble: how === "running" || how === "unknown" ? text(progress.trouble) : "",
+    batch,
     waiting: how === "paused" || how === "unknown" ? waiting(progress) : null,
     ...timeline(how, progress, result),
     kickoffId,
@@ -84,7 +83,7 @@ export function story(seen) {
     // A custom XCom backend may return only the place where it keeps the result.
     elsewhere: how === "completed" && typeof seen.return_value === "string" ? text(seen.return_value) : "",
     usage: Object.entries(usage).filter(([name, value]) => name !== "try_number" && number(value) !== null),
-    attempt: seen.tryNumber,
+    attempt: seen.isOfBatch ? 1 : seen.tryNumber, // the log of a batch names no execution
     // As for a retry during an outage: only the log of an earlier attempt tells where the crew was.
     isLost: how === "running" && text(progress.trouble) !== "" && !progress.doing,
   };

@@ -1,6 +1,7 @@
 // The Crew tab: progress and output of a task instance's crew.
 import { watch } from "./airflow.js";
 import { Attempts } from "./attempts.js";
+import { Results } from "./batch.js";
 import { Folded, Fragment, Seen, Since, Until, all, button, duration, el, h, useEffect, useState } from "./elements.js";
 import { Markdown } from "./markdown.js";
 import { Copy, Output } from "./output.js";
@@ -57,6 +58,7 @@ function Story({ of, task }) {
     draft && h(Section, { title: draft.title }, h(Output, { label: "draft", source: draft.output })),
     hasOutput && h(Section, { title: "Output" }, h(Output, { label: "output", source: of.output, json: of.outputJson })),
     of.elsewhere && h(Section, { title: "Output" }, quiet("The XCom backend keeps the result at ", h("code", null, of.elsewhere))),
+    of.batch && h(Section, { title: "Rows" }, facts(of.batch.facts), h(Results, { of: of.batch })),
     h(Timeline, { of }),
     usage.length > 0 && h(Section, { title: "Usage" }, facts(usage)),
     of.attempt > 1 && h(Attempts, { key: of.attempt, task, current: of.attempt, isOpenAtFirst: of.isLost }),
@@ -67,7 +69,7 @@ const copied = (text, label) => el("span", "crew-id", h("code", null, text), h(C
 
 export function Header({ of }) {
   const { startedAt, endedAt, took, kickoffId, waiting } = of;
-  const total = of.usage.find(([name]) => name === "total_tokens")?.[1];
+  const total = of.usage.find(([name]) => name === "total_tokens")?.[1] ?? of.batch?.tokens;
   const known = [
     startedAt !== null && ["Running for", h(Since, { time: startedAt })],
     took !== null && ["Took", duration(took)],

@@ -1,0 +1,37 @@
+"""
+Run a crew for each row of a list, in one task.
+
+At most four executions run at a time. The result of each row is one line of `results.jsonl` in the folder
+`results`. One row fails at no cost, because it lacks an input. `max_failed` allows that, so the task succeeds.
+"""
+
+import json
+from typing import Any
+
+from airflow.providers.common.compat.sdk import DAG, task
+from airflow.sdk import ObjectStoragePath
+
+from airflow_provider_crew import CrewBatchOperator
+
+ROWS = [{"topic": f"harbour {number}", "audience": "sailors"} for number in range(1, 9)]
+ROWS.append({"topic": "sea monsters"})
+PARAMS = {"results": "/tmp/crew-batch"}  # noqa: S108 - with more than one worker, use an object store
+
+with DAG("crew_batch", schedule=None, tags=["crew"], params=PARAMS, doc_md=__doc__):
+    reports = CrewBatchOperator(
+        task_id="reports",
+        inputs=ROWS,
+        result_path="{{ params.results }}/{{ run_id }}",
+        key="topic",
+        max_active=4,
+        max_failed=1,
+        deferrable=True,
+    )
+
+    @task
+    def summary(manifest: dict[str, Any]) -> list[str]:
+        with (ObjectStoragePath(manifest["result_path"]) / "results.jsonl").open() as file:
+            lines = [json.loads(line) for line in file]
+        return sorted(line["output"] for line in lines if line["status"] == "success")
+
+    summary(reports.output)

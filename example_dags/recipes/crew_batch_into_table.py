@@ -1,0 +1,46 @@
+"""Have a crew write a brief about each account of a table, and store the briefs in another table."""
+
+import json
+from typing import Any
+
+from airflow.providers.common.compat.sdk import DAG, task
+from airflow.sdk import ObjectStoragePath
+
+from airflow_provider_crew import CrewBatchOperator
+
+PARAMS = {"results": "s3://my-bucket/briefs"}
+
+with DAG("crew_batch_into_table", schedule=None, tags=["crew"], params=PARAMS, doc_md=__doc__):
+
+    @task
+    def accounts() -> list[dict[str, Any]]:
+        from airflow.providers.postgres.hooks.postgres import PostgresHook
+
+        rows = PostgresHook("warehouse").get_records("SELECT id, name, segment FROM accounts ORDER BY id")
+        return [{"account": number, "topic": name, "audience": segment} for number, name, segment in rows]
+
+    briefs = CrewBatchOperator(
+        task_id="briefs",
+        inputs=accounts(),
+        result_path="{{ params.results }}/{{ run_id }}",
+        key="account",
+        max_failed="5%",
+        deferrable=True,
+        retries=2,
+    )
+
+    @task(retries=3)
+    def store(manifest: dict[str, Any]) -> None:
+        from airflow.providers.postgres.hooks.postgres import PostgresHook
+
+        with (ObjectStoragePath(manifest["result_path"]) / "results.jsonl").open() as file:
+            lines = [json.loads(line) for line in file]
+        PostgresHook("warehouse").insert_rows(
+            table="briefs",
+            rows=[(int(line["key"]), line["output"]) for line in lines if line["status"] == "success"],
+            target_fields=["account", "brief"],
+            replace=True,
+            replace_index=["account"],
+        )
+
+    store(briefs.output)

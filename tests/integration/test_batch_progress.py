@@ -1,0 +1,116 @@
+"""Progress of a batch in XCom, which the Crew tab and alerts show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_crew.batch.end import BatchFailed
+from airflow_provider_crew.client.errors import Cost, WaitedTooLong
+from airflow_provider_crew.operators.crew import CrewBatchOperator
+from tests.integration.tasks import FAILING, QUICK, SLOW, Task, TaskStateStore
+from tests.supported import AIRFLOW
+
+pytest_plugins = ["tests.integration.task_fixtures"]
+pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_provider_crew.batch.batch._JITTER", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.batch.files._SETTLES", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.batch.watching._LOOK", 0.02)
+
+
+@pytest.fixture
+def batch(tmp_path: Path, store: TaskStateStore) -> Any:
+    def make(count: int = 10, **options: Any) -> Task:
+        rows = [{"topic": f"topic {number}", "audience": "sailors"} for number in range(count)]
+        named = {"task_id": "crew", "result_path": str(tmp_path / "out"), "poll_interval": 0.02, "key": "topic"}
+        return Task(lambda: CrewBatchOperator(inputs=rows, **named | options), store=store)
+
+    return make
+
+
+def test_sentences_are_pushed_before_the_first_kickoff(live_crew, batch):
+    pushed: list[dict[str, Any]] = []
+    live_crew.at_kickoff = lambda: pushed.extend(live_crew.xcoms.progress[:1])
+    batch().run()
+
+    lost = pushed[0]["if_lost"]
+    assert lost["cost"] == Cost.UNKNOWN.value
+    assert {"billed", "if_retried", "next_step", "choices"} <= lost.keys()
+
+
+@pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
+def test_completed_batch_has_all_counts(live_crew, batch, deferrable):
+    batch(deferrable=deferrable).run()
+
+    last = live_crew.xcoms.progress[-1]
+    assert (last["state"], last["end"]) == ("completed", None)
+    assert last["since"] >= last["started_at"]
+    counts = {"total": 10, "ended": 10, "failed": 0, "uncertain": 0, "running": 0, "waiting": 0, "unread": 0}
+    assert last["batch"].items() >= counts.items()
+
+
+def test_deferred_batch_keeps_its_choices(live_crew, batch):
+    live_crew.scenario = SLOW
+    task = batch(1, deferrable=True, cancel_on_kill=True)
+    waiting = task.deferred()
+
+    (at_deferral,) = [each for each in live_crew.xcoms.progress if each["batch"]["running"]]
+    assert "asks the crew to cancel" in at_deferral["choices"]["mark"]
+    assert task.revived(waiting).shown["progress"]["choices"] == at_deferral["choices"]
+
+
+def test_failed_rows_are_shown_again_by_a_retry(live_crew, batch):
+    live_crew.faults.reset(after_taken=True, on="kickoff")
+    task = batch(max_failed=0, max_active=1)
+    for _ in range(2):
+        with pytest.raises(BatchFailed):
+            task.run()
+
+        last = live_crew.xcoms.progress[-1]
+        assert [row["status"] for row in last["batch"]["rows"]] == ["uncertain"]
+        assert (last["batch"]["failed"], last["batch"]["uncertain"]) == (1, 1)
+        assert last["end"]["cost"] == "unknown"
+        assert "uncertain rows again" in last["end"]["choices"]["clear"]
+
+
+def test_rows_of_earlier_attempts_do_not_count_for_the_rate(live_crew, batch):
+    live_crew.scenario = FAILING
+    task = batch(3, max_failed=0, max_active=1)
+    with pytest.raises(BatchFailed):
+        task.run()
+    live_crew.scenario = QUICK
+    task.run()
+    task.clear()
+    task.run()
+
+    assert live_crew.xcoms.progress[-1]["batch"]["earlier"] == 3
+
+
+def test_running_rows_are_not_counted_as_started_again(live_crew, batch):
+    live_crew.scenario = SLOW
+    with pytest.raises(WaitedTooLong) as raised:
+        batch(4, timeout=1.0).run()
+
+    last = live_crew.xcoms.progress[-1]
+    assert (raised.value.cost, last["batch"]["running"]) == ("running", 4)
+    assert "starts" not in last["end"]["if_cleared"]
+    assert last["end"]["choices"]["nothing"] == "the executions that are running keep running and are billed"
+
+
+@pytest.mark.parametrize("rerun", ["failed", "all"])
+def test_sentences_name_the_rows_that_a_clear_runs_again(live_crew, batch, rerun):
+    task = batch(rerun=rerun)
+    task.run()
+
+    clear = live_crew.xcoms.progress[-1]["if_lost"]["choices"]["clear"]
+    assert ("runs all rows again" in clear) is (rerun == "all")
+    started = len(live_crew.kickoffs)
+    task.clear()
+    task.run()
+    assert len(live_crew.kickoffs) == started * (2 if rerun == "all" else 1)
