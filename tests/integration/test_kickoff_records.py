@@ -204,7 +204,7 @@ def test_failed_rows_are_forgotten_together(run, airflow):
         store(airflow, KickoffRecord(0, 1.0, f"execution-{index}", address="https://crew.example"), index)
     code, told, _ = run("forget", airflow, "--failed", "--yes")
 
-    assert (code, len(told), len(airflow.stored), airflow.changes) == (ANSWERED, 3, 2, ["DELETE", "DELETE"])
+    assert (code, len(told), len(airflow.stored), airflow.changes) == (ANSWERED, 4, 2, ["DELETE", "DELETE"])
     text = json.dumps(told)
     assert [index for index in rows if f"execution-{index}" in text] == [0, 2]
     assert run("forget", airflow, "--failed", "--yes")[0] == FAILED

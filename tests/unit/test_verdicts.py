@@ -106,9 +106,9 @@ def test_verdicts_are_those_of_the_table() -> None:
     assert table() == TABLE.read_text()
 
 
-@pytest.mark.parametrize("trusted", [True, False])
-def test_unreachable_host_is_to_be_checked(trusted: bool) -> None:
-    error = errors.Unreachable("refused", sent=False, trusted=trusted)
+@pytest.mark.parametrize("facts", [{"sent": False}, {"sent": False, "trusted": False}])
+def test_unreachable_host_is_to_be_checked(facts: Any) -> None:
+    error = errors.Unreachable("refused", **facts)
 
     assert verdict(error, Facts()).failure.next_step.startswith(fix_for(error))
     assert not verdict(errors.Unreachable("reset"), Facts()).failure.next_step.startswith("Check")
