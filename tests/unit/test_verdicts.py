@@ -107,7 +107,7 @@ def test_verdicts_are_those_of_the_table() -> None:
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_unreachable_host_is_to_be_checked(trusted: bool) -> None:
+def test_unreachable_host_is_to_be_checked(trusted: bool) -> None:  # noqa: FBT001 - a parameter of the test
     error = errors.Unreachable("refused", sent=False, trusted=trusted)
 
     assert verdict(error, Facts()).failure.next_step.startswith(fix_for(error))
