@@ -86,7 +86,7 @@ nightly:  ## Run what takes too long for every change: all faults, and every Air
 fault-table: $(READY)  ## Write tests/faults/cases/ from the tests of faults
 	$(BIN)/python -m tests.faults.table
 
-picture: $(READY)  ## Take the picture of the Crew tab in README and docs (needs Chromium)
+picture: $(READY)  ## Take the pictures of README and docs in a real Airflow (needs Chromium)
 	$(BIN)/python -m dev.picture
 
 # From nothing each time: a page that is not written anew warns of nothing. Airflow writes its configuration into its

@@ -116,7 +116,7 @@ def _take(airflow: AirflowStack, browser: Chromium, services: dict[str, LocalCre
     page.wait_for(f"{_TAB}?.innerText.includes('out of credit')", 60)
     _save_tab(page, "crew-tab-failed.png")
     page.open(failed.task)
-    page.wait_for("document.body.innerText.includes('Error: ExecutionFailed')", 60)
+    page.wait_for("document.body?.innerText.includes('Error: ExecutionFailed')", 60)
     end = page.evaluate(
         "document.evaluate('//*[text()[contains(., \"Error: ExecutionFailed\")]]', document.body, null, 9, null)"
         ".singleNodeValue.getBoundingClientRect().bottom"
@@ -136,7 +136,7 @@ def _take(airflow: AirflowStack, browser: Chromium, services: dict[str, LocalCre
             raise TimeoutError("The task has not asked under Required Actions.")
         time.sleep(1)
     page.open(f"{airflow.url}/required_actions")
-    page.wait_for("document.body.innerText.includes('report')", 120)
+    page.wait_for("document.body?.innerText.includes('report')", 120)
     page.save_picture(_DOCS / "required-actions.png")
 
     _save_animation(airflow, browser, services["killed_brief"], page)
@@ -196,22 +196,25 @@ def _save_animation(airflow: AirflowStack, browser: Chromium, service: LocalCrew
     executions = service.url.replace("http://", f"http://crew:{service.scenario.token}@")
 
     def frame(caption: str, seconds: float) -> None:
-        crew.open(f"{executions}/executions")
+        crew.open(f"{executions}/local/")
         crew.wait_for("document.readyState === 'complete'")
         box = _box(tab)
         left, right = _shot(tab, box | {"height": 520 - box["y"]}), _shot(crew)
         shown = _CANVAS.format(caption=caption, left=left, right=right)
         canvas.open(f"data:text/html;base64,{base64.b64encode(shown.encode()).decode()}")
-        canvas.wait_for("[...document.images].every((image) => image.complete && image.naturalWidth)")
+        canvas.wait_for(
+            f"document.querySelector('p')?.textContent === {json.dumps(caption)} && "
+            "[...document.images].every((image) => image.complete && image.naturalWidth)"
+        )
         frames.append((base64.b64decode(_shot(canvas)), seconds))
 
     def wait_for(text: str) -> None:
         tab.wait_for(f"{_TAB}?.innerText.includes({text!r})", 90)
 
     tab.open(run.tab)
-    wait_for("0 of 3")
+    wait_for("Task 1 of 3")
     frame("Attempt 1 has started an execution, and waits for it in the worker.", 3)
-    wait_for("1 of 3")
+    wait_for("Task 2 of 3")
     frame("The crew works. Its progress shows up in the Crew tab.", 3)
     os.kill(int(str(run.instance()["pid"])), signal.SIGKILL)
     time.sleep(1)

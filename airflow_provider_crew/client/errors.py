@@ -130,8 +130,9 @@ class CrewError(Exception):
         return "\n".join([self.event, f"Cost: {self.cost.sentence}", *steps])
 
     def __str__(self) -> str:
-        """Return the story and the class, one per line."""
-        return f"{self.story}\nError: {type(self).__name__}"
+        """Return the story and the class with its row on the errors page, one per line."""
+        name = type(self).__name__
+        return f"{self.story}\nError: {name} (docs/errors#{name.lower()})"
 
 
 class InvalidSettings(CrewError):

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 @dataclass(frozen=True)
 class Answer:
-    """Response of the service to one request."""
+    """Response of the server to one request."""
 
     status: int
     body: bytes = b""

@@ -29,8 +29,8 @@ class Crew:
         on_begin: Callable[[Execution], None] = lambda _: None,
     ) -> None:
         self.scenario = scenario
-        """Scenario for the next kickoffs and for the answers of the service. You can replace it at any time.
-        The new one's tokens, faults and cold start are ignored, because they apply only at the service's start."""
+        """Scenario for the next kickoffs and for the answers of the server. You can replace it at any time.
+        The new one's tokens, faults and cold start are ignored, because they apply only at the server's start."""
         self.token = scenario.token
         self.user_token = scenario.user_token
         self.rejects_unknown_fields = False
@@ -117,7 +117,7 @@ class Crew:
             self.execution(kickoff_id).statuses = list(bodies)
 
     def execution(self, kickoff_id: str) -> Execution:
-        """Return an execution that the service knows. LookupError lists the known ones."""
+        """Return an execution that the server knows. LookupError lists the known ones."""
         with self._lock:
             if kickoff_id not in self._known:
                 raise LookupError(f"no execution {kickoff_id!r}; known: {', '.join(self._known) or 'none'}")

@@ -40,7 +40,7 @@ class ProjectError(Exception):
 
 
 class Service:
-    """The service at the other end of both pipes."""
+    """The server at the other end of both pipes."""
 
     def __init__(self, read: int, write: int) -> None:
         for end in (read, write):

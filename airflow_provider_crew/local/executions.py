@@ -68,7 +68,7 @@ class Kickoff:
     restored_from: str | None
     """Execution whose state this one was asked to start from, known or unknown."""
     scenario: Scenario
-    """Scenario of the service at the time of the kickoff."""
+    """Scenario of the server at the time of the kickoff."""
     started_at: float
     statuses: list[JsonValue] = field(default_factory=list)
     """Status bodies that a test has set instead of the true ones."""

@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def crew_service(request: pytest.FixtureRequest) -> Iterator[LocalCrewService]:
     """Provide a local server on a free port, with the scenario of the ``crew_scenario`` marker."""
-    # Imported here, because this module is loaded in every session that uses it, and the service is large.
+    # Imported here, because this module is loaded in every session that uses it, and the server is large.
     from airflow_provider_crew.local.scenario import Scenario
     from airflow_provider_crew.local.server import LocalCrewService
 

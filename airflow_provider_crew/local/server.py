@@ -111,14 +111,14 @@ class LocalCrewService(Crew):
         self._gateway.fall_asleep(seconds)
 
     def start(self) -> Self:
-        """Start the service. Raise OSError if the port cannot be used."""
+        """Start the server. Raise OSError if the port cannot be used."""
         self.port = self._listener.start()
         for fault in self.scenario.faults:
             self.faults.add(fault)
         return self
 
     def stop(self) -> None:
-        """Stop the service, without waiting for answers in progress."""
+        """Stop the server, without waiting for answers in progress."""
         self._listener.stop()
 
     def __enter__(self) -> Self:
@@ -134,9 +134,7 @@ class LocalCrewService(Crew):
         if given or name in self.scenario.model_fields_set:
             return given or str(getattr(self.scenario, name))
         if name == "token" and not _is_here(host):
-            raise Unusable(
-                f"To listen on {host}, where others can reach it, the service needs a token of its own."
-            )
+            raise Unusable(f"To listen on {host}, where others can reach it, the server needs a token of its own.")
         here_and_played = _is_here(host) and self._project is None
         return str(getattr(self.scenario, name)) if here_and_played else secrets.token_urlsafe(24)
 

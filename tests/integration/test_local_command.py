@@ -257,7 +257,7 @@ class TestCrew:
         again = host(*keep).client
 
         assert [again.status(each) for each in ids] == before
-        assert again.status(cut)["status"] == "The local service ended while the crew was at work."
+        assert again.status(cut)["status"] == "The local server ended while the crew was at work."
 
     def test_project_that_cannot_be_loaded_is_an_error(self, capsys, project):
         trace = "Traceback:\n  File crew.py\nImportError: no tools\n"

@@ -77,6 +77,14 @@ def test_links_lead_somewhere(page):
             assert anchor in anchors(found.read_text()), f"{target}#{anchor}"
 
 
+def test_index_links_to_every_page():
+    folder = ROOT / "docs"
+    for_contributors = {"index.md", "architecture.md", "releasing.md"}
+    pages = {path.relative_to(folder).as_posix() for path in (*folder.glob("*.md"), *folder.glob("recipes/*.md"))}
+
+    assert pages - for_contributors <= {*re.findall(r"\]\(([^)#]*)", PAGES["docs/index.md"])}
+
+
 def anchors(text: str) -> set[str]:
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings} | {

@@ -1,7 +1,7 @@
 """
 The two dialects of deployed crews: the answers of each, and their description.
 
-``documented`` follows the API reference of the service; ``deployed`` follows the deployments.
+``documented`` follows the API reference of the crew; ``deployed`` follows the deployments.
 """
 
 from collections.abc import Mapping

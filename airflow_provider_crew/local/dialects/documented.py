@@ -113,7 +113,7 @@ def documented(execution: Execution, now: float) -> Running | Completed | Failed
 
 
 class _Documented:
-    """The dialect described in the API reference of the service."""
+    """The dialect described in the API reference of the crew."""
 
     bodies: ClassVar[Bodies] = {
         "inputs": {200: InputsAnswer, 401: ErrorBody, 500: ErrorBody},

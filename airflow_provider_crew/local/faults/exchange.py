@@ -79,6 +79,6 @@ class Exchange:
         Wait, by default indefinitely.
 
         The server cancels this wait when the connection is lost. A fault therefore delays neither
-        a client that hangs up nor the end of the service.
+        a client that hangs up nor the end of the server.
         """
         await asyncio.sleep(seconds)

@@ -201,7 +201,7 @@ def _error_body(status: int) -> JsonValue:
         title = HTTPStatus(status).phrase
     except ValueError:
         title = "Error"
-    return {"error": title, "message": f"The local service was asked to answer {status}."}
+    return {"error": title, "message": f"The local server was asked to answer {status}."}
 
 
 def _encoded(body: JsonValue | bytes) -> tuple[bytes, str]:

@@ -30,7 +30,7 @@ class Project:
 
     ``python`` is the project's interpreter. By default it is the one in its ``.venv``, or else the current one.
     ``keep`` is a file that stores the executions for later services. ``log`` gets each line of output, in the
-    service's thread.
+    server's thread.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Project:
         """Return the executions of earlier services. If one had not ended, it was interrupted."""
         executions = self._kept.load(scenario) if self._kept else []
         for execution in executions:
-            self._fail(execution, "The local service ended while the crew was at work.")
+            self._fail(execution, "The local server ended while the crew was at work.")
         return [*executions]
 
     def received(
@@ -135,9 +135,9 @@ class Project:
             try:
                 await self._follow(execution, process)
             except Exception as error:  # noqa: BLE001 - as above
-                self._fail(execution, f"The local service has lost the process of the crew: {error!r}.")
+                self._fail(execution, f"The local server has lost the process of the crew: {error!r}.")
             finally:
-                # If the service stops in between, the execution has not ended, and the next service reports that.
+                # If the server stops in between, the execution has not ended, and the next server reports that.
                 code = await self._end(process, _GRACE if execution.at.over else 0.0)
             at = f" at {execution.at.current}" if execution.at.current else ""
             self._fail(execution, f"The process of the crew ended{at}, with exit code {code}.")

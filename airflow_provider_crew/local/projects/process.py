@@ -92,7 +92,7 @@ class Process:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                # Ctrl-C is for the service, which stops its processes in its own order.
+                # Ctrl-C is for the server, which stops its processes in its own order.
                 start_new_session=True,
             )
         except OSError as error:

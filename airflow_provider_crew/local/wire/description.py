@@ -1,4 +1,4 @@
-"""OpenAPI description of the service for a scenario, with its inputs and only the paths it serves."""
+"""OpenAPI description of the server for a scenario, with its inputs and only the paths it serves."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -19,7 +19,7 @@ Described = dict[str, Any]
 
 
 def described(bodies: Bodies, scenario: Scenario) -> Described:
-    """Describe the requests and answers of the service."""
+    """Describe the requests and answers of the server."""
     models = {(operation, status): model for operation, told in bodies.items() for status, model in told.items()}
     schemas, shared = TypeAdapter.json_schemas(
         [(key, "serialization", TypeAdapter(model)) for key, model in models.items()], ref_template=_SCHEMAS

@@ -86,7 +86,7 @@ class Listener:
         if not self._thread.is_alive():
             raise RuntimeError("The local crew service is not running. Use it inside its with block.")
         done = asyncio.run_coroutine_threadsafe(change(), self._loop)
-        # If the service itself calls this in its thread, waiting would deadlock.
+        # If the server itself calls this in its thread, waiting would deadlock.
         if threading.current_thread() is not self._thread:
             done.result()
 
