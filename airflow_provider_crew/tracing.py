@@ -6,7 +6,7 @@ A crew reads no ``traceparent``, but CrewAI keys its own spans by the kickoff ID
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from opentelemetry import trace
@@ -34,8 +34,50 @@ def record_execution(
     """
     ti, last, seen = attempt.ti, attempt.record and attempt.record.last, attempt.progress.known
     ended_at = seen.get("polled_at") or time.time()
-    started_at = last.kicked_off_at if last else seen.get("started_at", ended_at)
-    common = {
+    started_at = min(last.kicked_off_at if last else seen.get("started_at", ended_at), ended_at - (took or 0.0))
+    span = _start_span(attempt, kickoff_id, started_at, usage, type(error).__name__ if error else None)
+    if attempt.kickoff_id and last and last.try_number not in {0, ti.try_number}:
+        # As Airflow's ResumableJobMixin words it
+        decision = {"resumable.decision": "reconnect", "resumable.external_id": kickoff_id}
+        span.add_event("resumable_job.resume_decision", decision, _nanoseconds(attempt.started_at))
+    below, common, tracer = trace.set_span_in_context(span), _common(ti, kickoff_id), trace.get_tracer(__name__)
+    for step in seen.get("steps", ()):
+        about = {"gen_ai.operation.name": "invoke_agent", "crew.task": step["task_id"]}
+        about |= {"gen_ai.agent.name": step["agent"]} if step["agent"] else {}
+        start = _nanoseconds(step["started_at"])
+        child = tracer.start_span("crew.task", below, attributes=common | about, start_time=start)
+        child.end(_nanoseconds(step["ended_at"] or ended_at))
+    span.end(_nanoseconds(ended_at))
+
+
+def record_rows(batch: Any, rows: Iterable[Any]) -> None:
+    """Record the executions of rows of a batch that have just ended."""
+    for row in rows:
+        error = row.line["error"] or {"stage": "output"}
+        if error["stage"] in {"execution", "output"}:
+            failure = error["type"] if error["stage"] == "execution" else None
+            span = _start_span(batch, row.kickoff_id, row.sent_at, row.line["usage"], failure)
+            span.set_attribute("crew.row", row.index)
+            span.end()
+
+
+def _start_span(
+    attempt: Any, kickoff_id: str, started_at: float, usage: Mapping[str, Any] | None, failure: str | None
+) -> trace.Span:
+    attributes = _common(attempt.ti, kickoff_id) | {"gen_ai.operation.name": "invoke_workflow"}
+    attributes |= {"crew.conn_id": attempt.options.crew_conn_id, "crew.cost": Cost.ENDED.value}
+    attributes |= {_USAGE[name]: count for name, count in (usage or {}).items() if name in _USAGE}
+    span = trace.get_tracer(__name__).start_span(
+        "crew.execution", kind=SpanKind.CLIENT, attributes=attributes, start_time=_nanoseconds(started_at)
+    )
+    if failure:
+        span.set_attribute("error.type", failure)
+        span.set_status(StatusCode.ERROR, failure)
+    return span
+
+
+def _common(ti: Any, kickoff_id: str) -> dict[str, Any]:
+    return {
         "crewai.execution_uuid": kickoff_id,
         "gen_ai.provider.name": "crewai",
         "airflow.dag_id": ti.dag_id,
@@ -45,31 +87,6 @@ def record_execution(
         "airflow.task_instance.map_index": -1 if ti.map_index is None else ti.map_index,
         "airflow.task_instance.id": str(ti.id),
     }
-    own = {
-        "gen_ai.operation.name": "invoke_workflow",
-        "crew.conn_id": attempt.options.crew_conn_id,
-        "crew.cost": (error.cost if error else Cost.ENDED).value,
-    }
-    tokens = {_USAGE[name]: count for name, count in (usage or {}).items() if name in _USAGE}
-    tracer, start = trace.get_tracer(__name__), _nanoseconds(min(started_at, ended_at - (took or 0.0)))
-    span = tracer.start_span(
-        "crew.execution", kind=SpanKind.CLIENT, attributes=common | own | tokens, start_time=start
-    )
-    if attempt.kickoff_id and last and last.try_number not in {0, ti.try_number}:
-        # As Airflow's ResumableJobMixin words it
-        decision = {"resumable.decision": "reconnect", "resumable.external_id": kickoff_id}
-        span.add_event("resumable_job.resume_decision", decision, _nanoseconds(attempt.started_at))
-    if error:
-        span.set_attribute("error.type", type(error).__name__)
-        span.set_status(StatusCode.ERROR, type(error).__name__)
-    below = trace.set_span_in_context(span)
-    for step in seen.get("steps", ()):
-        about = {"gen_ai.operation.name": "invoke_agent", "crew.task": step["task_id"]}
-        about |= {"gen_ai.agent.name": step["agent"]} if step["agent"] else {}
-        start = _nanoseconds(step["started_at"])
-        child = tracer.start_span("crew.task", below, attributes=common | about, start_time=start)
-        child.end(_nanoseconds(step["ended_at"] or ended_at))
-    span.end(_nanoseconds(ended_at))
 
 
 def _nanoseconds(seconds: float) -> int:

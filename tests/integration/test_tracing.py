@@ -17,8 +17,19 @@ from opentelemetry.trace import StatusCode
 from airflow_provider_crew.client.errors import ExecutionFailed, WaitedTooLong
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import Scenario
+from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.integration.operators import in_every_way, kickoff, run, run_task
-from tests.integration.tasks import FAILING, QUICK, SLOW, Task, outlives_the_return, poked, skip_where_pokes_forget
+from tests.integration.tasks import (
+    FAILING,
+    INPUTS,
+    QUICK,
+    SLOW,
+    Task,
+    outlives_the_return,
+    poked,
+    skip_where_pokes_forget,
+)
+from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -176,6 +187,23 @@ def test_output_checked_again_after_a_clear_is_no_other_span(live_crew, exporter
 
     assert len(named(exporter, "crew.execution")) == 1
     assert len(live_crew.kickoffs) == 1
+
+
+@pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
+@pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
+def test_each_row_of_a_batch_is_one_span(live_crew, exporter, store, tmp_path, deferrable):
+    live_crew.faults.answer(422, on="kickoff")
+    rows = [INPUTS, INPUTS | {"topic": "ferries"}, INPUTS | {"topic": "ships"}]
+    options = {"result_path": str(tmp_path / "out"), "poll_interval": 0.02, "max_failed": 1}
+    Task(
+        lambda: CrewBatchOperator(task_id="crew", inputs=rows, deferrable=deferrable, **options), store=store
+    ).run()
+
+    spans = named(exporter, "crew.execution")
+    told = sorted(span.attributes["crewai.execution_uuid"] for span in spans)
+    assert told == sorted(kickoff.kickoff_id for kickoff in live_crew.kickoffs)
+    assert len(told) == 2
+    assert len({span.attributes["crew.row"] for span in spans}) == 2
 
 
 def test_tracer_that_fails_costs_no_result(live_crew, monkeypatch, store, task_log):
