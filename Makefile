@@ -22,6 +22,11 @@ EXECUTORS_READY := $(EXECUTORS_VENV)/.ready
 STACK_BIN := $(if $(EXECUTOR),$(EXECUTORS_VENV)/bin,$(BIN))
 STACK_READY := $(READY) $(if $(EXECUTOR),$(EXECUTORS_READY))
 
+# So have Airflow's agents: the package has to work where they are missing.
+AGENTS_VENV := .venv-agents
+AGENTS_LOCK := requirements/agents.txt
+AGENTS_READY := $(AGENTS_VENV)/.ready
+
 # Crews have an environment of their own: CrewAI cannot be installed beside Airflow.
 CREW_VENV := .venv-crew
 CREW_LOCK := requirements/crewai.txt
@@ -40,7 +45,7 @@ SHOW := @$(PYTHON) -m dev.progress
 NEXT := apache-airflow~=3.4.0b1 apache-airflow-core~=3.4.0b1 apache-airflow-task-sdk~=1.4.0b1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo airflow test coverage test-all test-system test-crews test-faults test-fuzz nightly fault-table \
+.PHONY: help demo airflow test coverage test-all test-system test-agents test-crews test-faults test-fuzz nightly fault-table \
 	picture docs bench matrix lint types format lock release clean
 
 help:  ## List the targets
@@ -63,12 +68,15 @@ coverage: $(READY)  ## Run the tests, and fail where they cover less than 95 % o
 	@data=$$(mktemp -d) && trap 'rm -r "$$data"' EXIT && \
 	COVERAGE_FILE="$$data/coverage" $(BIN)/python -m pytest --cov --cov-report=term $(or $(ARGS),--numprocesses 4)
 
-test-all: test test-system test-crews test-faults test-fuzz  ## Run those, a real Airflow and all that can go wrong
+test-all: test test-system test-agents test-crews test-faults test-fuzz  ## Run those, a real Airflow and all that can go wrong
 
 # Each core has an Airflow of its own: while the tests of one wait, those of the other go on.
 test-system: $(STACK_READY)  ## Test the built wheels, a real Airflow and its pages, for nine minutes
 	$(STACK_BIN)/python -m pytest --no-cov $(or $(ARGS),tests/system --numprocesses 2 --dist loadfile) \
 		$(EXECUTOR:%=--executor %)
+
+test-agents: $(AGENTS_READY)  ## Test a crew as a tool of Airflow's agents, for a minute and a half
+	$(AGENTS_VENV)/bin/python -m pytest --no-cov $(or $(ARGS),tests/agents --numprocesses 2 --dist loadfile)
 
 test-crews: $(READY) $(CREW_READY)  ## Test real crews and flows of CrewAI, in an environment of their own
 	$(BIN)/python -m pytest --no-cov tests/crews $(ARGS)
@@ -124,6 +132,9 @@ lock: $(UV)  ## Pin all environments anew
 	$(UV) $(COMPILE) --group dev --output-file $(LOCK) pyproject.toml
 	$(UV) $(COMPILE) --group bench --constraint $(LOCK) --output-file $(BENCH_LOCK) pyproject.toml
 	$(UV) $(COMPILE) --group executors --constraint $(LOCK) --output-file $(EXECUTORS_LOCK) pyproject.toml
+	$(UV) $(COMPILE) --group agents --constraint $(LOCK) --output-file $(AGENTS_LOCK) pyproject.toml
+	echo "apache-airflow-providers-common-ai>=1.1.0rc1" | $(UV) $(COMPILE) --group agents --constraint $(LOCK) \
+		--constraint - --output-file requirements/agents-next.txt pyproject.toml
 	$(UV) $(COMPILE) --group docs --output-file $(DOCS_LOCK) pyproject.toml
 	$(UV) $(COMPILE) --output-file $(CREW_LOCK) example_crews/briefing/pyproject.toml
 	printf '%s\n' $(NEXT) | $(UV) $(COMPILE) --group test --constraint - --output-file requirements/airflow-3.4.txt \
@@ -137,7 +148,7 @@ release: $(READY)  ## Check that this can be released, and build it into dist/
 	$(BIN)/python -m twine check --strict dist/*
 
 clean:  ## Remove the virtual environments and everything else that make has made
-	rm -rf $(VENV) $(BENCH) $(EXECUTORS_VENV) $(CREW_VENV) $(DOCS_VENV) .airflow .nox build dist docs/_build htmlcov \
+	rm -rf $(VENV) $(BENCH) $(EXECUTORS_VENV) $(AGENTS_VENV) $(CREW_VENV) $(DOCS_VENV) .airflow .nox build dist docs/_build htmlcov \
 		.coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 $(UV):
@@ -166,6 +177,14 @@ $(EXECUTORS_READY): $(EXECUTORS_LOCK) pyproject.toml | $(UV)
 	$(SHOW) "Installing this package into $(EXECUTORS_VENV)" \
 		$(UV) pip install --quiet --python $(EXECUTORS_VENV)/bin/python --no-deps --no-build-isolation --editable .
 	@touch $(EXECUTORS_READY)
+
+$(AGENTS_READY): $(AGENTS_LOCK) pyproject.toml | $(UV)
+	$(SHOW) "Making $(AGENTS_VENV)" $(PYTHON) -m venv --clear --without-pip $(AGENTS_VENV)
+	$(SHOW) "Installing Airflow with agents into $(AGENTS_VENV)" \
+		$(UV) pip install --quiet --require-hashes --python $(AGENTS_VENV)/bin/python --requirements $(AGENTS_LOCK)
+	$(SHOW) "Installing this package into $(AGENTS_VENV)" \
+		$(UV) pip install --quiet --python $(AGENTS_VENV)/bin/python --no-deps --no-build-isolation --editable .
+	@touch $(AGENTS_READY)
 
 $(CREW_READY): $(CREW_LOCK) | $(UV)
 	$(SHOW) "Making $(CREW_VENV)" $(PYTHON) -m venv --clear --without-pip $(CREW_VENV)

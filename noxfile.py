@@ -31,6 +31,8 @@ _AIRFLOWS = ("3.1", "3.2", _DEVELOPED_WITH, "3.4")  # the last is the newest pre
 _PYTHONS = ("3.11", "3.12", "3.13")
 # Real processes for minutes: on the oldest Python, which all share.
 _OF_REAL_PROCESSES = "3.11"
+# Environment of Airflow's agents.
+_AGENTS = "agents-next"
 # Airflow and what it needs may warn of each other in old environments; this package may not cause any warning.
 _WARNINGS = "filterwarnings=default\nerror:::airflow_provider_crew"
 
@@ -90,6 +92,12 @@ def faults(session: nox.Session, airflow: str) -> None:
     _pytest(session, airflow, "tests/faults", "-m", "core")
 
 
+@nox.session(python=_OF_REAL_PROCESSES)
+def agents(session: nox.Session) -> None:
+    """Test a crew as a tool with the newest pre-release of common-ai. ``make test-agents`` has the release."""
+    _pytest(session, _AGENTS, "tests/agents", "--numprocesses=2", "--dist=loadfile")
+
+
 def _pytest(session: nox.Session, airflow: str, *suite: str) -> None:
     _run(session, airflow, "pytest", "--no-cov", "-q", "-o", _WARNINGS, *suite, *session.posargs)
 
@@ -104,5 +112,5 @@ def _run(session: nox.Session, airflow: str, *module: str) -> None:
 
 def _lock(airflow: str) -> str:
     """Return the lock of an Airflow: its own file, or ``dev.txt`` for the Airflow that we develop with."""
-    name = "dev.txt" if airflow == _DEVELOPED_WITH else f"airflow-{airflow}.txt"
+    name = {_DEVELOPED_WITH: "dev.txt", _AGENTS: f"{_AGENTS}.txt"}.get(airflow, f"airflow-{airflow}.txt")
     return str(Path("requirements", name))

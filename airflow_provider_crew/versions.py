@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -309,3 +310,10 @@ def read_xcoms(context: Context, task_id: str, key: str) -> list[Any]:
         return list(XCom.get_all(key=key, dag_id=dag_id, run_id=run_id, task_id=task_id) or ())
     except Exception:  # noqa: BLE001 - Airflow does not answer
         return []
+
+
+def is_traced() -> bool:
+    """Whether this process has a tracer. Airflow 3.1 sets none in a task's process. This imports nothing."""
+    api = sys.modules.get("opentelemetry.trace")
+    none = (api.ProxyTracerProvider, api.NoOpTracerProvider) if api else ()
+    return api is not None and not isinstance(api.get_tracer_provider(), none)

@@ -23,7 +23,7 @@ from airflow_provider_crew import versions
 from airflow_provider_crew.attempt.checks import check_inputs, count_kickoff
 from airflow_provider_crew.attempt.decide import Decision, PolledStatus, decide
 from airflow_provider_crew.attempt.progress import TaskProgress
-from airflow_provider_crew.attempt.record import KICKOFF_ID, ROW, Record, fingerprint, kickoff_id_left_by
+from airflow_provider_crew.attempt.record import KEY, KICKOFF_ID, ROW, Record, fingerprint, kickoff_id_left_by
 from airflow_provider_crew.attempt.result import (
     RESULT,
     RETURN_VALUE,
@@ -175,6 +175,7 @@ class Attempt:
     """
 
     is_sensor = False
+    record_key = KEY
 
     def __init__(
         self,
@@ -214,6 +215,8 @@ class Attempt:
         """Whether this attempt has abandoned the execution of an earlier one, and will start another."""
         self._is_blind = False
         """Whether the kickoff record is unreadable."""
+        self._traced_id: str | None = None
+        """Execution whose end an earlier attempt has seen, and so has traced."""
         self._link: str | None = None
         self._value: Any = None
 
@@ -408,6 +411,7 @@ class Attempt:
         try:
             self.record = self._read_record(wanted=self.options.durable)
             self._is_blind = False
+            self._traced_id = self.record.last.kickoff_id if self.record.last and self.record.last.end else None
         except Exception as error:  # noqa: BLE001 - a store may raise anything
             self.record = self._read_record(wanted=False)
             self._is_blind = True
@@ -417,7 +421,8 @@ class Attempt:
             self.warn(f"The kickoff record is unreadable: {error}")
 
     def _read_record(self, *, wanted: bool) -> Record:
-        return Record(self.context, wanted=wanted, may_start_twice=self._chooses_twice, meta=self._meta)
+        may_start_twice, meta = self._chooses_twice, self._meta
+        return Record(self.context, wanted=wanted, may_start_twice=may_start_twice, meta=meta, key=self.record_key)
 
     def _decide(self) -> Decision:
         """Return the decision about the execution of an earlier attempt. Poll it if the decision depends on it."""
@@ -463,6 +468,8 @@ class Attempt:
         """Return the kickoff ID to reattach to. None if this attempt may start an execution."""
         record, last = self._record, self._record.last
         kickoff_id = last.kickoff_id if last else None
+        if kickoff_id:
+            self.measure("resumable_job.reconnect_attempt")
         match decision:
             case Decision.REATTACH if kickoff_id:
                 if self._has_other_inputs:
@@ -472,6 +479,7 @@ class Attempt:
                     )
                 record.save_reattached()
                 self._log_reattached(self._has(kickoff_id))
+                self.measure("resumable_job.reconnect_success")
                 self._recover_inputs()
                 return kickoff_id
             case Decision.KICK_OFF_BY_CHOICE:
@@ -490,7 +498,7 @@ class Attempt:
                     "Execution %s of an earlier attempt has ended, so this one may start another.", kickoff_id
                 )
             case Decision.KICK_OFF:
-                pass
+                self.measure("resumable_job.fresh_submit")
             case Decision.FAIL_STOPPED:
                 event = f"Execution {kickoff_id} of an earlier attempt was stopped in the crew's dashboard."
                 raise errors.ExecutionStopped(event, kickoff_id=kickoff_id or "")
@@ -527,9 +535,11 @@ class Attempt:
                 record.update(end="completed")
                 return "completed"
             case "error":
-                is_stopped = isinstance(execution_failed(execution, ""), errors.ExecutionStopped)
-                end: Literal["failed", "stopped"] = "stopped" if is_stopped else "failed"
+                failure = execution_failed(execution, "")
+                end: Literal["failed", "stopped"]
+                end = "stopped" if isinstance(failure, errors.ExecutionStopped) else "failed"
                 record.update(end=end)
+                self._trace(kickoff_id, failure.execution_time, failure.usage, failure)
                 return end
         return "running"
 
@@ -966,7 +976,9 @@ class Attempt:
         result = {**result, "inputs": json.loads(self.kept.get("inputs", "null"))}
         self._note_completion()
         options = self.options
-        self._count_end("completed", result.get("execution_time"), result.get("usage"))
+        took, usage = result.get("execution_time"), result.get("usage")
+        self._count_end("completed", took, usage)
+        self._trace(self.kickoff_id, took, usage)
         self.progress.completed(self.kickoff_id, result, is_returned=options.do_xcom_push)
         where = "in XCom return_value" if options.do_xcom_push else "in the crew's dashboard"
         report(result, self.log, shows_output=may_log_output(options.log_output, self.log), where=where)
@@ -1015,6 +1027,8 @@ class Attempt:
             usage, took = (getattr(failure, name, None) for name in ("usage", "execution_time"))
             if not isinstance(failure, errors.InvalidOutput):  # counted as completed
                 self._count_end(_METRICS.get(type(failure), "broken"), took, usage)
+                if failure.cost is errors.Cost.ENDED:
+                    self._trace(self.kickoff_id, took, usage, failure)
                 for line in in_all({"execution_time": took, "usage": usage}) if usage else ():
                     self.log.info("Crew: %s", line)
         elif not isinstance(failure, UncertainKickoff):
@@ -1059,15 +1073,17 @@ class Attempt:
 
     def measure(self, metric: str, count: int = 1, *, seconds: float | None = None) -> None:
         """Count a metric, or record a duration. Plain StatsD does not receive the tags."""
-        ti = self.ti
+        ti, name = self.ti, f"crew.{metric}"
         tags = {"crew_conn_id": self.options.crew_conn_id, "dag_id": ti.dag_id, "task_id": ti.task_id}
+        if metric.startswith("resumable_job."):  # a name and a tag of Airflow's ResumableJobMixin
+            name, tags = metric, {"operator": type(getattr(ti, "task", None)).__name__}
         try:
             from airflow.providers.common.compat.sdk import Stats
 
             if seconds is not None:
-                Stats.timing(f"crew.{metric}", timedelta(seconds=seconds), tags=tags)
+                Stats.timing(name, timedelta(seconds=seconds), tags=tags)
             else:
-                Stats.incr(f"crew.{metric}", count, tags=tags)
+                Stats.incr(name, count, tags=tags)
         except Exception as error:  # noqa: BLE001 - metrics are best effort
             self.warn(f"Metrics were not sent, but the task continues: {error}")
 
@@ -1083,6 +1099,18 @@ class Attempt:
             about = {"kickoff_id": self.kickoff_id, "try_number": self.ti.try_number}
             spent = {**without_reserved_keys(usage), **about}
             self.push_xcom(USAGE, spent, what=f"The token usage of execution {self.kickoff_id}")
+
+    def _trace(self, kickoff_id: str, took: float | None, usage: Any, error: CrewError | None = None) -> None:
+        """Record the span of an execution that has ended, once, if Airflow traces its tasks."""
+        is_traced_by_sensor = bool(self.record and self.record.last and self.record.last.delivered)
+        if kickoff_id == self._traced_id or is_traced_by_sensor or not versions.is_traced():
+            return
+        try:
+            from airflow_provider_crew.tracing import record_execution
+
+            record_execution(self, kickoff_id, took, usage, error)
+        except Exception as failure:  # noqa: BLE001 - traces are best effort
+            self.warn(f"Execution {kickoff_id} was not traced, but the task continues: {failure}")
 
     def push_xcom(self, key: str, value: Any, *, what: str) -> None:
         """Push a value to XCom. An error is only logged, because the execution is billed already."""

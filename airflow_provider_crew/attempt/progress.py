@@ -21,7 +21,7 @@ class TaskProgress:
         """Whether only the trigger pushes the progress between polls."""
         self.choices: Mapping[str, str] = {}
         """Sentences for the Crew tab about what a user may do while the task waits."""
-        self._known: dict[str, Any] = {}
+        self.known: dict[str, Any] = {}
         """Last known progress, pushed or not."""
         self._is_new = self._has_failed = False
         self._not_before, self._old_at = 0.0, time.monotonic() + REFRESH
@@ -32,7 +32,7 @@ class TaskProgress:
             return
         known = report.as_dict()
         # The trigger may have seen tasks that the last poll does not list.
-        self._known = known | {"tasks": max(known["tasks"], self._known.get("tasks", []), key=len)}
+        self.known = known | {"tasks": max(known["tasks"], self.known.get("tasks", []), key=len)}
         now = time.monotonic()
         self._is_new = self._is_new or is_news or now >= self._old_at
         if self._is_new and not self.is_left_to_trigger and now >= self._not_before:
@@ -40,12 +40,12 @@ class TaskProgress:
 
     def deferring(self, kickoff_id: str) -> None:
         """Push what is known before a deferral, because the trigger pushes only after its first poll."""
-        self._known = progress.begun(kickoff_id, self._started_at) | self._known
+        self.known = progress.begun(kickoff_id, self._started_at) | self.known
         self._push(choices=self.choices)
 
     def heard(self, known: Mapping[str, Any] | None) -> None:
         """Set the progress last known to the trigger."""
-        self._known = dict(known or {})
+        self.known = dict(known or {})
 
     def completed(self, kickoff_id: str, result: Mapping[str, Any], *, is_returned: bool) -> None:
         """Push that the execution has completed, unless the return value shows the same."""
@@ -65,12 +65,12 @@ class TaskProgress:
         self, kickoff_id: str, end: Mapping[str, Any] | CrewError, shown: Mapping[str, Any] | None = None
     ) -> None:
         try:
-            known, now = progress.begun(kickoff_id, self._started_at) | self._known, time.time()
+            known, now = progress.begun(kickoff_id, self._started_at) | self.known, time.time()
             if isinstance(end, CrewError):
-                self._known = progress.ended(known, end, now)
-                self._known["end"] = {**(shown or {}), **self._known["end"]}
+                self.known = progress.ended(known, end, now)
+                self.known["end"] = {**(shown or {}), **self.known["end"]}
             else:
-                self._known = progress.completed(known, end, now)
+                self.known = progress.completed(known, end, now)
         except Exception as error:  # noqa: BLE001 - the trigger's progress may be from another version
             self._warn(error)
         else:
@@ -78,7 +78,7 @@ class TaskProgress:
 
     def _push(self, **more: Any) -> None:
         try:
-            self._ti.xcom_push(key=PROGRESS, value=self._known | more)
+            self._ti.xcom_push(key=PROGRESS, value=self.known | more)
         except Exception as error:  # noqa: BLE001
             self._warn(error)
         self._is_new, now = False, time.monotonic()

@@ -148,9 +148,16 @@ def _store_of(context: Context) -> Any:
 
 
 class Record:
-    """Kickoff record of a task, with access to its store."""
+    """
+    Kickoff record of a task, with access to its store.
 
-    def __init__(self, context: Context, *, wanted: bool, may_start_twice: bool, meta: str) -> None:
+    :param key: Key of the record in the store. A task with several executions has several records.
+    """
+
+    def __init__(
+        self, context: Context, *, wanted: bool, may_start_twice: bool, meta: str, key: str = KEY
+    ) -> None:
+        self._key = key
         self._ti: Any = context["ti"]
         self._as_stored = partial(as_stored, may_start_twice=may_start_twice, meta=meta)
         self._max_tries: int = self._ti.max_tries
@@ -163,7 +170,7 @@ class Record:
         self._before: KickoffRecord | None = None
         self._saving = threading.Lock()
         self._was_refused = False
-        kept = _retry_while_away(partial(self._store.get, KEY)) if self._store is not None else None
+        kept = _retry_while_away(partial(self._store.get, key)) if self._store is not None else None
         if kept is not None:
             self.last, unread = read_record(kept, max_tries=self._max_tries, now=time.time())
             if unread:
@@ -281,9 +288,9 @@ class Record:
         with self._saving:  # so that the last write stores the latest record
             if self.last:
                 kept = self._as_stored(self.last)
-                keep = partial(self._store.set, KEY, kept, **versions.never_expires())
+                keep = partial(self._store.set, self._key, kept, **versions.never_expires())
             else:
-                keep = partial(self._store.delete, KEY)
+                keep = partial(self._store.delete, self._key)
             _retry_while_away(keep)
 
 

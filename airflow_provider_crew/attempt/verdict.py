@@ -86,6 +86,7 @@ class Facts:
     :param meta: Meta of the kickoff that names the task, as JSON. Empty if the DAG author has set another.
     :param has_retry: Whether Airflow has a retry left.
     :param is_ending: Whether Airflow is ending the process, which does not know whether it was cleared or marked.
+    :param is_tool: Whether an agent has called the crew. The command ``adopt`` doesn't know such a record.
     :param skips: Argument of a sensor because of which Airflow skips it.
     """
 
@@ -100,6 +101,7 @@ class Facts:
     has_retry: bool = True
     is_ending: bool = False
     is_sensor: bool = False
+    is_tool: bool = False
     skips: Literal["", "soft_fail", "never_fail"] = ""
 
 
@@ -298,7 +300,7 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a ta
         case errors.UncertainKickoff() if facts.may_start_twice:
             return _Row("retry", _MAY_BILL_TWO)
         case errors.UncertainKickoff():
-            adopting = _ADOPTING if facts.reattachable else ""
+            adopting = _ADOPTING if facts.reattachable and not facts.is_tool else ""
             fix = f"Find the execution in the crew's dashboard {_search(facts.meta)}."
             is_over = facts.is_reported or not facts.reattachable
             return _Row("fail", _STARTS_ANOTHER if is_over else _REPORTS, fix, adopting)

@@ -563,6 +563,7 @@ class Batch:
             some = rows[start : start + _MOST_IN_GROUP]
             list(self._pool.map(lambda item: self._read_end(*item), some))
             done = [row for row, _ in some if row.line]
+            self._trace(done)
             self._store_ends(done)
             for row in done:
                 del self._running[row.kickoff_id]
@@ -571,6 +572,14 @@ class Batch:
             self._files.delete(f"{SENT}/{group}")
             with suppress(Exception):  # a later attempt finds that its rows have ended
                 self._store.delete(f"{_KEY}_{group}")
+
+    def _trace(self, rows: Sequence[Row]) -> None:
+        """Record the spans of executions that have ended, if Airflow traces its tasks."""
+        if versions.is_traced():
+            from airflow_provider_crew.tracing import record_rows
+
+            with suppress(Exception):  # traces are best effort
+                record_rows(self, rows)
 
     def _read_end(self, row: Row, over: CrewError | None) -> None:
         """End a row as the crew reports it. It goes on if it has not ended, or if that is unreadable now."""

@@ -16,6 +16,7 @@ from importlib import import_module
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 from airflow.exceptions import AirflowRescheduleException
@@ -183,6 +184,7 @@ class TaskInstance:
     run_id: str = "manual__2026-01-01"
     task_id: str = "crew"
     map_index: int = -1
+    id: UUID = field(default_factory=uuid4)
     start_date: datetime = field(default_factory=lambda: datetime.now(UTC))
     first_poke: datetime | None = None
     xcoms: dict[str, Any] = field(default_factory=dict)

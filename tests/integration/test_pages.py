@@ -47,8 +47,8 @@ from tests.integration.played import python
 from tests.supported import AIRFLOW
 
 # Each Python block is a DAG, which test_pages_dag.py runs, or contains one of these marks. It is then run below,
-# except for the receiver of webhooks, which test_input_receiver.py runs.
-RUN_HERE = ("hook.inputs().names", "async def brief", "def test_", A_RESULT, RECEIVER)
+# except for the receiver of webhooks, which test_input_receiver.py runs, and for agents, which tests/agents runs.
+RUN_HERE = ("hook.inputs().names", "async def brief", "def test_", A_RESULT, RECEIVER, "CrewAgentHook(")
 RUN_IN_A_DAG = ("CrewRunOperator(", "CrewExecutionSensor(", "@task.crew")
 
 

@@ -175,7 +175,7 @@ def test_kickoff_rejected_before_sending_is_counted(live_crew, counted, inputs):
     with pytest.raises(CrewTaskFailed):
         run_task(live_crew, inputs=inputs).run()
 
-    assert counted == {"crew.kickoff.not_taken": 1}
+    assert counted == {"crew.kickoff.not_taken": 1, "resumable_job.fresh_submit": 1}
     assert not live_crew.kickoffs
 
 

@@ -17,6 +17,7 @@ from dev.distributed import STACKS
 from dev.postgres import PostgresServer
 from dev.stack import AirflowStack
 from tests.airflow_runs import ROOT, SCENARIOS, TOKEN, Run, connection
+from tests.otlp_receiver import OtlpReceiver
 from tests.statsd_server import StatsdServer
 from tests.supported import examples, recipes
 from tests.system.traces import REFUSED_TOKEN, with_secrets
@@ -71,10 +72,17 @@ def statsd() -> Iterator[StatsdServer]:
 
 
 @pytest.fixture(scope="session")
+def collector() -> Iterator[OtlpReceiver]:
+    with OtlpReceiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture(scope="session")
 def airflow(
     request: pytest.FixtureRequest,
     crews: dict[str, LocalCrewService],
     statsd: StatsdServer,
+    collector: OtlpReceiver,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[AirflowStack]:
     executor = request.config.getoption("--executor")
@@ -98,7 +106,9 @@ def airflow(
     with ExitStack() as stack:
         if executor != "local":  # SQLite is for one process that writes
             settings |= stack.enter_context(PostgresServer()).settings
-        with STACKS[executor](home, dags, connections | settings | statsd.settings) as running:
+        with STACKS[executor](
+            home, dags, connections | settings | statsd.settings | collector.settings
+        ) as running:
             running.api.ensure_pool("crews", slots=10)
             yield running
         assert with_secrets(running) == [], "after all that has run here, a token is in a log or in the database"

@@ -1,0 +1,194 @@
+"""
+A crew as a tool of Airflow's agents, by the contract for managed agents of ``apache-airflow-providers-common-ai``.
+
+The contract is experimental. It was tested with 1.0.0 and 1.1.0rc1.
+
+Two of its consumers could pay twice. The toolset asks the model to try again after ``ManagedAgentRejected``. A
+failover group calls its next member after any other ``Exception``, including ``ManagedAgentInvocationError``. So
+while an execution may be running, the error is a ``BaseException``. Neither handles it, and it ends the task.
+"""
+
+import threading
+import time
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from airflow.providers.common.ai.exceptions import ManagedAgentInvocationError, ManagedAgentRejected
+from airflow.providers.common.ai.managed_agents.base import (
+    BaseManagedAgentHook,
+    BoundManagedAgent,
+    ManagedAgentCapabilities,
+    ManagedAgentRef,
+    ManagedAgentRequest,
+    ManagedAgentResponse,
+    ManagedAgentUsage,
+)
+from airflow.providers.common.compat.sdk import get_current_context
+from airflow.sdk.exceptions import AirflowTaskTerminated
+
+from airflow_provider_crew.attempt.attempt import Attempt, Options
+from airflow_provider_crew.attempt.record import KEY, fingerprint
+from airflow_provider_crew.attempt.verdict import Facts
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.options import TIMEOUT
+from airflow_provider_crew.exceptions import CrewTaskFailed, EndedTask, OtherInputs
+from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.versions import call_on_success, never_expires
+
+_CALLS = "crew_calls"
+"""Key of the connections of all calls of the task, in order. Each call has a kickoff record by its number."""
+
+
+class CrewToolFailed(EndedTask, AirflowTaskTerminated):
+    """Fails the agent's task without a retry, because an execution may be running."""
+
+
+class CrewToolInterrupted(EndedTask):
+    """Ends the agent's task. A retry that calls the crew with the same inputs waits for the same execution."""
+
+
+class CrewAgentHook(CrewHook, BaseManagedAgentHook):
+    """
+    Crew as a managed agent. A call starts one execution, which is billed, and waits for it.
+
+    It needs a running task on Airflow 3.3 or later, which keeps a kickoff record for each call.
+
+    :param prompt_input: Input of the crew that gets the model's prompt. ``vendor_options`` of the toolset are the
+        other inputs.
+    """
+
+    agent_platform: ClassVar[str] = "crewai"
+
+    def __init__(self, crew_conn_id: str = "crew_default", *, prompt_input: str = "topic", **options: Any) -> None:
+        super().__init__(crew_conn_id, **options)
+        self.prompt_input = prompt_input
+
+    def agent(self, agent: str = "") -> BoundManagedAgent:
+        """Return the crew as an agent. ``agent`` names it, and defaults to the connection: it has one crew."""
+        return BoundManagedAgent(self, agent or self.crew_conn_id)
+
+    def resolve_agent(self, agent: str) -> ManagedAgentRef:
+        """Return the reference of the crew."""
+        return ManagedAgentRef(self.agent_platform, agent)
+
+    def get_agent_capabilities(self, agent: str) -> ManagedAgentCapabilities:  # noqa: ARG002 - the contract
+        """Return what a crew can do."""
+        return ManagedAgentCapabilities(structured_output=True, usage=True, trace=True)
+
+    def invoke_agent(self, agent: str, request: ManagedAgentRequest) -> ManagedAgentResponse:  # noqa: ARG002
+        """Run the crew once, or wait for the execution of an earlier attempt, and return the result."""
+        inputs = request.vendor_options | {self.prompt_input: request.prompt}
+        if request.prompt is None or request.session_id or self.prompt_input in request.vendor_options:
+            why = f"A crew takes one prompt as input {self.prompt_input!r}, and no messages or session."
+            raise ManagedAgentInvocationError(why)
+        context: Any = get_current_context()
+        if context.get("task_state_store") is None:
+            raise ManagedAgentInvocationError("A crew as a tool needs a task on Airflow 3.3 or later.")
+        options = Options(
+            crew_conn_id=self.crew_conn_id,
+            token_type=self.token_type,
+            webhook_conn_id=self.webhook_conn_id,
+            do_xcom_push=False,
+            execution_timeout=context["task"].execution_timeout,
+            compute_inputs=lambda: inputs,
+            inputs=inputs,
+            timeout=request.timeout or TIMEOUT,
+        )
+        call = ToolCall(options, context, self.log)
+        try:
+            result = call.run()
+        except BaseException as error:  # noqa: BLE001 - every end goes through Attempt.end()
+            raise _for_agents(call.end(error), call) from None
+        usage = result["usage"] or {}
+        tokens = ManagedAgentUsage(usage.get("prompt_tokens"), usage.get("completion_tokens"))
+        text, structured = result["output"], result["output_json"]
+        return ManagedAgentResponse(text, result, structured, usage=tokens, trace_ref=call.kickoff_id)
+
+
+class ToolCall(Attempt):
+    """
+    One call of a crew within an attempt of an agent's task, with a kickoff record of its own.
+
+    After a retry, a call waits for the execution of an earlier one with the same inputs. It starts no execution
+    while another one of an earlier attempt may be running.
+    """
+
+    _taking = threading.Lock()
+    _taken: ClassVar[dict[Any, set[int]]] = {}
+    """Numbers of the records that belong to calls of this attempt, by task instance."""
+
+    def __init__(self, options: Options, context: Any, log: Any) -> None:
+        ended, task, own = threading.Event(), context["task"], context["task"].on_kill
+        task.on_kill = lambda: (ended.set(), own())  # type: ignore[func-returns-value]
+        super().__init__(options, context, log, is_told_to_end=ended.is_set)
+        self._began -= time.time() - self.started_at  # execution_timeout counts from the start of the task
+
+    def facts(self, *, is_reported: bool = False) -> Facts:
+        """Return the facts for the verdict on this call."""
+        return replace(super().facts(is_reported=is_reported), is_tool=True)
+
+    def run(self) -> dict[str, Any]:
+        """Return the result of the execution."""
+        with self._taking:
+            self._take_record()
+        _ = self.reattach() or self.kick_off()
+        result = self.result()
+        call_on_success(self.context["task"], self._record.save_delivery)
+        return result
+
+    def _take_record(self) -> None:
+        """Take the record of an earlier call with the same inputs, or a new one."""
+        store, taken = self.context["task_state_store"], self._taken.setdefault(self.ti.id, set())
+        conn_id, digest = self.options.crew_conn_id, fingerprint(self.options.inputs, None)
+        calls, running = store.get(_CALLS) or [], []
+        for number, other in enumerate(calls):
+            last = None if number in taken else self._open(number)
+            if last and (other, last.fingerprint) == (conn_id, digest):
+                taken.add(number)
+                return
+            if last and not last.end:
+                running.append((number, other))
+        for number, other in running:
+            self._reject_unless_ended(self._open(number), other, digest)
+        store.set(_CALLS, [*calls, conn_id], **never_expires())
+        taken.add(len(calls))
+        self._open(len(calls))
+
+    def _open(self, number: int) -> Any:
+        """Make the record of a call that of this attempt, and return what it says."""
+        self.record_key = f"{KEY}_{number}"
+        self.resume()
+        return self._record.last
+
+    def _reject_unless_ended(self, last: Any, conn_id: str, digest: str) -> None:
+        """Raise if the execution of another call, of an earlier attempt, may be running."""
+        is_known_to_user = last.kickoff_id is None and self._record.was_cleared and last.reported
+        if conn_id != self.options.crew_conn_id:  # in a failover group, it is the next member's
+            if last.fingerprint == digest and not is_known_to_user:
+                raise ManagedAgentInvocationError(f"An earlier attempt has sent these inputs to {conn_id!r}.")
+        elif last.kickoff_id is None and not is_known_to_user:
+            event = "An earlier attempt sent a kickoff with other inputs, so an execution may have started."
+            raise errors.UncertainKickoff(event)
+        elif last.kickoff_id and self._poll_earlier(last.kickoff_id) not in {"completed", "failed", "stopped"}:
+            event = f"Execution {last.kickoff_id} of an earlier attempt has other inputs, and may be running."
+            raise OtherInputs(event, kickoff_id=last.kickoff_id)
+
+
+def _for_agents(end: BaseException, call: ToolCall) -> BaseException:
+    """Return the exception for the caller of a crew, which may call an agent again after some of them."""
+    failure: BaseException = end.failure if isinstance(end, EndedTask) else end
+    is_final = isinstance(end, CrewTaskFailed)
+    match failure:
+        case errors.Rejected(cost=errors.Cost.NONE) | errors.InvalidInputs(cost=errors.Cost.NONE):
+            end = ManagedAgentRejected(str(failure))
+        case errors.CrewError(cost=errors.Cost.NONE) if is_final:
+            end = ManagedAgentInvocationError(str(failure))
+        case errors.CrewError() if (
+            failure.cost is not errors.Cost.NONE and type(failure) is not errors.ExecutionFailed
+        ):
+            end = CrewToolFailed(failure) if is_final else CrewToolInterrupted(failure)
+        case Exception() if call.phase != "before" and not isinstance(failure, errors.CrewError):
+            end = CrewToolInterrupted(
+                errors.CrewError(str(failure), cost=errors.Cost.RUNNING, kickoff_id=call.kickoff_id)
+            )
+    return end

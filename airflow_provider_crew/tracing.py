@@ -1,0 +1,93 @@
+"""
+Span of an execution that has ended, for the tracer that Airflow has configured. Imported only if there is one.
+
+A crew reads no ``traceparent``, but CrewAI keys its own spans by the kickoff ID. So the attribute
+``crewai.execution_uuid`` joins the trace of a DAG run with the crew's. No attribute holds an input or an output.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.trace import SpanKind, StatusCode
+
+from airflow_provider_crew.client.errors import Cost, CrewError
+
+# Attributes of token counts, by the crew's names for them.
+_USAGE = {
+    "prompt_tokens": "gen_ai.usage.input_tokens",
+    "completion_tokens": "gen_ai.usage.output_tokens",
+    "cached_prompt_tokens": "gen_ai.usage.cache_read.input_tokens",
+}
+
+
+def record_execution(
+    attempt: Any, kickoff_id: str, took: float | None, usage: Mapping[str, Any] | None, error: CrewError | None
+) -> None:
+    """
+    Record an execution from its kickoff to its end, below Airflow's span for this process of the task.
+
+    :param attempt: The Attempt that has seen the end.
+    :param took: Seconds, as the crew reports them.
+    :param error: Error of the task. ``None`` if the execution has completed.
+    """
+    ti, last, seen = attempt.ti, attempt.record and attempt.record.last, attempt.progress.known
+    ended_at = seen.get("polled_at") or time.time()
+    started_at = min(last.kicked_off_at if last else seen.get("started_at", ended_at), ended_at - (took or 0.0))
+    span = _start_span(attempt, kickoff_id, started_at, usage, type(error).__name__ if error else None)
+    if attempt.kickoff_id and last and last.try_number not in {0, ti.try_number}:
+        # As Airflow's ResumableJobMixin words it
+        decision = {"resumable.decision": "reconnect", "resumable.external_id": kickoff_id}
+        span.add_event("resumable_job.resume_decision", decision, _nanoseconds(attempt.started_at))
+    below, common, tracer = trace.set_span_in_context(span), _common(ti, kickoff_id), trace.get_tracer(__name__)
+    for step in seen.get("steps", ()):
+        about = {"gen_ai.operation.name": "invoke_agent", "crew.task": step["task_id"]}
+        about |= {"gen_ai.agent.name": step["agent"]} if step["agent"] else {}
+        start = _nanoseconds(step["started_at"])
+        child = tracer.start_span("crew.task", below, attributes=common | about, start_time=start)
+        child.end(_nanoseconds(step["ended_at"] or ended_at))
+    span.end(_nanoseconds(ended_at))
+
+
+def record_rows(batch: Any, rows: Iterable[Any]) -> None:
+    """Record the executions of rows of a batch that have just ended."""
+    for row in rows:
+        error = row.line["error"] or {"stage": "output"}
+        if error["stage"] in {"execution", "output"}:
+            failure = error["type"] if error["stage"] == "execution" else None
+            span = _start_span(batch, row.kickoff_id, row.sent_at, row.line["usage"], failure)
+            span.set_attribute("crew.row", row.index)
+            span.end()
+
+
+def _start_span(
+    attempt: Any, kickoff_id: str, started_at: float, usage: Mapping[str, Any] | None, failure: str | None
+) -> trace.Span:
+    attributes = _common(attempt.ti, kickoff_id) | {"gen_ai.operation.name": "invoke_workflow"}
+    attributes |= {"crew.conn_id": attempt.options.crew_conn_id, "crew.cost": Cost.ENDED.value}
+    attributes |= {_USAGE[name]: count for name, count in (usage or {}).items() if name in _USAGE}
+    span = trace.get_tracer(__name__).start_span(
+        "crew.execution", kind=SpanKind.CLIENT, attributes=attributes, start_time=_nanoseconds(started_at)
+    )
+    if failure:
+        span.set_attribute("error.type", failure)
+        span.set_status(StatusCode.ERROR, failure)
+    return span
+
+
+def _common(ti: Any, kickoff_id: str) -> dict[str, Any]:
+    return {
+        "crewai.execution_uuid": kickoff_id,
+        "gen_ai.provider.name": "crewai",
+        "airflow.dag_id": ti.dag_id,
+        "airflow.task_id": ti.task_id,
+        "airflow.dag_run.run_id": ti.run_id,
+        "airflow.task_instance.try_number": ti.try_number,
+        "airflow.task_instance.map_index": -1 if ti.map_index is None else ti.map_index,
+        "airflow.task_instance.id": str(ti.id),
+    }
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * 1e9)

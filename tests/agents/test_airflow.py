@@ -1,0 +1,136 @@
+"""Agents of a real Airflow that consult crews, and faults. No fault starts an execution twice."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+pytest.importorskip("airflow.providers.common.ai")
+
+from airflow_provider_crew.local import LocalCrewService, Scenario
+from dev.stack import AirflowStack
+from tests.airflow_runs import ROOT, TOKEN, Run, eventually, task_processes
+
+pytestmark = pytest.mark.timeout(300)
+
+QUICK = Scenario.model_validate(
+    {"dialect": "deployed", "inputs": [], "tasks": [{"name": "writing_task", "output": "A briefing"}]}
+)
+SLOW = QUICK.model_copy(update={"tasks": (QUICK.tasks[0].model_copy(update={"seconds": 3600.0}),)})
+FAILING = QUICK.model_copy(update={"tasks": (QUICK.tasks[0].model_copy(update={"error": "out of credit"}),)})
+CASES = ("rejected", "uncertain", "failed")
+SCENARIOS = (
+    {"single": QUICK, "killed_waiting": SLOW, "killed_sending": SLOW}
+    | {case: FAILING if case == "failed" else QUICK for case in CASES}
+    | {f"{case}_standby": QUICK for case in CASES}
+)
+
+
+@pytest.fixture(scope="module")
+def crews() -> Iterator[dict[str, LocalCrewService]]:
+    with ExitStack() as stack:
+        started = {
+            name: stack.enter_context(LocalCrewService(story, token=TOKEN)) for name, story in SCENARIOS.items()
+        }
+        started["rejected"].faults.answer(401, on="kickoff")
+        started["uncertain"].faults.answer(502, on="kickoff", after_taken=True)
+        started["killed_sending"].faults.hang(on="kickoff", after_taken=True)
+        yield started
+
+
+@pytest.fixture(scope="module")
+def airflow(
+    crews: dict[str, LocalCrewService], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[AirflowStack]:
+    dags = tmp_path_factory.mktemp("dags")
+    for path in (ROOT / "tests/agents/dags/agents.py", ROOT / "example_dags/agents/crew_as_tool.py"):
+        shutil.copy(path, dags)
+    connections = {f"AIRFLOW_CONN_CREW_{name.upper()}": crew.connection_uri for name, crew in crews.items()}
+    connections["AIRFLOW_CONN_LLM"] = '{"conn_type": "pydanticai"}'
+    with AirflowStack(tmp_path_factory.mktemp("airflow"), dags, connections) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def start(airflow: AirflowStack) -> Callable[[str], Run]:
+    def start_run(dag_id: str) -> Run:
+        airflow.api.wait_for_dag(dag_id)
+        return Run(airflow, dag_id, airflow.api.trigger(dag_id))
+
+    return start_run
+
+
+@pytest.fixture(scope="module")
+def run(start: Callable[[str], Run]) -> Run:
+    run = start("agents")
+    run.wait(180)
+    return run
+
+
+def outcome(run: Run, task_id: str, *crews: LocalCrewService) -> tuple[Any, ...]:
+    task = run.task(task_id)
+    return task["state"], task["try_number"], *(len(crew.kickoffs) for crew in crews)
+
+
+def test_agent_gets_the_output_of_the_crew(run, crews):
+    assert outcome(run, "single", crews["single"]) == ("success", 1, 1)
+    assert "A briefing" in run.xcom("single")
+    assert run.xcom("single", "kickoff_id") == crews["single"].kickoffs[0].kickoff_id
+
+
+def test_kickoff_names_the_task_of_the_agent(run, crews):
+    (kickoff,) = crews["single"].kickoffs
+
+    assert kickoff.meta["airflow"] == {
+        "dag_id": "agents",
+        "run_id": run.run_id,
+        "task_id": "single",
+        "map_index": -1,
+        "try_number": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("case", "wanted"),
+    [
+        ("rejected", ("success", 1, 0, 1)),
+        ("uncertain", ("failed", 1, 1, 0)),
+        ("failed", ("success", 1, 1, 1)),
+    ],
+)
+def test_failover_starts_a_second_only_if_the_first_has_ended(run, crews, case, wanted):
+    assert outcome(run, case, crews[case], crews[f"{case}_standby"]) == wanted
+
+
+def test_retry_after_a_kill_waits_for_the_same_execution(start, airflow, crews):
+    run, crew = start("agents_killed_waiting"), crews["killed_waiting"]
+    kill_once(airflow, lambda: crew.kickoffs and run.xcom("killed", "kickoff_id"))
+    run.wait_for("killed", "running", tries=2)
+    crew.finish(crew.kickoffs[0].kickoff_id)
+
+    assert run.wait(120) == "success"
+    assert outcome(run, "killed", crew) == ("success", 2, 1)
+
+
+def test_retry_after_a_kill_while_sending_starts_no_second(start, airflow, crews):
+    run, crew = start("agents_killed_sending"), crews["killed_sending"]
+    kill_once(airflow, lambda: crew.kickoffs)
+
+    assert run.wait(120) == "failed"
+    assert outcome(run, "killed", crew) == ("failed", 2, 1)
+
+
+def test_example_is_a_dag(airflow):
+    airflow.api.wait_for_dag("crew_as_tool")
+
+
+def kill_once(airflow: AirflowStack, when: Callable[[], Any]) -> None:
+    eventually(when, 90)
+    for pid in task_processes(airflow):
+        os.kill(pid, signal.SIGKILL)

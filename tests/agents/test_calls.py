@@ -1,0 +1,379 @@
+"""Calls of a crew through the contract for managed agents, with common-ai's toolset and failover group."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("airflow.providers.common.ai")
+
+from airflow.providers.common.ai.exceptions import ManagedAgentInvocationError, ManagedAgentRejected
+from airflow.providers.common.ai.managed_agents import FailoverManagedAgentClient, ManagedAgentRequest
+from airflow.providers.common.ai.operators.agent import AgentOperator
+from airflow.providers.common.ai.toolsets import ManagedAgentToolset
+from airflow.sdk.definitions._internal import contextmanager
+from airflow.sdk.exceptions import AirflowFailException, AirflowTaskTerminated
+from pydantic_ai import Agent
+from pydantic_ai.exceptions import UnexpectedModelBehavior
+from pydantic_ai.models.test import TestModel
+
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.exceptions import OtherInputs
+from airflow_provider_crew.hooks.agent import CrewAgentHook, CrewToolFailed, CrewToolInterrupted, ToolCall
+from airflow_provider_crew.local import LocalCrewService
+from tests.integration.pages import blocks
+from tests.integration.tasks import FAILING, QUICK, SLOW, TOKEN, TaskInstance, TaskStateStore
+
+pytest_plugins = ["tests.integration.task_fixtures"]
+
+STANDBY = "AIRFLOW_CONN_CREW_STANDBY"
+LIVE = {"dialect": "deployed", "inputs": ()}
+FAST: dict[str, Any] = {"timeout": 0.3}
+
+
+class AgentTask:
+    """A task that calls agents, attempt after attempt."""
+
+    def __init__(self) -> None:
+        self.store = TaskStateStore()
+        self.ti = TaskInstance(max_tries=3)
+        self.begin()
+
+    def begin(self, *, cleared: bool = False) -> None:
+        """Begin the next attempt, in another process."""
+        ToolCall._taken.clear()
+        if cleared:
+            self.ti.max_tries += 1
+        self.ti = TaskInstance(try_number=self.ti.try_number + 1, max_tries=self.ti.max_tries)
+        self.task = SimpleNamespace(on_kill=lambda: None, execution_timeout=None, on_success_callback=None)
+
+    @property
+    def context(self) -> dict[str, Any]:
+        dag_run = SimpleNamespace(clear_number=0)
+        return {"ti": self.ti, "dag_run": dag_run, "task_state_store": self.store, "task": self.task}
+
+
+@pytest.fixture
+def task(monkeypatch):
+    task = AgentTask()
+    monkeypatch.setattr(contextmanager, "_CURRENT_CONTEXT", [SimpleContext(task)])
+    return task
+
+
+class SimpleContext(dict[str, Any]):
+    """The context of the attempt that runs now."""
+
+    def __init__(self, task: AgentTask) -> None:
+        super().__init__()
+        self._task = task
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self._task.context.get(key, default)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._task.context[key]
+
+
+@pytest.fixture
+def crew(live_crew):
+    live_crew.scenario = QUICK.model_copy(update=LIVE)
+    return live_crew
+
+
+@pytest.fixture
+def standby(monkeypatch):
+    with LocalCrewService(QUICK.model_copy(update=LIVE), token=TOKEN) as running:
+        monkeypatch.setenv(STANDBY, running.connection_uri)
+        yield running
+
+
+@pytest.fixture
+def group():
+    """The crew and its standby, as they are by default: any exception goes on to the next member."""
+    return FailoverManagedAgentClient([CrewAgentHook().agent(), CrewAgentHook("crew_standby").agent()])
+
+
+def ask(prompt: str = "ferries", client: Any = None, **options: Any) -> Any:
+    return (client or CrewAgentHook().agent()).invoke(ManagedAgentRequest(prompt=prompt, **options))
+
+
+def kickoffs(*crews: Any) -> list[int]:
+    return [len(crew.kickoffs) for crew in crews]
+
+
+@pytest.mark.usefixtures("task")
+def test_prompt_becomes_an_input_and_the_result_text(crew):
+    hook = CrewAgentHook(prompt_input="question")
+    response = ask(client=hook.agent(), vendor_options={"audience": "sailors"})
+
+    (kickoff,) = crew.kickoffs
+    assert kickoff.inputs == {"question": "ferries", "audience": "sailors"}
+    assert response.text == response.raw["output"]
+    assert response.trace_ref == kickoff.kickoff_id
+    assert response.usage.input_tokens == QUICK.usage["prompt_tokens"]
+    assert response.usage.output_tokens == QUICK.usage["completion_tokens"]
+
+
+@pytest.mark.usefixtures("task")
+def test_identity_needs_no_request_and_no_connection():
+    client = CrewAgentHook("crew_missing").agent()
+
+    assert (client.ref.platform, client.ref.name) == ("crewai", "crew_missing")
+    assert client.capabilities.usage
+    assert not client.capabilities.sessions
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"messages": [{"role": "user", "content": "ferries"}]},
+        {"prompt": "ferries", "vendor_options": {"topic": "trains"}},
+    ],
+    ids=["messages", "another prompt"],
+)
+@pytest.mark.usefixtures("task")
+def test_request_that_a_crew_cannot_take_sends_nothing(crew, request_):
+    with pytest.raises(ManagedAgentInvocationError):
+        CrewAgentHook().agent().invoke(ManagedAgentRequest(**request_))
+
+    assert crew.calls == []
+
+
+def test_call_without_a_store_sends_nothing(crew, task):
+    task.store = None
+    with pytest.raises(ManagedAgentInvocationError):
+        ask()
+
+    assert crew.calls == []
+
+
+@pytest.mark.usefixtures("task")
+def test_model_calls_the_crew_as_a_tool(crew):
+    toolset = ManagedAgentToolset(CrewAgentHook().agent(), tool_name="research")
+    result = Agent(TestModel(), toolsets=[toolset]).run_sync("Ask the crew.")
+
+    assert kickoffs(crew) == [1]
+    assert QUICK.tasks[-1].output[:10] in result.output
+    assert not toolset.replayable
+
+
+@pytest.mark.usefixtures("task")
+def test_blocks_of_the_page_are_run(crew):
+    agent, toolset, group = blocks("docs/use-as-a-tool.md", "python")
+    names = {
+        each.__name__: each
+        for each in (AgentOperator, CrewAgentHook, FailoverManagedAgentClient, ManagedAgentToolset)
+    }
+    exec(agent, names)  # noqa: S102 - the page's own
+    exec(toolset, names)  # noqa: S102
+    Agent(TestModel(), toolsets=[names["research"]]).run_sync("Ask the crew.")
+
+    assert crew.kickoffs[0].inputs.keys() == {"question", "audience"}
+    assert [member.agent for member in eval(group, names).members] == ["crew_default", "crew_standby"]  # noqa: S307
+
+
+# What a failover group and the toolset do with each failure. An uncertain kickoff must reach neither.
+
+
+@pytest.mark.usefixtures("task")
+@pytest.mark.parametrize("status", [401, 403])
+def test_rejected_token_of_the_first_lets_the_second_answer(crew, standby, group, status):
+    crew.faults.answer(status, on="kickoff")
+    ask(client=group)
+
+    assert kickoffs(crew, standby) == [0, 1]
+
+
+@pytest.mark.usefixtures("task")
+def test_rejected_inputs_go_to_the_model_and_no_other_member(crew, standby, group):
+    crew.faults.answer(422, on="kickoff")
+    with pytest.raises(ManagedAgentRejected):
+        ask(client=group)
+
+    assert kickoffs(crew, standby) == [0, 0]
+
+
+@pytest.mark.usefixtures("task")
+def test_failed_execution_of_the_first_lets_the_second_answer(crew, standby, group):
+    crew.scenario = FAILING.model_copy(update=LIVE)
+    ask(client=group)
+
+    assert kickoffs(crew, standby) == [1, 1]
+
+
+@pytest.mark.usefixtures("task")
+def test_uncertain_kickoff_of_the_first_starts_no_second(crew, standby, group):
+    crew.faults.answer(502, on="kickoff", after_taken=True)
+    with pytest.raises(CrewToolFailed) as caught:
+        ask(client=group)
+
+    assert kickoffs(crew, standby) == [1, 0]
+    assert isinstance(caught.value, AirflowTaskTerminated)
+    assert not isinstance(caught.value, Exception)
+    assert isinstance(caught.value.failure, errors.UncertainKickoff)
+    assert caught.value.cost is errors.Cost.UNKNOWN
+    assert "adopt" not in str(caught.value)  # the command knows the record of an operator only
+
+
+@pytest.mark.usefixtures("task")
+def test_execution_that_keeps_running_starts_no_second(crew, standby, group):
+    crew.scenario = SLOW.model_copy(update=LIVE)
+    with pytest.raises(CrewToolInterrupted) as caught:
+        ask(client=group, **FAST)
+
+    assert kickoffs(crew, standby) == [1, 0]
+    assert caught.value.cost is errors.Cost.RUNNING
+
+
+@pytest.mark.usefixtures("task")
+def test_error_of_airflow_during_the_wait_starts_no_second(crew, standby, group, mocker):
+    crew.scenario = SLOW.model_copy(update=LIVE)
+    mocker.patch.object(ToolCall, "pause", side_effect=OSError("the disk is full"))
+    with pytest.raises(CrewToolInterrupted) as caught:
+        ask(client=group)
+
+    assert kickoffs(crew, standby) == [1, 0]
+    assert caught.value.kickoff_id == crew.kickoffs[0].kickoff_id
+
+
+def test_invocation_error_alone_would_start_a_second(crew, standby, group, mocker):
+    """Why uncertain kickoffs are no ManagedAgentInvocationError: a group goes on after one by default."""
+    mocker.patch.object(CrewAgentHook, "invoke_agent", side_effect=[ManagedAgentInvocationError, "answer"])
+
+    assert ask(client=group) == "answer"
+    assert kickoffs(crew, standby) == [0, 0]
+
+
+@pytest.mark.usefixtures("task")
+@pytest.mark.parametrize("tool_retries", [1, 3])
+def test_uncertain_kickoff_is_not_repeated_by_the_model(crew, tool_retries):
+    crew.faults.answer(502, on="kickoff", after_taken=True)
+    toolset = ManagedAgentToolset(CrewAgentHook().agent(), tool_name="research", max_retries=tool_retries)
+    with pytest.raises(CrewToolFailed):
+        Agent(TestModel(), toolsets=[toolset]).run_sync("Ask the crew.")
+
+    assert kickoffs(crew) == [1]
+
+
+@pytest.mark.usefixtures("task")
+def test_rejected_inputs_are_repeated_by_the_model_only(crew):
+    crew.faults.answer(422, on="kickoff", times=2)
+    toolset = ManagedAgentToolset(CrewAgentHook().agent(), tool_name="research")
+    with pytest.raises(UnexpectedModelBehavior):
+        Agent(TestModel(), toolsets=[toolset]).run_sync("Ask the crew.")
+
+    assert kickoffs(crew) == [0]
+    assert crew.calls.count("kickoff") == 2
+
+
+# Later attempts.
+
+
+def test_retry_with_the_same_prompt_waits_for_the_execution(crew, task):
+    crew.scenario = SLOW.model_copy(update=LIVE)
+    with pytest.raises(CrewToolInterrupted):
+        ask(**FAST)
+    task.begin()
+    crew.finish(crew.kickoffs[0].kickoff_id)
+
+    assert ask().trace_ref == crew.kickoffs[0].kickoff_id
+    assert kickoffs(crew) == [1]
+
+
+def test_retry_returns_a_completed_result_again(crew, task):
+    first = ask()
+    task.begin()
+
+    assert ask().trace_ref == first.trace_ref
+    assert kickoffs(crew) == [1]
+
+
+def test_second_call_of_one_attempt_is_another_execution(crew, task):
+    first, second = ask(), ask()
+    task.begin()
+    again = [ask().trace_ref, ask().trace_ref]
+
+    assert again == [first.trace_ref, second.trace_ref]
+    assert kickoffs(crew) == [2]
+
+
+def test_retry_with_another_prompt_starts_none_meanwhile(crew, task):
+    crew.scenario = SLOW.model_copy(update=LIVE)
+    with pytest.raises(CrewToolInterrupted):
+        ask(**FAST)
+    task.begin()
+    with pytest.raises(CrewToolFailed) as caught:
+        ask("ships")
+    assert isinstance(caught.value.failure, OtherInputs)
+    assert kickoffs(crew) == [1]
+
+    crew.finish(crew.kickoffs[0].kickoff_id)
+    task.begin()
+    crew.scenario = QUICK.model_copy(update=LIVE)
+    ask("ships")
+    assert kickoffs(crew) == [2]
+
+
+@pytest.mark.parametrize("prompt", ["ferries", "ships"])
+@pytest.mark.parametrize("cleared", [False, True])
+def test_uncertain_kickoff_is_reported_before_another_is_sent(crew, task, prompt, cleared):
+    crew.faults.answer(502, on="kickoff", after_taken=True)
+    with pytest.raises(CrewToolFailed):
+        ask()
+    forget_report(task.store)  # as a killed process leaves it
+    task.begin(cleared=cleared)
+    with pytest.raises(CrewToolFailed):
+        ask(prompt)
+    assert kickoffs(crew) == [1]
+
+    task.begin(cleared=True)
+    ask(prompt)
+    assert kickoffs(crew) == [2]
+
+
+def forget_report(store: TaskStateStore) -> None:
+    kept = store.get("crew_kickoff_0")
+    store.set("crew_kickoff_0", kept | {"reported": False})
+
+
+def test_standby_that_runs_is_found_though_the_first_is_back(crew, standby, group, task):
+    crew.faults.answer(401, on="kickoff")
+    standby.scenario = SLOW.model_copy(update=LIVE)
+    with pytest.raises(CrewToolInterrupted):
+        ask(client=group, **FAST)
+    task.begin()
+    standby.finish(standby.kickoffs[0].kickoff_id)
+
+    assert ask(client=group).trace_ref == standby.kickoffs[0].kickoff_id
+    assert kickoffs(crew, standby) == [0, 1]
+
+
+def test_task_that_was_killed_before_the_call_sends_nothing(crew, task):
+    crew.after = lambda request: task.task.on_kill() if request.operation == "inputs" else None
+    with pytest.raises(Exception):  # noqa: B017, PT011 - nothing is sent, so another agent may be called
+        ask()
+
+    assert kickoffs(crew) == [0]
+
+
+def test_parallel_calls_have_records_of_their_own(crew, task):
+    said: list[str] = []
+    threads = [threading.Thread(target=lambda: said.append(ask().trace_ref)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(said) == sorted(kickoff.kickoff_id for kickoff in crew.kickoffs)
+    assert len(set(said)) == 3
+    assert [task.store.get(f"crew_kickoff_{number}")["kickoff_id"] is not None for number in range(3)] == [
+        True
+    ] * 3
+
+
+def test_errors_that_fail_a_task_are_no_exceptions_of_airflow():
+    assert not issubclass(CrewToolFailed, AirflowFailException)
+    assert not issubclass(CrewToolInterrupted, Exception)

@@ -1,0 +1,264 @@
+"""Spans of executions, as a tracer gets them. tests/system/test_traces.py has them as a collector does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import Stats
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+from airflow_provider_crew.client.errors import ExecutionFailed, WaitedTooLong
+from airflow_provider_crew.exceptions import CrewTaskFailed
+from airflow_provider_crew.local import Scenario
+from airflow_provider_crew.operators.crew import CrewBatchOperator
+from tests.integration.operators import in_every_way, kickoff, run, run_task
+from tests.integration.tasks import (
+    FAILING,
+    INPUTS,
+    QUICK,
+    SLOW,
+    Task,
+    outlives_the_return,
+    poked,
+    skip_where_pokes_forget,
+)
+from tests.supported import AIRFLOW
+
+pytest_plugins = ["tests.integration.task_fixtures"]
+
+DEPLOYED = {"dialect": "deployed"}
+TWO_TASKS = Scenario.model_validate(
+    DEPLOYED
+    | {
+        "inputs": [],
+        "tasks": [
+            {"name": "research_task", "agent": "Researcher", "seconds": 0.3, "output": "secret notes"},
+            {"name": "writing_task", "agent": "Writer", "seconds": 0.3, "output": "secret briefing"},
+        ],
+    }
+)
+
+
+@pytest.fixture
+def exporter(monkeypatch) -> InMemorySpanExporter:
+    """A tracer provider, as Airflow sets one if its traces are on."""
+    kept = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(kept))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    return kept
+
+
+def named(exporter: InMemorySpanExporter, name: str) -> list[Any]:
+    return [span for span in exporter.get_finished_spans() if span.name == name]
+
+
+@in_every_way
+def test_completed_execution_is_one_span(live_crew, exporter, kind, options):
+    live_crew.scenario = TWO_TASKS
+    task = kind(live_crew, **options)
+    skip_where_pokes_forget(options)
+    with trace.get_tracer("airflow").start_as_current_span("worker.crew") as above:
+        result = poked(task)
+
+    (span,) = named(exporter, "crew.execution")
+    assert dict(span.attributes) == {
+        "crewai.execution_uuid": result["kickoff_id"],
+        "gen_ai.provider.name": "crewai",
+        "gen_ai.operation.name": "invoke_workflow",
+        "gen_ai.usage.input_tokens": TWO_TASKS.usage["prompt_tokens"],
+        "gen_ai.usage.output_tokens": TWO_TASKS.usage["completion_tokens"],
+        "gen_ai.usage.cache_read.input_tokens": TWO_TASKS.usage["cached_prompt_tokens"],
+        "airflow.dag_id": "research",
+        "airflow.task_id": "crew",
+        "airflow.dag_run.run_id": "manual__2026-01-01",
+        "airflow.task_instance.try_number": 1,
+        "airflow.task_instance.map_index": -1,
+        "airflow.task_instance.id": str(task.ti.id),
+        "crew.conn_id": "crew_default",
+        "crew.cost": "ended",
+    }
+    assert span.parent.span_id == above.get_span_context().span_id
+    assert span.status.status_code is StatusCode.UNSET
+    assert 0.5e9 < span.end_time - span.start_time < 60e9
+
+
+@in_every_way
+def test_task_that_polls_saw_is_a_span_below(live_crew, exporter, store, kind, options):
+    live_crew.scenario = SLOW.model_copy(update=DEPLOYED)
+    skip_where_pokes_forget(options)
+    live_crew.at_look(2, lambda: live_crew.finish(live_crew.kickoffs[0].kickoff_id))
+    poked(kind(live_crew, store=store, **options))
+
+    (execution,) = named(exporter, "crew.execution")
+    (task,) = named(exporter, "crew.task")
+    assert task.attributes["crew.task"] == "writing_task"
+    assert task.attributes["gen_ai.operation.name"] == "invoke_agent"
+    assert task.attributes["gen_ai.agent.name"] == "Agent"
+    assert task.parent.span_id == execution.get_span_context().span_id
+    assert execution.start_time <= task.start_time <= task.end_time == execution.end_time
+
+
+@in_every_way
+def test_spans_hold_no_input_and_no_output(live_crew, exporter, kind, options):
+    live_crew.scenario = TWO_TASKS
+    skip_where_pokes_forget(options)
+    poked(kind(live_crew, **options))
+
+    told = [span.to_json() for span in exporter.get_finished_spans()]
+    assert told
+    assert not [text for text in told for word in ("secret", "harbours", "sailors") if word in text]
+
+
+@in_every_way
+def test_failed_execution_is_one_span_with_its_error(live_crew, exporter, kind, options):
+    live_crew.scenario = FAILING.model_copy(update=DEPLOYED)
+    with pytest.raises((ExecutionFailed, CrewTaskFailed)):
+        poked(kind(live_crew, **options))
+
+    (span,) = named(exporter, "crew.execution")
+    assert span.status.status_code is StatusCode.ERROR
+    assert span.attributes["error.type"] == "ExecutionFailed"
+    assert "out of credit" not in span.to_json()
+
+
+def test_execution_that_keeps_running_is_no_span_yet(live_crew, exporter, store):
+    live_crew.scenario = SLOW
+    with pytest.raises(WaitedTooLong):
+        run_task(live_crew, store=store, timeout=0.1).run()
+
+    assert named(exporter, "crew.execution") == []
+
+
+def test_retry_that_reattaches_ends_the_one_span(live_crew, exporter, store):
+    live_crew.scenario = SLOW
+    task = run_task(live_crew, store=store, timeout=0.2)
+    task.ti.max_tries = 1
+    with pytest.raises(WaitedTooLong):
+        task.run()
+    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+    task.run()
+
+    (span,) = named(exporter, "crew.execution")
+    assert span.attributes["airflow.task_instance.try_number"] == 2
+    (event,) = span.events
+    assert event.name == "resumable_job.resume_decision"
+    assert dict(event.attributes) == {
+        "resumable.decision": "reconnect",
+        "resumable.external_id": live_crew.kickoffs[0].kickoff_id,
+    }
+    assert span.start_time < task.ti.start_date.timestamp() * 1e9
+    assert len(live_crew.kickoffs) == 1
+
+
+def test_execution_that_failed_between_attempts_is_one_span(live_crew, exporter, store):
+    live_crew.scenario = SLOW
+    task = run_task(live_crew, store=store, timeout=0.2)
+    task.ti.max_tries = 1
+    with pytest.raises(WaitedTooLong):
+        task.run()
+    live_crew.set_status(live_crew.kickoffs[0].kickoff_id, {"status": "error", "error": "out of credit"})
+    live_crew.scenario = QUICK
+    task.run()
+
+    first, second = named(exporter, "crew.execution")
+    ids = [kickoff.kickoff_id for kickoff in live_crew.kickoffs]
+    assert [span.attributes["crewai.execution_uuid"] for span in (first, second)] == ids
+    assert [span.status.status_code for span in (first, second)] == [StatusCode.ERROR, StatusCode.UNSET]
+    assert not second.events
+
+
+@outlives_the_return
+def test_output_checked_again_after_a_clear_is_no_other_span(live_crew, exporter, store):
+    live_crew.scenario = QUICK
+    task = run_task(live_crew, store=store, output_type=int)
+    with pytest.raises(CrewTaskFailed):
+        task.run()
+    task.clear()
+    with pytest.raises(CrewTaskFailed):
+        task.run()
+
+    assert len(named(exporter, "crew.execution")) == 1
+    assert len(live_crew.kickoffs) == 1
+
+
+@pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
+@pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
+def test_each_row_of_a_batch_is_one_span(live_crew, exporter, store, tmp_path, deferrable):
+    live_crew.faults.answer(422, on="kickoff")
+    rows = [INPUTS, INPUTS | {"topic": "ferries"}, INPUTS | {"topic": "ships"}]
+    options = {"result_path": str(tmp_path / "out"), "poll_interval": 0.02, "max_failed": 1}
+    Task(
+        lambda: CrewBatchOperator(task_id="crew", inputs=rows, deferrable=deferrable, **options), store=store
+    ).run()
+
+    spans = named(exporter, "crew.execution")
+    told = sorted(span.attributes["crewai.execution_uuid"] for span in spans)
+    assert told == sorted(kickoff.kickoff_id for kickoff in live_crew.kickoffs)
+    assert len(told) == 2
+    assert len({span.attributes["crew.row"] for span in spans}) == 2
+
+
+def test_tracer_that_fails_costs_no_result(live_crew, monkeypatch, store, task_log):
+    def broken(*_: Any, **__: Any) -> Any:
+        raise OSError("the exporter is broken")
+
+    monkeypatch.setattr(trace, "get_tracer_provider", TracerProvider(shutdown_on_exit=False).__class__)
+    monkeypatch.setattr("airflow_provider_crew.tracing.trace.get_tracer", broken)
+    result = run_task(live_crew, store=store).run()
+
+    assert result["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+    assert "the exporter is broken" in task_log.warnings
+
+
+def test_module_of_traces_is_not_loaded_without_a_tracer():
+    code = """
+import sys
+from airflow_provider_crew.attempt import attempt
+from airflow_provider_crew import versions
+assert versions.is_traced() is False
+unwanted = ("airflow_provider_crew.tracing", "airflow.providers.common.ai")
+print([name for name in sys.modules if name.startswith(unwanted)])
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert told.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.fixture
+def counted(mocker):
+    counts: list[str] = []
+
+    def note(name: str, *_: Any, tags: dict[str, str]) -> None:
+        if name.startswith("resumable_job."):
+            assert tags.keys() == {"operator"}
+            counts.append(name.removeprefix("resumable_job."))
+
+    mocker.patch.object(Stats, "incr", side_effect=note)
+    return counts
+
+
+@pytest.mark.usefixtures("live_crew")
+@pytest.mark.parametrize("operator", [kickoff, run])
+def test_attempts_are_counted_with_the_names_of_airflow(counted, store, operator):
+    task = Task(operator, store=store)
+    task.run()
+    assert counted == ["fresh_submit"]
+
+
+def test_reattachment_is_counted_with_the_names_of_airflow(live_crew, counted, store):
+    live_crew.scenario = SLOW
+    task = run_task(live_crew, store=store, timeout=0.2)
+    task.ti.max_tries = 1
+    for _ in range(2):
+        with pytest.raises(WaitedTooLong):
+            task.run()
+
+    assert counted == ["fresh_submit", "reconnect_attempt", "reconnect_success"]

@@ -1,0 +1,32 @@
+"""Tasks whose executions a collector of traces gets: in each way to wait, retried and mapped."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.common.compat.sdk import DAG
+
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+
+INPUTS = {"topic": "ferries", "audience": "sailors"}
+COMMON: dict[str, Any] = {"crew_conn_id": "crew_brief", "poll_interval": 0.5}
+
+with DAG("traces", schedule=None, max_active_tasks=100):
+    CrewRunOperator(task_id="worker", inputs=INPUTS, **COMMON)
+    CrewRunOperator(task_id="deferred", inputs=INPUTS, deferrable=True, **COMMON)
+    CrewRunOperator.partial(task_id="mapped", deferrable=True, **COMMON).expand(inputs=[INPUTS, INPUTS])
+    CrewRunOperator(task_id="failed", inputs=INPUTS, **COMMON | {"crew_conn_id": "crew_failing"})
+    CrewRunOperator(
+        task_id="retried",
+        inputs=INPUTS,
+        retries=1,
+        retry_delay=timedelta(seconds=1),
+        timeout=7,  # of 11 seconds
+        **COMMON | {"crew_conn_id": "crew_default"},
+    )
+    kickoff = CrewKickoffOperator(task_id="kickoff", inputs=INPUTS, crew_conn_id="crew_brief")
+    CrewExecutionSensor(
+        task_id="sensor", kickoff_id=kickoff.output, crew_conn_id="crew_brief", poke_interval=0.5, deferrable=True
+    )
