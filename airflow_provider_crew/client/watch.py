@@ -105,7 +105,8 @@ class WatchRules:
     the address of the kickoff, if it is known. ``human_input``: the crew may wait for human input until the
     deadline. ``stops_for_input``: the watch ends as soon as the crew waits for human input. ``answered_at``: the
     time at which a user has answered the crew, so it should continue soon. ``first_poll_at``: the time before
-    which not to poll, because another process has just done so.
+    which not to poll, because another process has just done so. ``continued_as``: another ID of the execution,
+    from the crew's response to an answer.
     """
 
     deadline: Time
@@ -118,6 +119,7 @@ class WatchRules:
     stops_for_input: StrictBool = False
     answered_at: Time | None = None
     first_poll_at: Time | None = None
+    continued_as: str = ""
 
 
 @dataclass(slots=True, config=_WHEN_USED)
@@ -278,6 +280,11 @@ class Watch:
         """Whether the execution may not exist, or is not known yet. Only another poll, soon, can tell."""
         self.request_timeout = limits.REQUEST_TIMEOUT
         """Maximum duration of one poll in seconds."""
+
+    @property
+    def ids(self) -> list[str]:
+        """IDs of the execution, each of which is polled."""
+        return list(filter(None, (self.kickoff_id, self.rules.continued_as)))
 
     @property
     def started_at(self) -> float:
@@ -521,6 +528,28 @@ class Watch:
             return (Line(logging.INFO, progress),)
         unknown_state = f"unknown state {one_line(running.word, _WORD)!r}, treated as running"
         return (Line(logging.WARNING, unknown_state), Line(logging.INFO, progress))
+
+
+def whichever(found: list[Execution | errors.ExecutionNotFound]) -> Execution:
+    """
+    Return the status of an execution that may have two IDs, from the response to a poll of each.
+
+    It is unproven which of them completes. If the second failed and the first is unknown, that one may still wait.
+    """
+    known = [each for each in found if not isinstance(each, errors.ExecutionNotFound)]
+    first, last = found[0], found[-1]
+    if not known and isinstance(first, errors.ExecutionNotFound):
+        raise first
+    if isinstance(first, errors.ExecutionNotFound) and isinstance(last, Failed):
+        raise errors.ExecutionUnknown(
+            f"Execution {first.kickoff_id} is unknown to the crew after it was answered. It may still wait, but "
+            f"its continuation {last.kickoff_id} has failed: {one_line(last.error, _SHOWN_ERROR)}",
+            kickoff_id=first.kickoff_id,
+        )
+    execution = next((each for each in known if isinstance(each, Completed)), known[0])
+    if execution.kickoff_id == first.kickoff_id:
+        return execution
+    return execution.model_copy(update={"kickoff_id": first.kickoff_id})
 
 
 def place(execution: Running | Paused) -> str:
