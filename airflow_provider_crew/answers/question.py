@@ -1,7 +1,6 @@
 """Question of a crew, on its way from the receiver through an XCom to the task that waits."""
 
 import json
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -10,8 +9,9 @@ from airflow_provider_crew.client.errors import text_of
 
 # XCom key of the last question. The task opens it before its kickoff.
 QUESTION = "crew_question"
-# Longer drafts are cut. The crew's dashboard shows them in full.
-_LONGEST_DRAFT = 32 * 1024
+# Bytes of a draft in Airflow's database, before JSON doubles them.
+_LONGEST_DRAFT = 16 * 1024
+_REST = "\n[This is only the beginning. The crew's dashboard shows the rest.]"
 # Questions whose repeated deliveries are recognized.
 _MOST_KNOWN = 100
 # Objects in which deployments nest the fields of a webhook.
@@ -48,16 +48,12 @@ class Call(BaseModel):
         """Read the body of a webhook, whose fields may be nested. Raise Undeliverable if it names no question."""
         if not isinstance(body, dict):
             raise Undeliverable("the body is not a JSON object")
-        parts = [body, *(part for name in _NESTS if isinstance(part := body.get(name), Mapping))]
-
-        def field(name: str) -> Any:
-            return next((part[name] for part in parts if name in part), None)
-
-        meta = next((part["airflow"] for part in [*parts, field("meta")] if part and "airflow" in part), None)
+        parts = [body, *_objects_in(body)]
+        fields = {name: part[name] for part in reversed(parts) for name in ("task_id", "task_output") if name in part}
+        meta = next((part["airflow"] for part in [*parts, *_objects_in(*parts)] if "airflow" in part), None)
         try:
-            draft = text_of(field("task_output"))
-            return cls(origin=meta, task_id=field("task_id"), draft=draft)
-        except (ValidationError, TypeError, RecursionError):
+            return cls(origin=meta, task_id=fields.get("task_id"), draft=text_of(fields.get("task_output")))
+        except (ValidationError, RecursionError):
             raise Undeliverable("task_id, or meta.airflow of the kickoff, is missing or malformed") from None
 
     @property
@@ -71,9 +67,17 @@ class Call(BaseModel):
             case {"try_number": self.origin.try_number, "known": list(known)}:
                 if self.task_id in known:
                     return None
-                question = {"task_id": self.task_id, "draft": self.draft[:_LONGEST_DRAFT]}
+                shown = self.draft.encode()[:_LONGEST_DRAFT].decode(errors="ignore")
+                shown += _REST if len(shown) < len(self.draft) else ""
+                question = {"task_id": self.task_id, "draft": shown}
                 return {**box, "known": [*known, self.task_id][-_MOST_KNOWN:], "question": question}
         raise Undeliverable("no task waits for this execution")
+
+
+def _objects_in(*parts: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the objects in which a deployment may have nested the fields."""
+    found = (part.get(name) for part in parts for name in _NESTS)
+    return [each for each in found if isinstance(each, dict)]
 
 
 def empty_box(try_number: int) -> dict[str, Any]:
