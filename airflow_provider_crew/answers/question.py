@@ -49,7 +49,8 @@ class Call(BaseModel):
         if not isinstance(body, dict):
             raise Undeliverable("the body is not a JSON object")
         parts = [body, *_objects_in(body)]
-        fields = {name: part[name] for part in reversed(parts) for name in ("task_id", "task_output") if name in part}
+        names = ("task_id", "task_output")
+        fields = {name: part[name] for part in reversed(parts) for name in names if name in part}
         meta = next((part["airflow"] for part in [*parts, *_objects_in(*parts)] if "airflow" in part), None)
         try:
             return cls(origin=meta, task_id=fields.get("task_id"), draft=text_of(fields.get("task_output")))

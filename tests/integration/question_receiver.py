@@ -1,4 +1,4 @@
-"""The receiver of human input webhooks, on a real socket, with the XComs of one task instead of Airflow's database."""
+"""The receiver of human input webhooks, on a real socket. The XComs of one task are its database."""
 
 from __future__ import annotations
 

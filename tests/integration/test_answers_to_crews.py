@@ -64,7 +64,7 @@ class Dialog:
     def opened(self, _ti: Any, _subject: str, body: str, options: Any, **more: Any) -> None:
         self.requests.append({"body": body, "options": list(options), **more})
 
-    def asked(self, waiting: TaskDeferred | None = None, *, times: int | None = None) -> TaskDeferred:
+    def asked(self, waiting: TaskDeferred | None = None) -> TaskDeferred:
         """Run the task until it has opened another request, and is deferred again."""
         before = len(self.requests)
         waiting = waiting or self.task.deferred()
@@ -221,7 +221,7 @@ def test_text_that_does_not_fit_the_option_is_not_sent(dialog, option, text):
     assert len(dialog.answers) == 1
 
 
-def test_lost_response_is_uncertain_and_asked_again(dialog, task_log):
+def test_lost_response_is_uncertain_and_asked_again(dialog):
     waiting = dialog.asked()
     dialog.crew.faults.reset(on="resume")
 
@@ -303,7 +303,7 @@ def test_same_response_is_not_sent_by_a_second_process(dialog):
     assert len(dialog.answers) == 1
 
 
-def test_process_killed_before_the_request_is_uncertain(dialog, monkeypatch, task_log):
+def test_process_killed_before_the_request_is_uncertain(dialog, monkeypatch):
     waiting = dialog.asked()
     with monkeypatch.context() as patched:
         patched.setattr("airflow_provider_crew.client.client.CrewClient.answer", kill)
@@ -351,10 +351,9 @@ def test_unreadable_record_prevents_the_answer(dialog):
 
 def test_task_that_is_told_to_end_sends_no_answer(dialog):
     waiting = dialog.asked()
-    operators = []
-    make = dialog.task._make
-    dialog.task._make = lambda: operators.append(make()) or operators[-1]
-    dialog.store.breaks_at = lambda name: name == "set" and operators[-1].on_kill()
+    operator = dialog.task._make()
+    dialog.task._make = lambda: operator
+    dialog.store.breaks_at = lambda name: name == "set" and operator.on_kill()
 
     with pytest.raises(BaseException, match="ended before the answer"):
         dialog.task.resume(waiting, chosen(APPROVE))

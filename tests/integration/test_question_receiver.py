@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -46,7 +47,7 @@ def test_question_is_left_for_its_task(questions):
     assert questions.xcoms[QUESTION]["question"] == {"task_id": "0d5e6f9a-7a53", "draft": "A draft"}
 
 
-FORGED = {
+FORGED: dict[str, tuple[int, Any, dict[str, Any]]] = {
     "no secret": (401, CALL, {"Authorization": None}),
     "empty secret": (401, CALL, {"Authorization": "Bearer "}),
     "wrong secret": (401, CALL, {"Authorization": "Bearer webhook-secret-4712"}),
