@@ -302,6 +302,26 @@ class Watch:
             return Step(poll_again_in=min(max(self.rules.first_poll_at - self.polled_at, 0.0), left))
         return Step(poll_again_in=min(self._random() * min(self._interval(), _LONGEST_SPREAD), left))
 
+    def whichever(self, found: list[Execution | errors.CallError]) -> Execution:
+        """
+        Return the status of an execution that may have two IDs, from the outcome of a poll of each.
+
+        It is unproven which of them completes. If the second failed and the first is unknown, that one may still
+        wait, so nothing may replace it.
+        """
+        first, last = found[0], found[-1]
+        is_unknown = isinstance(first, errors.ExecutionNotFound)
+        if is_unknown and isinstance(last, Failed):
+            event = f"Execution {self.kickoff_id} is unknown to the crew after an answer. It may still wait, but"
+            why = f"its continuation {last.kickoff_id} has failed: {one_line(last.error, _SHOWN_ERROR)}"
+            raise errors.ExecutionUnknown(f"{event} {why}", kickoff_id=self.kickoff_id)
+        counts = Completed | Running | Paused if is_unknown else Completed
+        if first is not last and isinstance(last, counts):
+            return last.model_copy(update={"kickoff_id": self.kickoff_id})
+        if isinstance(first, errors.CallError):
+            raise first
+        return first
+
     def on_status(self, execution: Execution) -> Step:
         """Decide the next step after a response."""
         self._take_time()
@@ -528,28 +548,6 @@ class Watch:
             return (Line(logging.INFO, progress),)
         unknown_state = f"unknown state {one_line(running.word, _WORD)!r}, treated as running"
         return (Line(logging.WARNING, unknown_state), Line(logging.INFO, progress))
-
-
-def whichever(found: list[Execution | errors.ExecutionNotFound]) -> Execution:
-    """
-    Return the status of an execution that may have two IDs, from the response to a poll of each.
-
-    It is unproven which of them completes. If the second failed and the first is unknown, that one may still wait.
-    """
-    known = [each for each in found if not isinstance(each, errors.ExecutionNotFound)]
-    first, last = found[0], found[-1]
-    if not known and isinstance(first, errors.ExecutionNotFound):
-        raise first
-    if isinstance(first, errors.ExecutionNotFound) and isinstance(last, Failed):
-        raise errors.ExecutionUnknown(
-            f"Execution {first.kickoff_id} is unknown to the crew after it was answered. It may still wait, but "
-            f"its continuation {last.kickoff_id} has failed: {one_line(last.error, _SHOWN_ERROR)}",
-            kickoff_id=first.kickoff_id,
-        )
-    execution = next((each for each in known if isinstance(each, Completed)), known[0])
-    if execution.kickoff_id == first.kickoff_id:
-        return execution
-    return execution.model_copy(update={"kickoff_id": first.kickoff_id})
 
 
 def place(execution: Running | Paused) -> str:

@@ -10,18 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from asgiref.sync import sync_to_async
 
-from airflow_provider_crew.client.errors import (
-    CallError,
-    Cost,
-    CrewError,
-    ExecutionNotFound,
-    InvalidSettings,
-    Unreachable,
-)
-from airflow_provider_crew.client.models import Completed, Execution, Failed
+from airflow_provider_crew.client.errors import CallError, Cost, CrewError, InvalidSettings, Unreachable
+from airflow_provider_crew.client.models import Completed, Execution
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import in_words, warn
-from airflow_provider_crew.client.watch import Step, Watch, WatchRules, WatchState, whichever
+from airflow_provider_crew.client.watch import Step, Watch, WatchRules, WatchState
 from airflow_provider_crew.hooks.connection import load_connection_async, load_secrets
 
 if TYPE_CHECKING:
@@ -171,15 +164,13 @@ class Poller:
         try:
             self._client = client = self._client or self._hook.get_conn()
             self.watch.request_timeout = client.settings.request_timeout
-            found: list[Execution | ExecutionNotFound] = []
+            found: list[Execution | CallError] = []
             for kickoff_id in self.watch.ids:
                 try:
                     found.append(self.call(client.status, kickoff_id))
-                except ExecutionNotFound as error:
+                except CallError as error:
                     found.append(error)
-                if isinstance(found[-1], Completed | Failed):
-                    break
-            execution = whichever(found)
+            execution = self.watch.whichever(found)
             step = self.watch.on_status(execution)
         except (CallError, InvalidSettings) as error:
             step = self.watch.on_error(error)
@@ -208,15 +199,13 @@ class Poller:
         try:
             self._crew = crew = self._crew or await shared.crew()
             watch.request_timeout = crew.settings.request_timeout
-            found: list[Execution | ExecutionNotFound] = []
+            found: list[Execution | CallError] = []
             for kickoff_id in watch.ids:
                 try:
                     found.append(await crew.status(kickoff_id, deadline=watch.rules.deadline, largest=largest))
-                except ExecutionNotFound as error:
+                except CallError as error:
                     found.append(error)
-                if isinstance(found[-1], Completed | Failed):
-                    break
-            execution = whichever(found)
+            execution = watch.whichever(found)
             step = watch.on_status(execution)
         except TimeoutError:  # until the deadline, too many other polls were under way
             step = watch.on_deadline()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any
 
 import pytest
@@ -17,11 +16,13 @@ from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, Ends, paid_again, row
 from tests.faults.test_people import ASKS
-from tests.faults.test_required_actions import _SETTLING, requests
+from tests.faults.test_required_actions import requests
 from tests.supported import AIRFLOW
 
 pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A deferred task cannot ask before Airflow 3.3.")
 
+_BEGIN = "::group::Pre Execute"
+"""Line in the task's log with which each of its processes begins."""
 _LAST = ScenarioTask(name="writing_task", agent="Writer", seconds=3600, output="Briefing: {topic}")
 
 
@@ -44,7 +45,9 @@ def asked(scene, draft: str) -> dict[str, Any]:
 
     request: dict[str, Any] = eventually(found, 240, 1.0)
     scene.wait_for("deferred")
-    time.sleep(_SETTLING)
+    # Airflow fails a task that resumes before the scheduler has seen its process end. No person is that fast.
+    begun = scene.log().count(_BEGIN)
+    eventually(lambda: scene.processes_seen_to_end() >= begun, 180, 1.0)
     return request
 
 
