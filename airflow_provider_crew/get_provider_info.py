@@ -69,11 +69,15 @@ CONNECTION_FIELDS = {
 
 
 def _switch(description: str, default: str) -> dict[str, Any]:
+    return _text(description, default) | {"type": "boolean"}
+
+
+def _text(description: str, default: str = "", example: str | None = None) -> dict[str, Any]:
     return {
         "description": description,
         "version_added": "0.1.0",
-        "type": "boolean",
-        "example": None,
+        "type": "string",
+        "example": example,
         "default": default,
     }
 
@@ -96,6 +100,14 @@ CONFIGURATION: dict[str, Any] = {
                 "On Airflow 3.3 and later, whether a deferred task shows up under Required Actions while its "
                 "crew waits for human input.",
                 "True",
+            ),
+            "events_url": _text(
+                "Address of this Airflow's /crew/events, as crews reach it. Turns on the receiver of human input "
+                "webhooks, which answer_in_airflow needs.",
+                example="https://airflow.example.com/crew/events",
+            ),
+            "webhook_conn_id": _text(
+                "Connection whose password crews send to this receiver.", example="crew_webhook"
             ),
             "kickoff_records_in_variables": _switch(
                 "Before Airflow 3.3, keep each task's kickoff record in an Airflow variable, so that a later "

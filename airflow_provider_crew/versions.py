@@ -48,6 +48,7 @@ TRIGGER_FAILED = "__fail__"
 _STATES_OF_ITS_OWN = frozenset({"running", "success", "failed", "up_for_retry"})
 # Only clearing a task in these states runs it again. Airflow may restore a removed one.
 LAST_STATES = frozenset({"success", "failed", "skipped"})
+_NOT_WAITING = LAST_STATES | {None, "removed", "upstream_failed", "up_for_retry"}
 
 
 def resumed_with_old_error(next_kwargs: Mapping[str, Any], ti: Any) -> bool:
@@ -247,11 +248,11 @@ def read_own_xcom(ti: Any, key: str) -> Any:
     return XCom.get_one(key=key, dag_id=ti.dag_id, task_id=ti.task_id, run_id=ti.run_id, map_index=ti.map_index)
 
 
-def open_required_action(ti: Any, subject: str, body: str, options: Sequence[str]) -> None:
+def open_required_action(ti: Any, subject: str, body: str, options: Sequence[str], **more: Any) -> None:
     """Ask a user under Required Actions, again if there is an answer. Airflow 3.3 keeps the text of the first."""
     from airflow.sdk.execution_time.hitl import upsert_hitl_detail
 
-    upsert_hitl_detail(ti.id, options=list(options), subject=subject, body=body, params={})
+    upsert_hitl_detail(ti.id, options=list(options), subject=subject, body=body, **{"params": {}, **more})
 
 
 def close_required_action(ti: Any, option: str) -> None:
@@ -259,6 +260,32 @@ def close_required_action(ti: Any, option: str) -> None:
     from airflow.sdk.execution_time.hitl import update_hitl_detail_response
 
     update_hitl_detail_response(ti.id, chosen_options=[option], params_input={})
+
+
+def change_xcom(task: Mapping[str, Any], key: str, change: Callable[[Any], Any]) -> None:
+    """
+    Change an XCom of a running or deferred task, and delete the task's request under Required Actions.
+
+    Only a plugin in the API server may call this, because it uses Airflow's database. The request is deleted
+    because Airflow 3.3 would keep its text.
+
+    :param change: Takes the XCom, which is None if there is no such task. Returns None to change nothing.
+    """
+    from airflow.models.hitl import HITLDetail
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete, select
+
+    with create_session() as session:
+        # Locked, so that two deliveries change it one after the other.
+        query = select(TaskInstance.id, TaskInstance.state).filter_by(**task).with_for_update()
+        instances = [(id_, state) for id_, state in session.execute(query) if state not in _NOT_WAITING]
+        query = select(XComModel.value).filter_by(**task, key=key)
+        found = session.scalar(query) if len(instances) == 1 else None  # more than one in a task loop
+        if (value := change(found)) is not None:
+            XComModel.set(key, value, **task, serialize=False, session=session)
+            session.execute(delete(HITLDetail).where(HITLDetail.ti_id == instances[0][0]))
 
 
 def call_on_success(operator: Any, note: Callable[[], None]) -> None:

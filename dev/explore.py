@@ -29,7 +29,7 @@ def main(executor: str = "local") -> None:
     with (
         LocalCrewService(SCENARIO) as service,
         LocalCrewService(EXAMPLES / "crew_json_output.toml") as writes_json,
-        LocalCrewService(EXAMPLES / "crew_human_input.toml") as waits,
+        LocalCrewService(EXAMPLES / "crew_human_input.toml", call_webhooks=True) as waits,
         LocalCrewService(EXAMPLES / "crew_restore_flow_state.toml") as flow,
         _several_machines() if executor == "celery" else _one_machine() as airflow,
     ):
@@ -76,6 +76,7 @@ def _directions(airflow: AirflowStack, service: LocalCrewService) -> str:
           - Run a DAG: {airflow.url}/dags/crew_in_one_task
             Press Trigger. Its task has a Crew tab, with the crew's progress.
           - See a crew wait for you: {airflow.url}/dags/crew_human_input
+          - Answer it in Airflow: {airflow.url}/dags/crew_answer_in_airflow
           - Write one: each file in example_dags is read within seconds.
           - See a crew fail. This starts one that does, in another terminal, for a
             connection of your own under Admin > Connections:

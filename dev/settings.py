@@ -12,6 +12,10 @@ from dev.loopback import HOST, NETWORK
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+# Of crews to the receiver of their questions.
+WEBHOOK_CONN_ID = "crew_webhook"
+WEBHOOK_SECRET = "local-webhook-secret"  # noqa: S105 - only on this machine
+
 _ROOT = Path(__file__).parents[1]
 
 _SETTINGS = {
@@ -56,8 +60,10 @@ def environment(home: Path, dags_folder: Path, *, port: int, log_port: int) -> d
                 "logging": {"worker_log_server_port": str(log_port), "trigger_log_server_port": str(log_port)},
                 "api": {"port": str(port), "base_url": url},
                 "dag_processor": {"dag_bundle_storage_path": str(home / "bundles")},
+                "crew": {"events_url": f"{url}/crew/events", "webhook_conn_id": WEBHOOK_CONN_ID},
             }
         )
+        | {"AIRFLOW_CONN_CREW_WEBHOOK": f"generic://:{WEBHOOK_SECRET}@"}
     )
 
 

@@ -9,7 +9,7 @@ ends. No other module sends kickoffs for tasks.
 import copy
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -152,6 +152,8 @@ class Options:
     output_type: object = None
     on_invalid_output: OnInvalidOutput = "fail"
     return_inputs: bool = False
+    notifiers: Sequence[Callable[[Any], object]] = ()
+    assigned_users: Sequence[Mapping[str, str]] = ()
 
 
 def is_nothing(value: Any) -> bool:
@@ -176,6 +178,7 @@ class Attempt:
 
     is_sensor = False
     record_key = KEY
+    trigger_class = CrewExecutionTrigger
 
     def __init__(
         self,
@@ -663,7 +666,7 @@ class Attempt:
         # If the process is killed from here on, this line is the last in the log.
         self.log.info("Sending the kickoff. If no line follows, an execution may have started.")
         try:
-            self._look_before_sending(interrupted)
+            self.look_before_sending("kickoff", interrupted)
             self.phase = "sending"
             return crew.kickoff(request)
         except CrewError as error:
@@ -672,13 +675,13 @@ class Attempt:
                 record.delete_intent()
             raise
 
-    def _look_before_sending(self, interrupted: Event) -> None:
+    def look_before_sending(self, what: str, interrupted: Event | None = None) -> None:
         """Raise if Airflow is ending the task, or if its time is over. Storing the intent may take minutes."""
         limit = self.options.execution_timeout
         if limit and time.monotonic() - self._began >= limit.total_seconds():
-            raise CutShort("execution_timeout passed before the kickoff.")
-        if interrupted.is_set() or self._is_told_to_end():
-            raise CrewTaskError("The task was ended before the kickoff.")
+            raise CutShort(f"execution_timeout passed before the {what}.")
+        if (interrupted and interrupted.is_set()) or self._is_told_to_end():
+            raise CrewTaskError(f"The task was ended before the {what}.")
 
     def _has(self, kickoff_id: str) -> str:
         """Take note of the execution of this attempt."""
@@ -782,7 +785,7 @@ class Attempt:
             self.note_seen(memory)
             self.heed()
             if self.options.deferrable and (memory.seen or time.time() >= defers_at):
-                rules = replace(rules, stops_for_input=asks and not asked and self._may_ask())
+                rules = replace(rules, stops_for_input=asks and not asked and self.may_ask())
                 self._defer(rules, memory, asked=asked)
             self.pause(poller, step)
         return step.completed.result()
@@ -826,7 +829,7 @@ class Attempt:
             time.sleep(min(left, _LOOK))
             self.heed()
 
-    def _may_ask(self) -> bool:
+    def may_ask(self) -> bool:
         """Whether a deferred task asks a user under Required Actions when its crew waits for human input."""
         try:
             wanted = conf.getboolean("crew", "required_actions", fallback=True)
@@ -847,7 +850,7 @@ class Attempt:
         self.progress.deferring(self.kickoff_id)
         self.heed()
         raise TaskDeferred(
-            trigger=CrewExecutionTrigger(
+            trigger=self.trigger_class(
                 self.kickoff_id,
                 options.crew_conn_id,
                 rules=asdict(rules),
@@ -858,17 +861,22 @@ class Attempt:
                 memory=kept,
                 asked=asked,
                 shown=self._while_waiting(),
+                **self.trigger_options(),
             ),
             method_name="execute_complete",
             kwargs={**self.kept, "try_number": self.ti.try_number, "cancels_on_kill": cancels, **carried},
             timeout=timedelta(seconds=max(rules.deadline - now, 0.0) + _BACKSTOP),
         )
 
+    def trigger_options(self) -> dict[str, Any]:
+        """Return further arguments of the trigger."""
+        return {}
+
     def _resumed_by(self, event: WatchEnd) -> dict[str, Any]:
         """Return the result after the trigger has fired."""
         self.progress.heard(event.progress)
         if isinstance(event.error, errors.HumanInputNeeded):
-            return self._finish(self._ask(event))
+            return self._finish(self.ask(event))
         if event.error:
             raise _seen_by_triggerer(event.error, event)
         if event.too_large:  # a running execution may have a large status as well, so the task may defer again
@@ -877,15 +885,19 @@ class Attempt:
         # The crew has just reported the execution, so the grace period after a kickoff applies.
         return self._finish(event.result or self._read(event, kicked_off_at=time.time()))
 
-    def _ask(self, event: WatchEnd) -> dict[str, Any]:
+    def ask(self, event: WatchEnd) -> dict[str, Any]:
         """Ask a user under Required Actions to answer the crew, and continue to wait."""
-        subject = f"The crew waits for human input: {self.ti.task_id}"
         try:
-            versions.open_required_action(self.ti, subject, self._question(event), [HAS_ANSWERED, STOP_WAITING])
+            self.open_request(self._question(event), [HAS_ANSWERED, STOP_WAITING])
         except Exception as error:  # noqa: BLE001 - the wait goes on without a request
             self.warn(f"No request was created under Required Actions: {error}")
             return self.wait(memory=event.memory, asks=False, deadline=event.deadline)
         return self.wait(memory=event.memory, asked=True, deadline=event.deadline)
+
+    def open_request(self, text: str, options: Sequence[str], **more: Any) -> None:
+        """Open a request under Required Actions, which the next deferral answers for."""
+        subject = f"The crew waits for human input: {self.ti.task_id}"
+        versions.open_required_action(self.ti, subject, text, options, **more)
 
     def _question(self, event: WatchEnd) -> str:
         """Log that the crew waits for human input, and return the text of the request, as Markdown."""
@@ -928,7 +940,11 @@ class Attempt:
                 f"Execution {self.kickoff_id} waits for human input, but {user} chose {STOP_WAITING!r}.",
                 kickoff_id=self.kickoff_id,
             )
-        return self._finish(self.wait(answered_at=time.time(), **known))
+        return self._finish(self.answered(option, next_kwargs, known))
+
+    def answered(self, option: str, next_kwargs: Mapping[str, Any], known: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        """Continue after a user has answered the crew. ``known``: state of the watch, and its deadline."""
+        return self.wait(answered_at=time.time(), **known)
 
     def _poll_after_all(self, next_kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Poll once if the trigger failed, or if no triggerer ended the wait in time."""

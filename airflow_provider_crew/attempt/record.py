@@ -170,7 +170,7 @@ class Record:
         self._before: KickoffRecord | None = None
         self._saving = threading.Lock()
         self._was_refused = False
-        kept = _retry_while_away(partial(self._store.get, key)) if self._store is not None else None
+        kept = retry_while_away(partial(self._store.get, key)) if self._store is not None else None
         if kept is not None:
             self.last, unread = read_record(kept, max_tries=self._max_tries, now=time.time())
             if unread:
@@ -291,10 +291,10 @@ class Record:
                 keep = partial(self._store.set, self._key, kept, **versions.never_expires())
             else:
                 keep = partial(self._store.delete, self._key)
-            _retry_while_away(keep)
+            retry_while_away(keep)
 
 
-def _retry_while_away(ask: Callable[[], Any]) -> Any:
+def retry_while_away(ask: Callable[[], Any]) -> Any:
     """
     Call the store, and repeat the call while Airflow's API server is unreachable.
 

@@ -100,6 +100,32 @@ class KickoffRequest:
         return cls(sent["inputs"], body, () if webhook_secret is None else webhook_secret.secrets)
 
 
+# A resumed execution forgets these, so each answer repeats them.
+_REPEATED = ("task_webhook_url", "step_webhook_url", "crew_webhook_url", "human_input_webhook_url")
+
+
+def answer_body(  # noqa: PLR0913 - the fields of the body
+    kickoff_id: str,
+    task_id: str,
+    feedback: str,
+    *,
+    is_approved: bool,
+    options: KickoffOptions,
+    webhook_secret: WebhookSecret,
+) -> bytes:
+    """
+    Return the body of an answer to a crew that waits for human input, as two projects send it in production.
+
+    :param kickoff_id: ID from the response to the kickoff. IDs from responses to answers are rejected.
+    :param task_id: ID of the question, from the crew's human input webhook.
+    :param options: Options of the kickoff.
+    """
+    ids = {"executionId": kickoff_id, "taskId": task_id}
+    sent = {SENT_AS[name].name: options[name] for name in _REPEATED if options.get(name)}  # type: ignore[literal-required]
+    _add_secret(sent, webhook_secret)
+    return json.dumps(ids | {"humanFeedback": feedback, "isApprove": is_approved} | sent).encode()
+
+
 def _checked(name: str, kind: type, value: Any) -> Any:
     if name == "restore_from_state_id":
         try:
@@ -310,6 +336,11 @@ class CrewApi:
     def stop(self, kickoff_id: str) -> Request:
         """Return the request that stops an execution. The endpoint is undocumented, and a crew may lack it."""
         return self._about(kickoff_id, "POST", "/stop/{}")
+
+    def answer(self, kickoff_id: str, body: bytes) -> Request:
+        """Return the request that answers a crew that waits for human input."""
+        headers = self._headers | {"Content-Type": "application/json"}
+        return Request("POST", self.settings.address, "/resume", headers, self._masks, body, kickoff_id)
 
     def _about(self, kickoff_id: str, method: str, path: str) -> Request:
         path = path.format(path_segment(checked_kickoff_id(kickoff_id)))
@@ -585,13 +616,13 @@ def after_kickoff(error: CallError, response: Response | None) -> CallError | er
             f"The kickoff has probably started execution {kickoff_id}, which its response names. {error.event}",
             kickoff_id=kickoff_id,
         )
-    if _proves_nothing_started(error):
+    if proves_nothing_was_done(error):
         return error
     return errors.UncertainKickoff(f"The kickoff may have started an execution. {error.event}")
 
 
-def _proves_nothing_started(error: CallError) -> bool:
-    """Whether the outcome of a kickoff proves that no execution started. Defaults to False in case of doubt."""
+def proves_nothing_was_done(error: CallError) -> bool:
+    """Whether the outcome of a kickoff or an answer proves that it had no effect. Defaults to False in doubt."""
     if isinstance(error, errors.Unreachable):
         return not error.sent
     if isinstance(error, errors.Rejected):
@@ -641,7 +672,7 @@ def resend(
                 raise  # a certificate error persists, and should be reported at once
             is_waking = is_waking or (wake_up_within > 0 and error.may_be_waking_up)
             is_over = time.monotonic() >= until if is_waking else attempt >= _ATTEMPTS
-            if is_over or (only_if_not_started and not _proves_nothing_started(error)):
+            if is_over or (only_if_not_started and not proves_nothing_was_done(error)):
                 raise
             pause = max(_wait(attempt, error), _WAKING_PAUSE if is_waking else 0.0)
             log.warning("%s Retrying in %.1f s.", error.event, pause)

@@ -121,6 +121,18 @@ class CrewClient:
             failure, cost = error, Cost.UNKNOWN
         raise not_cancelled(kickoff_id, failure, cost)
 
+    def answer(self, kickoff_id: str, body: bytes) -> str:
+        """
+        Send an answer once, and return the kickoff ID in the response, if any.
+
+        Only the execution's next status shows the effect: a deployed crew also accepts answers to false IDs.
+        """
+        self.close()  # a kept connection that the peer has closed looks like a lost response
+        response = self._send(self._api.answer(kickoff_id, body))
+        if not response.is_success:
+            raise response.error()
+        return response.named_execution
+
     def close(self) -> None:
         """Close the kept connections."""
         self._adapter.close()

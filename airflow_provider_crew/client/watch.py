@@ -105,7 +105,8 @@ class WatchRules:
     the address of the kickoff, if it is known. ``human_input``: the crew may wait for human input until the
     deadline. ``stops_for_input``: the watch ends as soon as the crew waits for human input. ``answered_at``: the
     time at which a user has answered the crew, so it should continue soon. ``first_poll_at``: the time before
-    which not to poll, because another process has just done so.
+    which not to poll, because another process has just done so. ``continued_as``: another ID of the execution,
+    from the crew's response to an answer.
     """
 
     deadline: Time
@@ -118,6 +119,7 @@ class WatchRules:
     stops_for_input: StrictBool = False
     answered_at: Time | None = None
     first_poll_at: Time | None = None
+    continued_as: str = ""
 
 
 @dataclass(slots=True, config=_WHEN_USED)
@@ -280,6 +282,11 @@ class Watch:
         """Maximum duration of one poll in seconds."""
 
     @property
+    def ids(self) -> list[str]:
+        """IDs of the execution, each of which is polled."""
+        return list(filter(None, (self.kickoff_id, self.rules.continued_as)))
+
+    @property
     def started_at(self) -> float:
         """Start time of the execution, if known and earlier than the watch, or else of the watch."""
         return min(self.rules.kicked_off_at or math.inf, self.memory.started_at)
@@ -294,6 +301,26 @@ class Watch:
         if self.rules.first_poll_at is not None:
             return Step(poll_again_in=min(max(self.rules.first_poll_at - self.polled_at, 0.0), left))
         return Step(poll_again_in=min(self._random() * min(self._interval(), _LONGEST_SPREAD), left))
+
+    def whichever(self, found: list[Execution | errors.CallError]) -> Execution:
+        """
+        Return the status of an execution that may have two IDs, from the outcome of a poll of each.
+
+        It is unproven which of them completes. If the second failed and the first is unknown, that one may still
+        wait, so nothing may replace it.
+        """
+        first, last = found[0], found[-1]
+        is_unknown = isinstance(first, errors.ExecutionNotFound)
+        if is_unknown and isinstance(last, Failed):
+            event = f"Execution {self.kickoff_id} is unknown to the crew after an answer. It may still wait, but"
+            why = f"its continuation {last.kickoff_id} has failed: {one_line(last.error, _SHOWN_ERROR)}"
+            raise errors.ExecutionUnknown(f"{event} {why}", kickoff_id=self.kickoff_id)
+        counts = Completed | Running | Paused if is_unknown else Completed
+        if first is not last and isinstance(last, counts):
+            return last.model_copy(update={"kickoff_id": self.kickoff_id})
+        if isinstance(first, errors.CallError):
+            raise first
+        return first
 
     def on_status(self, execution: Execution) -> Step:
         """Decide the next step after a response."""

@@ -164,7 +164,13 @@ class Poller:
         try:
             self._client = client = self._client or self._hook.get_conn()
             self.watch.request_timeout = client.settings.request_timeout
-            execution = self.call(client.status, self.watch.kickoff_id)
+            found: list[Execution | CallError] = []
+            for kickoff_id in self.watch.ids:
+                try:
+                    found.append(self.call(client.status, kickoff_id))
+                except CallError as error:
+                    found.append(error)
+            execution = self.watch.whichever(found)
             step = self.watch.on_status(execution)
         except (CallError, InvalidSettings) as error:
             step = self.watch.on_error(error)
@@ -193,7 +199,13 @@ class Poller:
         try:
             self._crew = crew = self._crew or await shared.crew()
             watch.request_timeout = crew.settings.request_timeout
-            execution = await crew.status(watch.kickoff_id, deadline=watch.rules.deadline, largest=largest)
+            found: list[Execution | CallError] = []
+            for kickoff_id in watch.ids:
+                try:
+                    found.append(await crew.status(kickoff_id, deadline=watch.rules.deadline, largest=largest))
+                except CallError as error:
+                    found.append(error)
+            execution = watch.whichever(found)
             step = watch.on_status(execution)
         except TimeoutError:  # until the deadline, too many other polls were under way
             step = watch.on_deadline()

@@ -37,6 +37,7 @@ class Callbacks:
         self._log = log
         self._loop: asyncio.AbstractEventLoop
         self._session: aiohttp.ClientSession
+        self._delivered: dict[str, list[dict[str, Any]]] = {}
         self._following: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
@@ -77,7 +78,11 @@ class Callbacks:
         webhook = webhooks.get(address.removesuffix("Url")) or {"url": webhooks.get(address)}
         if url := webhook["url"]:
             headers = _authorization(webhook.get("authentication"))
-            await self._post(execution, url, {**ids, **data, "meta": execution.meta}, headers)
+            body = {**ids, **data, "meta": execution.meta}
+            if what == "waits":
+                await self._deliver(execution, url, body, headers)
+            else:
+                await self._post(execution, url, body, headers)
         stream: dict[str, Any] = execution.events or {}
         name = types[execution.scenario.is_flow]
         if name in stream.get("events", ()):
@@ -85,6 +90,21 @@ class Callbacks:
             event = {"id": f"{uuid.uuid4()}", "execution_id": execution.kickoff_id, "timestamp": at, "type": name}
             headers = _authorization(stream.get("authentication"))
             await self._post(execution, stream["url"], {"events": [{**event, "data": data}]}, headers)
+
+    async def _deliver(
+        self, execution: Execution, url: str, body: dict[str, Any], headers: dict[str, str]
+    ) -> None:
+        """Deliver a human input webhook as the scenario says."""
+        way = execution.scenario.human_input_webhook
+        if way.other_ids:
+            body |= {"kickoff_id": None, "execution_id": f"{uuid.uuid4()}"}
+        if way.nested:
+            body = {"type": "human_input_requested", way.nested: body}
+        earlier = self._delivered.setdefault(execution.kickoff_id, [])
+        await asyncio.sleep(way.delay)
+        for each in [*[body] * way.times, *(earlier if way.again else ())]:
+            await self._post(execution, url, each, headers)
+        earlier.append(body)
 
     async def _post(self, execution: Execution, url: str, body: dict[str, Any], headers: dict[str, str]) -> None:
         try:

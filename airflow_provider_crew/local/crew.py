@@ -6,12 +6,13 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 
 from pydantic import JsonValue
 
 from airflow_provider_crew.local.dialects.documented import documented
 from airflow_provider_crew.local.executions import Engine, Execution, Kickoff
-from airflow_provider_crew.local.scenario import Scenario
+from airflow_provider_crew.local.scenario import Scenario, ScenarioTask
 
 
 class Crew:
@@ -43,6 +44,7 @@ class Crew:
         self._lock = threading.RLock()
         self._taken: list[Execution] = []
         self._known: dict[str, Execution] = {}
+        self._superseded: set[str] = set()
         self._next_ids: deque[JsonValue] = deque()
 
     @property
@@ -107,6 +109,26 @@ class Crew:
                 raise ValueError(f"execution {kickoff_id!r} now waits for the answer to another request")
             execution.answer(now, approved=approved, feedback=feedback)
 
+    def continue_as(self, kickoff_id: str, *, fails: bool = False) -> str:
+        """
+        Return another ID of an execution, the only one under which ``/status`` knows it from now on.
+
+        ``fails``: the ID belongs to an execution that fails at once, and the real one keeps waiting.
+        """
+        continued_as = str(uuid.uuid4())
+        with self._lock:
+            execution = self.execution(kickoff_id)
+            if fails:
+                crash = ScenarioTask(name="resume", error="'NoneType' object has no attribute 'human_input'")
+                facts = {each.name: getattr(execution, each.name) for each in fields(Kickoff)}
+                scenario = execution.scenario.model_copy(update={"tasks": (crash,)})
+                other = {"scenario": scenario, "kickoff_id": continued_as, "started_at": self._clock()}
+                execution = self._engine.begin(Kickoff(**{**facts, **other}))
+            else:
+                self._superseded |= {each for each, known in self._known.items() if known is execution}
+            self._known[continued_as] = execution
+        return continued_as
+
     def revoke(self, kickoff_id: str) -> None:
         """Revoke the execution, whatever its status."""
         self.execution(kickoff_id).revoke(self._clock())
@@ -122,6 +144,13 @@ class Crew:
             if kickoff_id not in self._known:
                 raise LookupError(f"no execution {kickoff_id!r}; known: {', '.join(self._known) or 'none'}")
             return self._known[kickoff_id]
+
+    def kicked_off(self, kickoff_id: str) -> Execution:
+        """Return an execution by the ID that its kickoff returned. Raise LookupError for any other ID."""
+        execution = self.execution(kickoff_id)
+        if execution.kickoff_id != kickoff_id:
+            raise LookupError(f"{kickoff_id!r} is not the ID of a kickoff")
+        return execution
 
     def received(self, given: dict[str, JsonValue], restored_from: str | None) -> dict[str, JsonValue]:
         """Return the inputs that the crew gets from a kickoff. The state of an unknown execution is empty."""
@@ -160,6 +189,8 @@ class Crew:
         """Return the status of an execution. Raise LookupError if the ID is unknown."""
         with self._lock:
             execution = self.execution(kickoff_id)
+            if kickoff_id in self._superseded:
+                raise LookupError(f"execution {kickoff_id!r} continues under another ID")
             if execution.statuses:
                 return execution.next_scripted_status()
         return tell(execution, self._clock())

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, overload
 
-Operation = Literal["inputs", "kickoff", "status", "stop"]
+Operation = Literal["inputs", "kickoff", "status", "stop", "resume"]
 
 # Bytes kept of requests without a valid token. Any local process can send an unlimited number of them.
 MOST_OF_STRANGERS = 4 * 1024 * 1024
@@ -125,4 +125,6 @@ def operation_of(method: str, path: str) -> Operation | None:
             return "status"
         case "POST", ["", "stop", _]:
             return "stop"
+        case "POST", ["", "resume"]:
+            return "resume"
     return None

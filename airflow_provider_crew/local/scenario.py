@@ -163,6 +163,20 @@ class When(_Course, extra="allow"):
         return {name: getattr(self, name) for name in self.model_fields_set & _Course.model_fields.keys()}
 
 
+class Delivery(_Strict):
+    """
+    Delivery of the human input webhook: late, repeated, nested or with IDs that no kickoff has returned.
+
+    ``again``: each delivery is followed by all earlier ones, so they arrive in the wrong order.
+    """
+
+    delay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    times: int = Field(default=1, ge=0)
+    again: StrictBool = False
+    nested: Literal["", "data", "body", "payload"] = ""
+    other_ids: StrictBool = False
+
+
 class Scenario(_Course):
     """
     Scenario of the local server: the course of each execution, and the answers about it.
@@ -176,6 +190,11 @@ class Scenario(_Course):
     none, drops unknown ones, reports steps instead of tasks and stays known while it waits for human input. Only
     the documented dialect has ``inputs_shape``.
     ``status_paths`` selects which of the two status paths is served; the other one is an unknown path.
+    ``resume`` sets how the crew takes an answer. ``both`` accepts either spelling, and the execution keeps its ID.
+    ``documented`` accepts snake_case only. ``failing`` accepts camelCase and any ID, and returns an ID that fails,
+    while the execution waits. ``production`` accepts camelCase and any ID, ignores ``isApprove``, and continues
+    under the ID that it returns. Another text than a short approval makes the task run again.
+    ``human_input_webhook`` sets how the webhook is delivered.
     ``unknown_path`` sets whether its 404 has the documented error body. With ``cold_start`` the crew sleeps at
     first: the first request wakes it, and for that many seconds a gateway answers 503 to every request.
     """
@@ -192,6 +211,9 @@ class Scenario(_Course):
     token: str = Field(default="local-organization-token", min_length=1)
     user_token: str = Field(default="local-user-token", min_length=1)
     user_token_may_kickoff: bool = True
+
+    resume: Literal["both", "documented", "failing", "production"] = "both"
+    human_input_webhook: Delivery = Delivery()
 
     cold_start: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     faults: tuple[Fault, ...] = ()

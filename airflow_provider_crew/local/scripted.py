@@ -119,7 +119,7 @@ def standing(tasks: Sequence[ScenarioTask], elapsed: float, answers: Sequence[An
     """Return the status after this many seconds. A task without seconds is completed by the first poll."""
     begin = worked = waited = 0.0
     for done, task in enumerate(tasks):
-        approved = False
+        approved, heard = False, None
         while not approved:
             end = begin + task.seconds
             if elapsed < end:
@@ -127,7 +127,8 @@ def standing(tasks: Sequence[ScenarioTask], elapsed: float, answers: Sequence[An
             worked += task.seconds
             if task.error is not None:
                 return Standing(done, over=True, seconds=worked, error=task.error, since=end)
-            heard = next((each for each in answers if each.task == done and each.at >= end), None)
+            later = (each for each in answers if each.task == done and each.at >= end and each is not heard)
+            heard = next(later, None)
             begin = heard.at if heard else end + task.patience
             if elapsed < begin:
                 return Standing(done, over=False, seconds=worked, waiting=True, since=end)

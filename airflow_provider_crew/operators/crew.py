@@ -25,7 +25,7 @@ from airflow_provider_crew.operators.base import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import timedelta
 
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -151,13 +151,19 @@ class CrewKickoffOperator(CrewTask):
             raise self._render_error
         return self.kickoff_inputs(context)
 
+    def _attempt_class(self) -> type[Attempt]:
+        from airflow_provider_crew.attempt.attempt import Attempt
+
+        return Attempt
+
     def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> Attempt:
-        from airflow_provider_crew.attempt.attempt import Attempt, Options
+        from airflow_provider_crew.attempt.attempt import Options
 
         own = {each.name: getattr(self, each.name) for each in fields(Options) if hasattr(self, each.name)}
         kickoff: Any = {name: getattr(self, name) for name in KickoffOptions.__annotations__}
         options = Options(**own, kickoff=kickoff, compute_inputs=lambda: self._rendered_inputs(context))
-        return Attempt(options, context, self.log, next_kwargs=next_kwargs, is_told_to_end=self._is_ending)
+        kind = self._attempt_class()
+        return kind(options, context, self.log, next_kwargs=next_kwargs, is_told_to_end=self._is_ending)
 
 
 class CrewRunOperator(CrewKickoffOperator):
@@ -187,6 +193,12 @@ class CrewRunOperator(CrewKickoffOperator):
         lets Airflow retry, which starts another billed execution.
     :param return_inputs: Whether the result contains the inputs that were sent, up to 64 KB as JSON. If False,
         they are not stored in XCom or with a deferred task.
+    :param answer_in_airflow: Whether users answer the crew under Required Actions, instead of in its dashboard.
+        Experimental. Needs Airflow 3.3 or later, ``deferrable=True``, ``[crew] events_url`` and
+        ``[crew] webhook_conn_id``. Without one of them, the task only shows that its crew waits.
+    :param assigned_users: Users who may answer, as ``{"id": ..., "name": ...}``. By default, every user who may
+        edit the task's run.
+    :param notifiers: Notifiers to call for each question.
     """
 
     def __init__(  # noqa: PLR0913 - keyword arguments for the DAG author
@@ -218,6 +230,9 @@ class CrewRunOperator(CrewKickoffOperator):
         output_type: object = None,
         on_invalid_output: OnInvalidOutput = "fail",
         return_inputs: bool = True,
+        answer_in_airflow: bool = False,
+        assigned_users: Sequence[Mapping[str, str]] = (),
+        notifiers: Sequence[Callable[[Context], object]] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -241,16 +256,22 @@ class CrewRunOperator(CrewKickoffOperator):
             **kwargs,
         )
         check_choice(self, "on_invalid_output", on_invalid_output, OnInvalidOutput)
+        if answer_in_airflow and human_input_webhook_url is not None:
+            raise ValueError(f"{self.operator_name}: answer_in_airflow sets human_input_webhook_url itself.")
         self.deferrable = deferrable
         self.poll_interval = seconds_or_none(self, poll_interval, "poll_interval")
         self.timeout = seconds(self, timeout, "timeout")
         self.max_outage = seconds_or_none(self, max_outage, "max_outage")
         # A retry may reattach to an execution that has the webhook, even if it renders to nothing then.
-        self.human_input = human_input_webhook_url is not None if human_input is None else human_input
+        may_ask = answer_in_airflow or human_input_webhook_url is not None
+        self.human_input = may_ask if human_input is None else human_input
         self.log_output = log_output
         self.output_type = checked_output_type(self, output_type)
         self.on_invalid_output = on_invalid_output
         self.return_inputs = return_inputs
+        self.answer_in_airflow = answer_in_airflow
+        self.assigned_users = assigned_users
+        self.notifiers = notifiers
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Start an execution, wait for it, and return its result."""
@@ -261,6 +282,13 @@ class CrewRunOperator(CrewKickoffOperator):
         """Return the result after a deferral, with or without an event."""
         result: dict[str, Any] = self._run(context, next_kwargs)
         return result
+
+    def _attempt_class(self) -> type[Attempt]:
+        if not self.answer_in_airflow:
+            return super()._attempt_class()
+        from airflow_provider_crew.answers.attempt import AnsweringAttempt
+
+        return AnsweringAttempt
 
     def _do_render_template_fields(
         self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]

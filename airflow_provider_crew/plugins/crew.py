@@ -1,7 +1,7 @@
 """
-Crew tab of a task instance.
+Crew tab of a task instance, and the receiver of human input webhooks.
 
-Every Airflow process loads this module, so the tab's application is created only when the API server asks for it.
+Every Airflow process loads this module, so the applications are created only when the API server asks for them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,13 @@ class CrewPlugin(AirflowPlugin):
 
     @cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override] # created on first use, not at import
-        """Return the application that serves the files of the tab."""
-        return [{"name": "Crew tab", "app": _file_server(), "url_prefix": _PREFIX}]
+        """Return the application that serves the tab's files, and the receiver of webhooks if it is set up."""
+        apps: list[dict[str, Any]] = [{"name": "Crew tab", "app": _file_server(), "url_prefix": _PREFIX}]
+        if conf.get("crew", "events_url", fallback=""):
+            from airflow_provider_crew.answers.receiver import app
+
+            apps.append({"name": "Crew events", "app": app(), "url_prefix": "/crew"})
+        return apps
 
     @cached_property
     def react_apps(self) -> list[dict[str, Any]]:  # type: ignore[override] # it reads the configuration

@@ -12,8 +12,9 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_provider_crew.versions import MIN_DEFERRAL_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Coroutine, Mapping
 
+    from airflow_provider_crew.client.models import Completed
     from airflow_provider_crew.client.progress import ProgressReport
     from airflow_provider_crew.hooks.connection import TokenType
 
@@ -115,6 +116,10 @@ class CrewExecutionTrigger(BaseTrigger):
             _cancelling.add(cancelling)
             cancelling.add_done_callback(_cancelling.discard)
             await asyncio.shield(cancelling)
+
+    async def end_of(self, wait: Coroutine[Any, Any, Completed]) -> Completed:
+        """Return what ends the wait. A subclass may end it earlier, with a CrewError."""
+        return await wait
 
     def _too_early_by(self) -> float:
         """Seconds until the event may fire. Bounded, because the worker's clock may be ahead of this one."""

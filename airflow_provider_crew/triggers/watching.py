@@ -42,7 +42,7 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     poller.subject, trigger.report = "Crew", poller.report
     try:
         await asyncio.sleep(poller.watch.spread().poll_again_in)
-        completed = await poller.to_end_async(largest=LARGEST_RESPONSE)
+        completed = await trigger.end_of(poller.to_end_async(largest=LARGEST_RESPONSE))
         # Encode in a thread: a large result takes long enough to block all other triggers.
         event |= await asyncio.to_thread(told_completed, completed)
         polls_again = "result" not in event
@@ -58,7 +58,7 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
             progress.close()
     if polls_again:
         event |= told_memory(poller.watch.memory)
-    if request:
+    if request and trigger.asked:
         await request.close()
     return event | told_watch(poller.watch) | told_progress(poller.report, event)
 
@@ -109,13 +109,16 @@ class RequestedAction:
         self._trigger = trigger
         self._watch = watch
         self._progress = progress
+        self._has_waited = bool(watch.memory.troubles)
         self._closing: asyncio.Task[None] | None = None
 
     def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - an Observer
         """Close the request if a poll shows that the crew continues, and stop for the next one."""
         if self._progress:
             self._progress.saw(report, is_news)
-        if self._closing is None and not self._watch.memory.troubles:
+        if self._watch.memory.troubles:
+            self._has_waited = True
+        elif self._closing is None and self._has_waited:  # a status may be older than the crew's question
             self._closing = asyncio.create_task(self._close())
             self._watch.rules = replace(self._watch.rules, stops_for_input=True)
 

@@ -84,7 +84,7 @@ class Stage:
         def after_request(request: ReceivedRequest) -> None:
             scene.after_request(request)
 
-        with LocalCrewService(row.scenario, token=TOKEN, on_request=after_request) as crew:
+        with LocalCrewService(row.scenario, token=TOKEN, on_request=after_request, call_webhooks=True) as crew:
             scene = Scene(self._airflow, self._database, crew, self._dags, row.dag_id, row.way)
             scene.incident, scene.mapped, scene.batch = incident, row.mapped, row.batch
             scene.keeps_task_state = self.keeps_task_state

@@ -40,7 +40,14 @@ PAGES = {
     ),
     "3-crew": Page(
         "The crew",
-        ("test_failed_executions", "test_people", "test_required_actions", "test_misfits", "test_answers"),
+        (
+            "test_failed_executions",
+            "test_people",
+            "test_required_actions",
+            "test_answered_in_airflow",
+            "test_misfits",
+            "test_answers",
+        ),
     ),
     "4-user": Page("Actions of a user", ("test_user", "test_cancel", "test_commands")),
     "5-processes": Page("Workers and triggerers", ("test_worker", "test_signals", "test_triggerer")),

@@ -41,7 +41,7 @@ def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
         monkeypatch.setattr("airflow.sdk.bases.xcom.BaseXCom.set", classmethod(running.xcoms.take))
         actions = running.required_actions
         monkeypatch.setattr(
-            "airflow_provider_crew.versions.open_required_action", lambda *told: actions.append(told[1:])
+            "airflow_provider_crew.versions.open_required_action", lambda *told, **_: actions.append(told[1:])
         )
         monkeypatch.setattr(
             "airflow_provider_crew.triggers.watching.close_required_action", lambda *_: actions.append("closed")

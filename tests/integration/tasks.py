@@ -334,8 +334,8 @@ class LeftXComs:
 class WatchedService(LocalCrewService):
     """A crew that tells when it is kicked off, before it answers, and when it has answered."""
 
-    def __init__(self) -> None:
-        super().__init__(QUICK, token=TOKEN, on_request=self._answered)
+    def __init__(self, *, call_webhooks: bool = False) -> None:
+        super().__init__(QUICK, token=TOKEN, on_request=self._answered, call_webhooks=call_webhooks)
         self.rejects_unknown_fields = True
         self.xcoms = LeftXComs()
         self.required_actions: list[Any] = []

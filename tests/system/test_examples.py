@@ -20,6 +20,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "crew_with_fallback": {},
     "crew_json_output": {},
     "crew_human_input": {},
+    "crew_answer_in_airflow": {},
     "crew_asset": {"topic": "tides"},
     "crew_from_python": {},
     "crew_fan_out": {},
@@ -32,7 +33,7 @@ in_both_dialects = pytest.mark.parametrize("dialect", ["documented", "deployed"]
 
 
 def crew_of(dag_id: str, dialect: str) -> str:
-    if dag_id == "crew_human_input":  # only a flow ends its wait without a person
+    if dag_id in {"crew_human_input", "crew_answer_in_airflow"}:  # only a flow ends its wait without a person
         return {"documented": "waiting", "deployed": "pausing"}[dialect]
     return CREWS.get(dag_id, "default") + ("_deployed" if dialect == "deployed" else "")
 
@@ -111,13 +112,14 @@ def test_one_task_returns_the_result(runs, crews, dialect):
 
 
 @in_both_dialects
-@pytest.mark.parametrize("dag_id", ["crew_human_input", "crew_wait_for_execution"])
+@pytest.mark.parametrize("dag_id", ["crew_human_input", "crew_answer_in_airflow", "crew_wait_for_execution"])
 def test_example_without_a_test_of_its_own_succeeds(runs, crews, dag_id, dialect):
     run = runs[dag_id, dialect]
 
     assert run.wait() == "success"
     started = [each.kickoff_id for each in crews[crew_of(dag_id, dialect)].kickoffs]
-    assert run.xcom({"crew_human_input": "report"}.get(dag_id, "result"))["kickoff_id"] in started
+    task_id = "result" if dag_id == "crew_wait_for_execution" else "report"
+    assert run.xcom(task_id)["kickoff_id"] in started
 
 
 @in_both_dialects

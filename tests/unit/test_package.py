@@ -97,7 +97,9 @@ from airflow_provider_crew.get_provider_info import CONFIGURATION
 
 ProvidersManager().initialize_providers_configuration()
 options = CONFIGURATION["crew"]["options"]
-print("", json.dumps({name: conf.getboolean("crew", name) for name in options}), sep="\\n")
+switches = [name for name, option in options.items() if option["type"] == "boolean"]
+read = {name: (conf.getboolean if name in switches else conf.get)("crew", name) for name in options}
+print("", json.dumps(read), sep="\\n")
 """
 
 
@@ -108,6 +110,8 @@ def test_airflow_knows_every_option_and_default():
         "log_output": True,
         "progress_xcom": True,
         "required_actions": True,
+        "events_url": "",
+        "webhook_conn_id": "",
         "kickoff_records_in_variables": False,
     }
 
@@ -198,8 +202,8 @@ def imported_by(path: Path) -> Iterator[str]:
 # The plugin runs inside pytest, the runner where crewai is, which brings what else it imports; the others
 # come with the Airflow versions that draw forms with them.
 THEIRS = {"pytest", "crewai", "dotenv", "pydantic_core", "flask_appbuilder", "flask_babel", "wtforms"}
-# What serves the tab is imported by an Airflow that has tabs, and that brings it.
-BROUGHT = {"fastapi"}
+# What serves the tab is imported by an Airflow that has tabs, and that brings it, and the database's with it.
+BROUGHT = {"fastapi", "sqlalchemy"}
 EXTRAS = ("common-ai", "otel")
 
 

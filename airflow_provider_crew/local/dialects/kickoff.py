@@ -65,4 +65,5 @@ class Resume(BaseModel):
     execution_id: str = Field(validation_alias=AliasChoices("execution_id", "executionId"))
     task_id: str | None = Field(default=None, validation_alias=AliasChoices("task_id", "taskId"))
     human_feedback: str = Field(default="", validation_alias=AliasChoices("human_feedback", "humanFeedback"))
-    is_approve: StrictBool = Field(validation_alias=AliasChoices("is_approve", "isApprove"))
+    is_approve: StrictBool = Field(default=False, validation_alias=AliasChoices("is_approve", "isApprove"))
+    human_input_webhook: HumanInputWebhook | None = Field(default=None, alias="humanInputWebhook")

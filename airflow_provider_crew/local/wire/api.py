@@ -1,6 +1,7 @@
 """The API of a crew: its paths, its access rules and its answers."""
 
 import json
+import uuid
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import TypeVar
@@ -113,7 +114,13 @@ class Api:
     def _resume(self, request: ReceivedRequest) -> Answer:
         """Answer a request for human input. Local only, because no deployment resumed after this call."""
         self._authenticate(request)
+        way = self._crew.scenario.resume
         said = self._read(Resume, request.body)
+        spelling = {"documented": "execution_id", "failing": "executionId", "production": "executionId"}.get(way)
+        if spelling and spelling not in json.loads(request.body):
+            return self._dialect.refusal(422, "Missing field", f"{spelling}: Field required.")
+        if way in {"failing", "production"}:
+            return json_answer(200, {"kickoff_id": self._resumed_anyway(said, fails=way == "failing")})
         try:
             self._crew.answer(
                 said.execution_id, approved=said.is_approve, feedback=said.human_feedback, question=said.task_id
@@ -123,6 +130,24 @@ class Api:
         except ValueError as error:
             return self._dialect.refusal(409, "Not waiting", f"{error}.")
         return json_answer(200, {"kickoff_id": said.execution_id})
+
+    def _resumed_anyway(self, said: Resume, *, fails: bool) -> str:
+        """Return a new ID, whatever execution and question the answer names. Only a fitting one has an effect."""
+        is_approval = said.human_feedback.strip().rstrip(".").lower() in {"approve", "approved", "ok", "yes"}
+        try:
+            execution = self._crew.kicked_off(said.execution_id)
+            if not fails:
+                self._crew.answer(
+                    said.execution_id,
+                    approved=is_approval,
+                    feedback=said.human_feedback,
+                    question=said.task_id,
+                )
+                webhook = said.human_input_webhook
+                execution.webhooks = {"humanInputWebhook": webhook.model_dump()} if webhook else {}
+            return self._crew.continue_as(said.execution_id, fails=fails)
+        except (LookupError, ValueError):
+            return str(uuid.uuid4())
 
     def _read(self, model: type[_Body], body: bytes) -> _Body:
         try:

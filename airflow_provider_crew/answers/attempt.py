@@ -1,0 +1,278 @@
+"""Attempt whose user answers the crew under Required Actions, and that sends each answer once."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from airflow.providers.common.compat.sdk import conf
+
+from airflow_provider_crew import versions
+from airflow_provider_crew.answers.question import QUESTION, empty_box, question_in, typed
+from airflow_provider_crew.answers.trigger import AnswerTrigger
+from airflow_provider_crew.attempt.attempt import Attempt, Options
+from airflow_provider_crew.attempt.record import retry_while_away
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.api import answer_body, proves_nothing_was_done
+from airflow_provider_crew.client.text import forms_of, in_words, mask, quoted
+from airflow_provider_crew.hooks.connection import load_secret
+from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+from airflow_provider_crew.triggers.events import STOP_WAITING, WatchEnd
+
+APPROVE = "Approve"
+SEND_BACK = "Send back"
+ANSWER = "Answer"
+_OPTIONS = (APPROVE, SEND_BACK, ANSWER, STOP_WAITING)
+# A deployment that ignores isApprove takes any longer text for a reason to do the task again.
+_APPROVAL = "Approved."
+TEXT = "text"
+_FORM = {
+    TEXT: {
+        "value": None,
+        "description": "Your text for the crew. Approve takes none; Send back and Answer need one.",
+        "schema": {"type": ["string", "null"], "format": "multiline", "title": "Text for the crew"},
+    }
+}
+# Key in the task state store of the last question, its answer, and the ID under which the execution continues.
+KEY = "crew_answer"
+_LONGEST_SHOWN = 20 * 1024
+
+
+class AnsweringAttempt(Attempt):
+    """
+    Attempt of a task with ``answer_in_airflow``.
+
+    A question is over when a poll has found the execution since its request was opened or answered.
+    """
+
+    def __init__(self, options: Options, context: Any, log: Any, **attempt: Any) -> None:
+        super().__init__(options, context, log, **attempt)
+        self._store = context.get("task_state_store")
+        self._kept: dict[str, Any] = {}
+        secret_id, url = (conf.get("crew", name, fallback="") for name in ("webhook_conn_id", "events_url"))
+        self._hindrance = self._found_hindrance(secret_id, url)
+        if self._hindrance:
+            if self.next_kwargs is None:
+                self.warn(f"The crew cannot be answered from Airflow: {self._hindrance}.")
+            return
+        kickoff: Any = {**options.kickoff, "human_input_webhook_url": url}
+        if meta := kickoff.get("meta"):
+            kickoff["meta"] = {**meta, "airflow": self._origin()}
+        self.options = replace(options, kickoff=kickoff, webhook_conn_id=secret_id)
+
+    def _found_hindrance(self, secret_id: str, url: str) -> str:
+        """Return why the task only shows that its crew waits. Empty if there is no reason."""
+        own = self.options.webhook_conn_id
+        hindrances = {
+            "it needs Airflow 3.3": not versions.HAS_REQUIRED_ACTIONS or self._store is None,
+            "the task is not deferrable": not self.options.deferrable,
+            "[crew] events_url is not set": not url,
+            "[crew] webhook_conn_id is not set": not secret_id,
+            "webhook_conn_id of the task is another than [crew] webhook_conn_id": own not in {None, secret_id},
+            "[crew] required_actions is False": not self.may_ask(),
+        }
+        return next((reason for reason, applies in hindrances.items() if applies), "")
+
+    # Before the wait.
+
+    def kick_off(self) -> str:
+        """Open the XCom for questions, and send the kickoff."""
+        self._open_box(self.ti.try_number)
+        return super().kick_off()
+
+    def reattach(self) -> str | None:
+        """Reattach, and open the XCom again, which Airflow has deleted."""
+        if kickoff_id := super().reattach():
+            self._open_box(self._record.last.try_number if self._record.last else 0)
+            self._recall_answer(kickoff_id)
+        return kickoff_id
+
+    def resume(self) -> str | None:
+        """Resume after a deferral."""
+        if kickoff_id := super().resume():
+            self._recall_answer(kickoff_id)
+        return kickoff_id
+
+    def _open_box(self, try_number: int) -> None:
+        if not self._hindrance:
+            self.push_xcom(QUESTION, empty_box(try_number), what="The place for the crew's questions")
+
+    def _recall_answer(self, kickoff_id: str) -> None:
+        """Read what earlier processes know of the question. If that is unreadable, no answer may be sent."""
+        if self._hindrance:
+            return
+        try:
+            kept = retry_while_away(partial(self._store.get, KEY))
+        except Exception as error:  # noqa: BLE001 - a store may raise anything
+            self._hindrance = f"Airflow did not return its record: {in_words(error)}"
+            self.warn(f"The crew cannot be answered from Airflow: {self._hindrance}.")
+            return
+        self._kept = kept if isinstance(kept, dict) and kept.get("kickoff_id") == kickoff_id else {}
+        if self._kept.get("outcome") == "sending":
+            self._note_uncertain("The process that sent it has ended before the response.")
+
+    # The wait.
+
+    @property
+    def trigger_class(self) -> type[CrewExecutionTrigger]:  # type: ignore[override]
+        """Trigger that looks for questions as well."""
+        return CrewExecutionTrigger if self._hindrance else AnswerTrigger
+
+    def trigger_options(self) -> dict[str, Any]:
+        """Return the question that the trigger need not report."""
+        return {} if self._hindrance else {"known_question": self._known_question}
+
+    def rules(self, deadline: float, **changes: Any) -> Any:
+        """Return the rules for polling both IDs of the execution."""
+        return super().rules(deadline, **{"continued_as": self._kept.get("continued_as", "")} | changes)
+
+    @property
+    def _known_question(self) -> str:
+        return str((self._kept.get("question") or {}).get("task_id", ""))
+
+    def ask(self, event: WatchEnd) -> dict[str, Any]:
+        """Ask a user the crew's question. Without one, only show that the crew waits."""
+        known: dict[str, Any] = {"memory": event.memory, "deadline": event.deadline}
+        if self._hindrance:
+            return super().ask(event)
+        question = question_in(
+            self.ti.xcom_pull(task_ids=self.ti.task_id, key=QUESTION, map_indexes=self.ti.map_index)
+        )
+        if question and question["task_id"] != self._known_question:
+            question["draft"] = mask(question["draft"], forms_of(self.hook.connection.settings.token))
+            self._keep(question=question, answer="", outcome="", is_over=False)
+            self._notify()
+        elif not self._known_question:
+            self.warn("The crew's question cannot be shown in Airflow: its webhook has not arrived.")
+            return super().ask(event)
+        elif self._kept.get("is_over") or (event.memory or {}).get("seen"):
+            # The text of the earlier request may still be on Airflow's page, so no request is opened.
+            self._keep(is_over=True)
+            self.warn("The crew waits again, but its webhook has not arrived. Answer in the crew's dashboard.")
+            return self.wait(asks=False, **known)
+        return self._open(known)
+
+    def _open(self, known: dict[str, Any]) -> dict[str, Any]:
+        """Open the request for the known question, and wait."""
+        question, known = self._kept["question"], _unseen(known)
+        try:
+            users = [dict(user) for user in self.options.assigned_users]
+            self.open_request(self._text_of(question), _OPTIONS, params=_FORM, assigned_users=users)
+        except Exception as error:  # noqa: BLE001 - the wait goes on without a request
+            self.warn(f"No request was created under Required Actions: {error}")
+            return self.wait(asks=False, **known)
+        self.log.info("The crew asks a question. Answer it under Required Actions.")
+        self.kept["question"] = question["task_id"]
+        return self.wait(asked=True, **known)
+
+    def _text_of(self, question: Mapping[str, str]) -> str:
+        page = self._page(self.kickoff_id)
+        outcome = self._kept.get("outcome")
+        text = [
+            f"Execution {self.kickoff_id} waits for human input. The crew wrote:",
+            f"```text\n{quoted(question['draft'], _LONGEST_SHOWN)[0]}\n```",
+            f"**{APPROVE}** releases the draft. Leave the text empty.",
+            f"**{SEND_BACK}** makes the crew do the task again with your text.",
+            f"**{ANSWER}** gives your text to a crew that has asked a question.",
+            f"**{STOP_WAITING}** fails this task. The execution keeps running and is billed.",
+            f"The last answer is {outcome}, and the crew still waits." if outcome else "",
+            f"[The crew's page]({page})" if page else "",
+            *self.kept.get("chosen", []),
+        ]
+        return "\n\n".join(filter(None, text))
+
+    def _notify(self) -> None:
+        for notifier in self.options.notifiers:
+            try:
+                notifier(self.context)
+            except Exception as error:  # noqa: BLE001 - the question matters more
+                self.warn(f"A notifier failed: {in_words(error)}")
+
+    # The answer.
+
+    def answered(self, option: str, next_kwargs: Mapping[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+        """Send the user's answer to the crew, and continue to wait. Ask again if nothing was sent."""
+        question, event = next_kwargs.get("question"), next_kwargs["event"]
+        if not question:
+            return super().answered(option, next_kwargs, known)
+        text = typed((event.get("params_input") or {}).get(TEXT))
+        if self._hindrance or question != self._known_question:
+            self.warn("The answer was not sent, because the record of its question is unreadable.")
+            return super().answered(option, next_kwargs, known)
+        if bool(text) == (option == APPROVE):
+            needs = "takes no text" if text else "needs a text"
+            self.warn(f"The answer was not sent, because {option!r} {needs}.")
+            return self._open(known)
+        if not self._send_answer(option, text or _APPROVAL, str(event.get("responded_at"))):
+            return self._open(known)
+        return self.wait(answered_at=time.time(), **_unseen(known))
+
+    def _send_answer(self, option: str, text: str, answer: str) -> bool:
+        """
+        Send the answer once. Return whether it may have reached the crew.
+
+        :param answer: Time of the user's response. If a process has recorded the intent, nothing is sent again.
+        """
+        if self._kept.get("answer") == answer:
+            self.log.info("An earlier process has sent this answer.")
+            return True
+        try:
+            crew = self.hook.get_conn()
+            body = answer_body(
+                self.kickoff_id,
+                self._known_question,
+                text,
+                is_approved=option != SEND_BACK,
+                options=self.options.kickoff,
+                webhook_secret=load_secret(str(self.options.webhook_conn_id)),
+            )
+        except errors.CrewError as error:
+            self.warn(f"The answer was not sent. {error.event}")
+            return False
+        if not self._keep(answer=answer, outcome="sending"):
+            self._kept |= {"answer": "", "outcome": ""}
+            self.warn("The answer was not sent, because Airflow did not store the intent.")
+            return False
+        try:
+            self.look_before_sending("answer")
+            continued_as = crew.answer(self.kickoff_id, body)
+        except errors.CallError as error:
+            if not proves_nothing_was_done(error):
+                self._note_uncertain(error.event)
+                return True
+            self._keep(answer="", outcome="rejected")
+            self.warn(f"The crew rejected the answer, so nothing was done. {error.event}")
+            return False
+        except errors.CrewError:
+            self._keep(answer="", outcome="")
+            raise
+        self._keep(outcome="sent", continued_as=continued_as or self._kept.get("continued_as", ""))
+        self.log.info("Sent the answer. Only the next polls show whether the crew continues.")
+        return True
+
+    def _note_uncertain(self, why: str) -> None:
+        self._keep(outcome="uncertain")
+        self.warn(f"An answer may have reached the crew, and is not sent again. {why} Polling continues.")
+
+    def _keep(self, **changes: Any) -> bool:
+        """Change the record of the question. Return whether Airflow has stored it."""
+        self._kept = {**self._kept, "kickoff_id": self.kickoff_id, **changes}
+        try:
+            retry_while_away(partial(self._store.set, KEY, self._kept, **versions.never_expires()))
+        except Exception as error:  # noqa: BLE001 - a store may raise anything
+            self.warn(f"The record of the crew's question was not stored: {error}")
+            return False
+        return True
+
+    def end(self, error: BaseException) -> BaseException:
+        """End the attempt. The next one polls no continuation that has failed."""
+        if isinstance(error, errors.ExecutionUnknown) and self._kept.get("continued_as"):
+            self._keep(continued_as="")
+        return super().end(error)
+
+
+def _unseen(known: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of the watch from which on a poll that finds the execution ends the question."""
+    memory = known.get("memory")
+    return {**known, "memory": memory and {**memory, "seen": False}}

@@ -1,0 +1,55 @@
+"""Trigger of a task whose crew is answered from Airflow."""
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+from asgiref.sync import sync_to_async
+
+from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+from airflow_provider_crew.versions import read_own_xcom
+
+# Seconds between two looks at the XCom. Each is a request to Airflow's API server.
+_LOOK = 10.0
+
+
+class AnswerTrigger(CrewExecutionTrigger):
+    """
+    Watch one execution, and fire when the crew asks a question.
+
+    :param known_question: ID of the question that the task knows. Empty if there is none.
+    """
+
+    def __init__(self, *args: Any, known_question: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.known_question = known_question
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments to store."""
+        path, stored = super().serialize()
+        return path, {**stored, "known_question": self.known_question}
+
+    async def end_of(self, wait: Coroutine[Any, Any, Any]) -> Any:
+        """Return what ends the wait, or raise HumanInputNeeded for a new question."""
+        from airflow_provider_crew.client.errors import HumanInputNeeded
+
+        end = asyncio.create_task(wait)
+        try:
+            while not end.done():
+                if self.task_instance and await self._is_asked():
+                    self.asked = False  # the receiver has deleted the request that was open
+                    event = f"Execution {self.kickoff_id} waits for human input."
+                    raise HumanInputNeeded(event, kickoff_id=self.kickoff_id)
+                await asyncio.wait({end}, timeout=_LOOK)
+            return await end
+        finally:
+            end.cancel()
+
+    async def _is_asked(self) -> bool:
+        from airflow_provider_crew.answers.question import QUESTION, question_in
+
+        with suppress(Exception):  # the next look may succeed
+            question = question_in(await sync_to_async(read_own_xcom)(self.task_instance, QUESTION))
+            return question is not None and question["task_id"] != self.known_question
+        return False

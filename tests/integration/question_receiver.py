@@ -1,0 +1,80 @@
+"""The receiver of human input webhooks, on a real socket. The XComs of one task are its database."""
+
+from __future__ import annotations
+
+import copy
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import requests
+import uvicorn
+
+from airflow_provider_crew.answers import receiver
+from airflow_provider_crew.client.settings import WebhookSecret
+from tests.airflow_runs import eventually
+
+SECRET = "webhook-secret-4711"
+
+
+class Questions:
+    """A receiver, and the XComs that it changes."""
+
+    def __init__(self, task: Mapping[str, Any], xcoms: dict[str, Any]) -> None:
+        self.task = task
+        self.url = ""
+        self.receiver = receiver.Receiver(self.load, self.change)
+        self.reset(xcoms)
+
+    def reset(self, xcoms: dict[str, Any]) -> None:
+        """Forget everything, and read the secret again."""
+        self.xcoms = xcoms
+        self.secret: WebhookSecret | None = WebhookSecret(password=SECRET)
+        self.changes = self.loads = 0
+        self.receiver._read_at = float("-inf")
+
+    def load(self, conn_id: str) -> WebhookSecret:
+        assert conn_id == "crew_webhook"
+        self.loads += 1
+        if self.secret is None:
+            raise RuntimeError("the secrets backend is away")
+        return self.secret
+
+    def change(self, task: Mapping[str, Any], key: str, change: Callable[[Any], Any]) -> None:
+        found = copy.deepcopy(self.xcoms.get(key)) if task == self.task else None
+        if (value := change(found)) is not None:
+            self.xcoms[key] = json.loads(json.dumps(value))
+            self.changes += 1
+
+    def deliver(self, body: Any, **headers: str | None) -> requests.Response:
+        """Deliver a webhook."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        sent = {"Authorization": f"Bearer {SECRET}", "Content-Type": "application/json"}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items() if value is not None}
+        for name in (name for name, value in headers.items() if value is None):
+            sent.pop(name.replace("_", "-"))
+        return requests.post(self.url, data=data, headers=sent, timeout=30, allow_redirects=False)
+
+
+@contextmanager
+def receiving(task: Mapping[str, Any], xcoms: dict[str, Any]) -> Iterator[Questions]:
+    """Run a receiver for one task."""
+    questions = Questions(task, xcoms)
+    with patch.dict("os.environ", {"AIRFLOW__CREW__WEBHOOK_CONN_ID": "crew_webhook"}):
+        with patch.object(receiver, "Receiver", lambda: questions.receiver):
+            app = receiver.app()
+        server = uvicorn.Server(
+            uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=1)
+        )
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        eventually(lambda: server.started, 30, 0.01)
+        questions.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/events"
+        try:
+            yield questions
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -1,0 +1,509 @@
+"""Tasks that answer their crew: the requests on the wire, the records, and what a user is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
+from itertools import count
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import TaskDeferred
+
+from airflow_provider_crew.answers.attempt import ANSWER, APPROVE, KEY, SEND_BACK
+from airflow_provider_crew.answers.question import QUESTION
+from airflow_provider_crew.client.errors import Cost, ExecutionUnknown, WaitStopped
+from airflow_provider_crew.exceptions import CrewTaskFailed
+from airflow_provider_crew.local import Scenario, ScenarioTask
+from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING
+from tests.integration.operators import run
+from tests.integration.question_receiver import SECRET, Questions, receiving
+from tests.integration.tasks import Task, TaskInstance, TaskStateStore, WatchedService, fired
+from tests.supported import AIRFLOW
+
+pytest_plugins = ["tests.integration.task_fixtures"]
+pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A deferred task cannot ask before Airflow 3.3.")
+
+_times = count()
+RUNNING: Any = {"state": "RUNNING", "status": "Task is Running"}
+UNKNOWN: Any = {"state": "NOT FOUND", "status": "Task not found"}
+
+
+class Killed(BaseException):
+    """The end of a process that runs no more code."""
+
+
+def asking(*drafts: str, **options: Any) -> Scenario:
+    """Return a deployed crew that asks about each draft, and then completes."""
+    asks = [ScenarioTask(name=text, output=text, human_input=True) for text in drafts]
+    last = ScenarioTask(name="last", seconds=3600, output="The end")
+    return Scenario(inputs=(), dialect="deployed", tasks=(*asks, last), **options)
+
+
+class Dialog:
+    """A task, its crew, the receiver of the crew's questions, and a user."""
+
+    def __init__(self, crew: WatchedService, questions: Questions) -> None:
+        self.crew = crew
+        self.questions = questions
+        self.store = TaskStateStore()
+        self.requests: list[dict[str, Any]] = []
+        self.told: list[str] = []
+        self.task = self.task_with()
+
+    def task_with(self, **options: Any) -> Task:
+        """Make a task."""
+        given = {"deferrable": True, "answer_in_airflow": True, **options}
+        self.task = Task(lambda: run(**given), store=self.store, retries=1)
+        self.task.ti.xcoms = self.questions.xcoms
+        return self.task
+
+    def opened(self, _ti: Any, _subject: str, body: str, options: Any, **more: Any) -> None:
+        self.requests.append({"body": body, "options": list(options), **more})
+
+    def asked(self, waiting: TaskDeferred | None = None) -> TaskDeferred:
+        """Run the task until it has opened another request, and is deferred again."""
+        before = len(self.requests)
+        waiting = waiting or self.task.deferred()
+        while len(self.requests) == before:
+            waiting = self.resumed(waiting, asyncio.run(fired(self.task.revived(waiting))))
+        return waiting
+
+    def resumed(self, waiting: TaskDeferred, event: dict[str, Any]) -> TaskDeferred:
+        """Resume the task, and return its next deferral."""
+        with pytest.raises(TaskDeferred) as again:
+            self.task.resume(waiting, event)
+        return again.value
+
+    def chosen(self, waiting: TaskDeferred, option: str, text: Any = None, at: str = "") -> TaskDeferred:
+        """Let a user answer the open request."""
+        return self.resumed(waiting, chosen(option, text, at))
+
+    def ended(self, waiting: TaskDeferred) -> Any:
+        """Let the crew complete, unless it waits, and the trigger watch to the end."""
+        execution = self.crew.kickoffs[0]
+        if not execution.standing(self.crew.now()).waiting:
+            self.crew.finish(execution.kickoff_id)
+        return self.watched(waiting)
+
+    def watched(self, waiting: TaskDeferred) -> Any:
+        """Let the trigger watch to the end."""
+        while True:
+            try:
+                return self.task.resume(waiting, asyncio.run(fired(self.task.revived(waiting))))
+            except TaskDeferred as again:
+                waiting = again
+
+    @property
+    def answers(self) -> list[dict[str, Any]]:
+        """The bodies that the crew has received."""
+        return [request.json for request in self.crew.requests.on("resume")]
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        return self.store.get(KEY)
+
+
+def chosen(option: str, text: Any = None, at: str = "") -> dict[str, Any]:
+    """Return the event with which Airflow resumes a task after an answer."""
+    return {
+        "chosen_options": [option],
+        "params_input": {"text": text},
+        "responded_by_user": {"id": "1", "name": "Ada"},
+        "responded_at": at or f"{datetime.now(UTC)} {next(_times)}",
+    }
+
+
+@pytest.fixture
+def dialog(request, monkeypatch) -> Iterator[Dialog]:
+    monkeypatch.setattr(
+        "tests.integration.task_fixtures.WatchedService", partial(WatchedService, call_webhooks=True)
+    )
+    crew = request.getfixturevalue("live_crew")
+    monkeypatch.setattr("airflow_provider_crew.client.watch._SOON", 0.02)
+    monkeypatch.setattr("airflow_provider_crew.client.options.NOT_FOUND_GRACE", 0.3)
+    monkeypatch.setattr("airflow_provider_crew.client.watch._WHILE_PEOPLE_DECIDE", 0.3)
+    monkeypatch.setattr("airflow_provider_crew.answers.trigger._LOOK", 0.02)
+    monkeypatch.setattr("airflow_provider_crew.local.callbacks._PAUSE", 0.01)
+    monkeypatch.setattr("airflow_provider_crew.answers.trigger.read_own_xcom", lambda ti, key: ti.xcoms.get(key))
+    crew.scenario = asking("draft-1")
+    ti = TaskInstance()
+    task = {name: getattr(ti, name) for name in ("dag_id", "run_id", "task_id", "map_index")}
+    with receiving(task, {}) as questions:
+        monkeypatch.setenv("AIRFLOW__CREW__EVENTS_URL", questions.url)
+        monkeypatch.setenv("AIRFLOW__CREW__WEBHOOK_CONN_ID", "crew_webhook")
+        monkeypatch.setenv("AIRFLOW_CONN_CREW_WEBHOOK", f"generic://:{SECRET}@")
+        dialog = Dialog(crew, questions)
+        monkeypatch.setattr("airflow_provider_crew.versions.open_required_action", dialog.opened)
+        yield dialog
+
+
+WAYS = pytest.mark.parametrize("resume", ["both", "production"])
+
+
+@WAYS
+@pytest.mark.parametrize(
+    ("option", "text", "feedback", "approves"),
+    [
+        (APPROVE, None, "Approved.", True),
+        (SEND_BACK, "Shorter, please", "Shorter, please", False),
+        (ANSWER, "Bergen", "Bergen", True),
+        (ANSWER, {"port": "Ålesund"}, '{"port": "Ålesund"}', True),
+        (ANSWER, 5, "5", True),
+        (ANSWER, " spaced ", "spaced", True),
+    ],
+)
+def test_answer_is_sent_as_given(dialog, resume, option, text, feedback, approves):
+    dialog.crew.scenario = asking("draft-1", resume=resume)
+    waiting = dialog.asked()
+    question = dialog.kept["question"]["task_id"]
+
+    dialog.chosen(waiting, option, text)
+
+    kickoff_id = dialog.crew.kickoffs[0].kickoff_id
+    assert dialog.answers == [
+        {
+            "executionId": kickoff_id,
+            "taskId": question,
+            "humanFeedback": feedback,
+            "isApprove": approves,
+            "humanInputWebhook": {
+                "url": dialog.questions.url,
+                "authentication": {"strategy": "bearer", "token": SECRET},
+            },
+        }
+    ]
+    assert dialog.kept["outcome"] == "sent"
+    assert len(dialog.crew.kickoffs) == 1
+
+
+@WAYS
+def test_three_questions_in_a_row_are_answered(dialog, resume):
+    dialog.crew.scenario = asking("draft-1", "draft-2", "draft-3", resume=resume)
+    waiting = None
+    for number in (1, 2, 3):
+        waiting = dialog.asked(waiting)
+        assert f"draft-{number}" in dialog.requests[-1]["body"]
+        waiting = dialog.chosen(waiting, APPROVE)
+
+    result = dialog.ended(waiting)
+
+    assert result["output"] == "The end"
+    assert result["kickoff_id"] == dialog.crew.kickoffs[0].kickoff_id
+    assert len(dialog.requests) == len(dialog.answers) == 3
+    assert {answer["executionId"] for answer in dialog.answers} == {result["kickoff_id"]}
+    assert len({answer["taskId"] for answer in dialog.answers}) == 3
+
+
+@WAYS
+def test_crew_that_is_sent_back_asks_again(dialog, resume):
+    dialog.crew.scenario = asking("draft-1", resume=resume)
+    waiting = dialog.chosen(dialog.asked(), SEND_BACK, "Shorter")
+
+    waiting = dialog.chosen(dialog.asked(waiting), APPROVE)
+
+    assert dialog.ended(waiting)["output"] == "The end"
+    assert [answer["humanFeedback"] for answer in dialog.answers] == ["Shorter", "Approved."]
+
+
+@pytest.mark.parametrize(
+    ("option", "text"), [(APPROVE, "But shorter"), (SEND_BACK, None), (SEND_BACK, " "), (ANSWER, "")]
+)
+def test_text_that_does_not_fit_the_option_is_not_sent(dialog, option, text):
+    waiting = dialog.chosen(dialog.asked(), option, text)
+
+    assert dialog.answers == []
+    assert len(dialog.requests) == 2
+    dialog.chosen(waiting, APPROVE)
+    assert len(dialog.answers) == 1
+
+
+def test_lost_response_is_uncertain_and_asked_again(dialog):
+    waiting = dialog.asked()
+    dialog.crew.faults.reset(on="resume")
+
+    waiting = dialog.chosen(waiting, APPROVE)
+
+    assert len(dialog.answers) == 1
+    assert dialog.kept["outcome"] == "uncertain"
+    assert "uncertain" not in dialog.requests[-1]["body"]
+    waiting = dialog.asked(waiting)  # the crew still waits with the same question
+    assert "uncertain" in dialog.requests[-1]["body"]
+    assert len(dialog.answers) == 1
+    assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
+    assert len(dialog.answers) == 2
+    assert len(dialog.crew.kickoffs) == 1
+
+
+def test_lost_response_of_a_crew_that_continues_is_enough(dialog):
+    waiting = dialog.asked()
+    dialog.crew.faults.reset(on="resume", after_taken=True)
+
+    assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
+    assert len(dialog.answers) == len(dialog.requests) == 1
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504, 408, 409, 499, 303])
+def test_response_that_proves_nothing_is_uncertain(dialog, status):
+    waiting = dialog.asked()
+    dialog.crew.faults.answer(status, on="resume")
+
+    dialog.chosen(waiting, APPROVE)
+
+    assert dialog.kept["outcome"] == "uncertain"
+    assert (len(dialog.answers), len(dialog.requests)) == (1, 1)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 422, 429])
+def test_rejected_answer_is_asked_again(dialog, status):
+    waiting = dialog.asked()
+    dialog.crew.faults.answer(status, on="resume")
+
+    waiting = dialog.chosen(waiting, APPROVE)
+
+    assert dialog.kept["outcome"] == "rejected"
+    assert (len(dialog.answers), len(dialog.requests)) == (1, 2)
+    assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
+
+
+def test_crew_with_the_documented_spelling_rejects_the_answer(dialog):
+    dialog.crew.scenario = asking("draft-1", resume="documented")
+
+    dialog.chosen(dialog.asked(), APPROVE)
+
+    assert dialog.kept["outcome"] == "rejected"
+    assert (len(dialog.answers), len(dialog.requests)) == (1, 2)
+
+
+def test_failed_continuation_fails_the_task_without_a_retry(dialog):
+    dialog.crew.scenario = asking("draft-1", resume="failing")
+    waiting = dialog.asked()
+
+    with pytest.raises(CrewTaskFailed) as caught:
+        dialog.task.resume(waiting, chosen(APPROVE))
+
+    kickoff_id = dialog.crew.kickoffs[0].kickoff_id
+    assert isinstance(caught.value.failure, ExecutionUnknown)
+    assert (caught.value.cost, caught.value.kickoff_id) == (Cost.RUNNING, kickoff_id)
+    dialog.task.clear()
+    dialog.asked()
+    dialog.crew.approve(kickoff_id)  # in the dashboard
+    assert len(dialog.answers) == len(dialog.crew.kickoffs) == 1
+
+
+def test_same_response_is_not_sent_by_a_second_process(dialog):
+    waiting = dialog.asked()
+    dialog.chosen(waiting, APPROVE, at="10:00")
+
+    dialog.chosen(waiting, APPROVE, at="10:00")
+
+    assert len(dialog.answers) == 1
+
+
+def test_process_killed_before_the_request_is_uncertain(dialog, monkeypatch):
+    waiting = dialog.asked()
+    with monkeypatch.context() as patched:
+        patched.setattr("airflow_provider_crew.client.client.CrewClient.answer", kill)
+        with pytest.raises(Killed):
+            dialog.task.resume(waiting, chosen(APPROVE))
+    assert dialog.kept["outcome"] == "sending"
+
+    waiting = dialog.asked()  # the next attempt
+
+    assert dialog.kept["outcome"] == "uncertain"
+    assert dialog.answers == []
+    assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
+    assert len(dialog.answers) == len(dialog.crew.kickoffs) == 1
+
+
+def test_cleared_task_asks_again(dialog):
+    dialog.asked()
+    dialog.task.clear()
+
+    waiting = dialog.asked()
+
+    assert "draft-1" in dialog.requests[-1]["body"]
+    assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
+    assert len(dialog.crew.kickoffs) == 1
+
+
+def test_intent_that_is_not_stored_prevents_the_answer(dialog):
+    waiting = dialog.asked()
+    dialog.store.breaks_at = lambda name: name == "set"
+
+    dialog.chosen(waiting, APPROVE)
+
+    assert dialog.answers == []
+    assert len(dialog.requests) == 2
+
+
+def test_unreadable_record_prevents_the_answer(dialog):
+    waiting = dialog.asked()
+    dialog.store.breaks_at = lambda name: name == "get"
+
+    dialog.chosen(waiting, APPROVE)
+
+    assert dialog.answers == []
+
+
+def test_task_that_is_told_to_end_sends_no_answer(dialog):
+    waiting = dialog.asked()
+    operator = dialog.task._make()
+    dialog.task._make = lambda: operator
+    dialog.store.breaks_at = lambda name: name == "set" and operator.on_kill()
+
+    with pytest.raises(BaseException, match="ended before the answer"):
+        dialog.task.resume(waiting, chosen(APPROVE))
+
+    assert dialog.answers == []
+    assert dialog.kept["outcome"] == ""
+
+
+def test_answer_in_the_dashboard_closes_the_request(dialog):
+    waiting = dialog.asked()
+    dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)
+
+    assert dialog.ended(waiting)["output"] == "The end"
+    assert dialog.crew.required_actions == ["closed"]
+    assert dialog.answers == []
+
+
+def test_question_answered_elsewhere_is_replaced_by_the_next(dialog):
+    dialog.crew.scenario = asking("draft-1", "draft-2")
+    waiting = dialog.asked()
+    dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)
+
+    waiting = dialog.asked(waiting)
+
+    assert "draft-2" in dialog.requests[-1]["body"]
+    assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
+
+
+def test_old_question_is_not_shown_for_a_new_wait(dialog):
+    waiting = dialog.asked()
+    kickoff_id = dialog.crew.kickoffs[0].kickoff_id
+    dialog.crew.set_status(kickoff_id, RUNNING, UNKNOWN)  # it asks again, and the webhook does not arrive
+
+    waiting = dialog.chosen(waiting, APPROVE)
+
+    dialog.crew.at_look(40, lambda: dialog.crew.set_status(kickoff_id))
+    dialog.crew.finish(kickoff_id)
+    assert dialog.watched(waiting)["output"] == "The end"
+    assert (len(dialog.requests), len(dialog.answers)) == (1, 1)
+
+
+def test_webhook_that_does_not_arrive_leaves_the_notice(dialog):
+    dialog.questions.secret = None
+
+    waiting = dialog.asked()
+
+    assert dialog.requests[-1]["options"] == [HAS_ANSWERED, STOP_WAITING]
+    dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)
+    assert dialog.ended(dialog.chosen(waiting, HAS_ANSWERED))["output"] == "The end"
+    assert dialog.answers == []
+
+
+def test_late_question_replaces_the_notice(dialog):
+    dialog.crew.scenario = asking("draft-1", human_input_webhook={"delay": 1.5})
+    waiting = dialog.asked()
+    assert dialog.requests[-1]["options"] == [HAS_ANSWERED, STOP_WAITING]
+
+    waiting = dialog.asked(waiting)
+
+    assert dialog.requests[-1]["options"] == [APPROVE, SEND_BACK, ANSWER, STOP_WAITING]
+    assert dialog.crew.required_actions == []  # the receiver has deleted the first
+    assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
+
+
+@pytest.mark.parametrize(
+    "way", [{"times": 3}, {"again": True}, {"nested": "payload"}, {"other_ids": True}, {"delay": 0.2}]
+)
+def test_odd_deliveries_ask_each_question_once(dialog, way):
+    dialog.crew.scenario = asking("draft-1", "draft-2", human_input_webhook=way, resume="production")
+    waiting = dialog.chosen(dialog.asked(), APPROVE)
+    waiting = dialog.chosen(dialog.asked(waiting), APPROVE)
+
+    assert dialog.ended(waiting)["output"] == "The end"
+    texts = [request["body"] for request in dialog.requests if APPROVE in request["options"]]
+    assert ["draft-1" in text for text in texts] == [True, False]
+
+
+def test_documented_dialect_is_answered(dialog):
+    dialog.crew.scenario = asking("draft-1").model_copy(update={"dialect": "documented"})
+
+    assert dialog.ended(dialog.chosen(dialog.asked(), APPROVE))["output"] == "The end"
+    assert len(dialog.answers) == 1
+
+
+def test_stop_waiting_sends_nothing(dialog):
+    waiting = dialog.asked()
+
+    with pytest.raises(CrewTaskFailed) as caught:
+        dialog.task.resume(waiting, chosen(STOP_WAITING))
+
+    assert isinstance(caught.value.failure, WaitStopped)
+    assert dialog.answers == []
+
+
+def test_users_and_notifiers_are_passed_on(dialog):
+    def fail(_):
+        raise RuntimeError("no chat")
+
+    users = [{"id": "7", "name": "Ada"}]
+    dialog.task_with(
+        assigned_users=users, notifiers=[fail, lambda context: dialog.told.append(context["ti"].task_id)]
+    )
+
+    waiting = dialog.chosen(dialog.asked(), SEND_BACK)
+
+    assert dialog.requests[0]["assigned_users"] == users
+    assert dialog.told == ["crew"]  # once for each question
+    assert waiting
+
+
+def test_own_meta_is_kept_beside_the_task(dialog):
+    dialog.task_with(meta={"ticket": "42"})
+    dialog.asked()
+
+    meta = dialog.crew.kickoffs[0].meta
+    assert (meta["ticket"], meta["airflow"]["task_id"]) == ("42", "crew")
+
+
+@pytest.mark.parametrize(
+    ("options", "environment"),
+    [
+        ({"deferrable": False}, {}),
+        ({}, {"EVENTS_URL": ""}),
+        ({}, {"WEBHOOK_CONN_ID": ""}),
+        ({}, {"REQUIRED_ACTIONS": "False"}),
+        ({"webhook_conn_id": "crew_other", "webhooks": {"url": "https://hooks.example", "events": []}}, {}),
+    ],
+)
+def test_missing_condition_is_named_and_nothing_else_changes(dialog, monkeypatch, task_log, options, environment):
+    monkeypatch.setenv("AIRFLOW_CONN_CREW_OTHER", f"generic://:other-{SECRET}@")
+    for name, value in environment.items():
+        monkeypatch.setenv(f"AIRFLOW__CREW__{name}", value)
+    dialog.crew.scenario = asking("draft-1").without_waiting()
+
+    assert dialog.task_with(**options).run()["output"] == "The end"
+
+    assert "cannot be answered from Airflow" in task_log.warnings
+    assert QUESTION not in dialog.questions.xcoms
+    assert "humanInputWebhook" not in json.dumps(dialog.crew.requests.on("kickoff")[0].json)
+
+
+def test_secret_is_in_no_trigger_xcom_record_or_request(dialog):
+    waiting = dialog.asked()
+    again = dialog.chosen(waiting, APPROVE)
+
+    shown = [waiting.trigger.serialize(), waiting.kwargs, again.trigger.serialize(), again.kwargs]
+    shown += [dialog.questions.xcoms, dialog.requests, dialog.kept]
+    assert SECRET not in str(shown)
+    assert dialog.crew.token not in str(shown)
+
+
+def kill(*_: Any) -> None:
+    raise Killed

@@ -1,0 +1,232 @@
+"""Hostile and odd deliveries of human input webhooks: each has its status, and no effect."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+
+from airflow_provider_crew.answers.question import QUESTION, empty_box
+from airflow_provider_crew.client.settings import WebhookSecret
+from tests.integration.question_receiver import SECRET, receiving
+
+TASK = {"dag_id": "research", "run_id": "manual__1", "task_id": "crew", "map_index": -1}
+META = {"airflow": TASK | {"try_number": 2}}
+CALL = {"kickoff_id": "k", "execution_id": "e", "task_id": "0d5e6f9a-7a53", "task_output": "A draft", "meta": META}
+
+
+def other(**changes):
+    return CALL | {"meta": {"airflow": META["airflow"] | changes}}
+
+
+def without(name):
+    return {key: value for key, value in CALL.items() if key != name}
+
+
+@pytest.fixture(scope="module")
+def receiver():
+    with receiving(TASK, {}) as running:
+        yield running
+
+
+@pytest.fixture
+def questions(receiver):
+    receiver.reset({QUESTION: empty_box(2)})
+    return receiver
+
+
+def test_question_is_left_for_its_task(questions):
+    answer = questions.deliver(CALL)
+
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert questions.xcoms[QUESTION]["question"] == {"task_id": "0d5e6f9a-7a53", "draft": "A draft"}
+
+
+FORGED: dict[str, tuple[int, Any, dict[str, Any]]] = {
+    "no secret": (401, CALL, {"Authorization": None}),
+    "empty secret": (401, CALL, {"Authorization": "Bearer "}),
+    "wrong secret": (401, CALL, {"Authorization": "Bearer webhook-secret-4712"}),
+    "beginning of the secret": (401, CALL, {"Authorization": "Bearer webhook-secret"}),
+    "longer secret": (401, CALL, {"Authorization": f"Bearer {SECRET}x"}),
+    "secret without a scheme": (401, CALL, {"Authorization": SECRET}),
+    "secret as a user's password": (
+        401,
+        CALL,
+        {"Authorization": f"Basic {base64.b64encode(f'x:{SECRET}'.encode()).decode()}"},
+    ),
+    "secret that is not ASCII": (401, CALL, {"Authorization": "Bearer \xe9\xe8"}),
+    "wrong secret and a large body": (401, b"x" * 1_000_000, {"Authorization": "Bearer x"}),
+    "large body": (413, b"{" + b" " * 65536 + b"}", {}),
+    "no body": (422, b"", {}),
+    "no JSON": (422, b"task_id=1", {}),
+    "no UTF-8": (422, b"\xff\xfe{}", {}),
+    "deeply nested JSON": (422, b"[" * 60_000, {}),
+    "list": (422, [CALL], {}),
+    "number": (422, 5, {}),
+    "no question": (422, without("task_id"), {}),
+    "question that is a number": (422, CALL | {"task_id": 7}, {}),
+    "question with a path": (422, CALL | {"task_id": "../../resume"}, {}),
+    "question with a line break": (422, CALL | {"task_id": "a\nb"}, {}),
+    "long question": (422, CALL | {"task_id": "a" * 201}, {}),
+    "no meta": (422, without("meta"), {}),
+    "meta that is a text": (422, CALL | {"meta": json.dumps(META)}, {}),
+    "meta without a task": (422, CALL | {"meta": {"airflow": {}}}, {}),
+    "map index that is a text": (422, other(map_index="-1"), {}),
+    "other DAG": (422, other(dag_id="payroll"), {}),
+    "other run": (422, other(run_id="manual__2"), {}),
+    "other task": (422, other(task_id="other"), {}),
+    "other row": (422, other(map_index=0), {}),
+    "execution of another attempt": (422, other(try_number=1), {}),
+    "pattern instead of a DAG": (422, other(dag_id="%"), {}),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_hostile_delivery_has_no_effect(questions, name):
+    status, body, headers = FORGED[name]
+
+    answer = questions.deliver(body, **headers)
+
+    assert answer.status_code == status
+    assert questions.changes == 0
+    assert list(answer.json()) == ["detail"]
+    assert SECRET not in answer.text
+    assert not any(text in answer.text for text in ("A draft", "payroll", "resume", "research"))
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS", "HEAD"])
+def test_other_method_is_rejected(questions, method):
+    answer = requests.request(method, questions.url, json=CALL, timeout=30)
+
+    assert answer.status_code == 405
+    assert questions.changes == 0
+
+
+@pytest.mark.parametrize("path", ["/", "/events/", "/docs", "/openapi.json", "/redoc", "/event"])
+def test_other_path_is_unknown(questions, path):
+    address = urlsplit(questions.url)._replace(path=path).geturl()
+    answer = requests.post(address, json=CALL, timeout=30, allow_redirects=False)
+
+    assert answer.status_code == 404
+    assert questions.changes == 0
+
+
+def test_body_without_a_length_is_limited(questions):
+    def chunks():
+        for _ in range(100):
+            yield b" " * 8192
+
+    headers = {"Authorization": f"Bearer {SECRET}"}
+    try:
+        answer = requests.post(questions.url, data=chunks(), headers=headers, timeout=30)
+        assert answer.status_code == 413
+    except requests.ConnectionError:
+        pass  # the server has closed the connection while the rest was being sent
+    assert questions.changes == 0
+
+
+def test_false_length_is_limited(questions):
+    address = urlsplit(questions.url)
+    with socket.create_connection((address.hostname, address.port), timeout=30) as plain:
+        head = f"POST /events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\nContent-Length: 2\r\n\r\n"
+        plain.sendall(head.encode() + json.dumps(CALL).encode())
+        assert plain.recv(4096).startswith((b"HTTP/1.1 400", b"HTTP/1.1 422"))
+    assert questions.changes == 0
+
+
+def test_slow_body_is_given_up(questions, monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.answers.receiver._TIME_TO_READ", 0.2)
+    address = urlsplit(questions.url)
+    with socket.create_connection((address.hostname, address.port), timeout=30) as plain:
+        head = f"POST /events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\nContent-Length: 99\r\n\r\n"
+        plain.sendall(head.encode())
+        assert b"HTTP/1.1 408" in plain.recv(4096)
+    assert questions.changes == 0
+
+
+def test_repeated_delivery_changes_nothing(questions):
+    assert [questions.deliver(CALL).status_code for _ in range(3)] == [204] * 3
+    assert questions.changes == 1
+
+
+def test_earlier_question_does_not_return(questions):
+    questions.deliver(CALL)
+    questions.deliver(CALL | {"task_id": "second", "task_output": "Another draft"})
+
+    questions.deliver(CALL)
+
+    assert questions.xcoms[QUESTION]["question"]["task_id"] == "second"
+    assert questions.changes == 2
+
+
+@pytest.mark.parametrize("nest", ["data", "body", "payload"])
+def test_nested_fields_are_found(questions, nest):
+    assert questions.deliver({"type": "human_input", nest: CALL}).status_code == 204
+    assert questions.xcoms[QUESTION]["question"]["draft"] == "A draft"
+
+
+def test_fields_inside_meta_are_found(questions):
+    assert questions.deliver({"meta": {**META, "task_id": "q", "task_output": "A draft"}}).status_code == 204
+    assert questions.xcoms[QUESTION]["question"] == {"task_id": "q", "draft": "A draft"}
+
+
+@pytest.mark.parametrize("ids", [{}, {"execution_id": "other"}, {"kickoff_id": None}])
+def test_ids_of_the_execution_may_differ(questions, ids):
+    body = {name: value for name, value in CALL.items() if not name.endswith("n_id") and name != "kickoff_id"}
+
+    assert questions.deliver(body | ids).status_code == 204
+
+
+def test_task_that_expects_no_question_gets_none(questions):
+    questions.xcoms.clear()
+
+    assert questions.deliver(CALL).status_code == 422
+    assert questions.xcoms == {}
+
+
+def test_secret_is_masked_in_the_draft(questions):
+    questions.deliver(CALL | {"task_output": f"I was told {SECRET}"})
+
+    assert questions.xcoms[QUESTION]["question"]["draft"] == "I was told ***"
+
+
+def test_draft_that_is_long_is_cut(questions):
+    questions.deliver(CALL | {"task_output": "ä" * 10_000})
+
+    stored = json.dumps(questions.xcoms[QUESTION])
+    assert len(stored) < 60_000
+    assert "dashboard" in stored
+
+
+def test_draft_that_is_data_is_shown_as_json(questions):
+    questions.deliver(CALL | {"task_output": {"title": "Ferries"}})
+
+    assert questions.xcoms[QUESTION]["question"]["draft"] == '{"title": "Ferries"}'
+
+
+def test_login_makes_the_secret_basic(questions):
+    questions.secret = WebhookSecret(password=SECRET, login="crew")
+    basic = f"Basic {base64.b64encode(f'crew:{SECRET}'.encode()).decode()}"
+
+    assert questions.deliver(CALL).status_code == 401
+    assert questions.deliver(CALL, Authorization=basic).status_code == 204
+
+
+def test_unreadable_secret_rejects_all(questions):
+    questions.secret = None
+
+    assert questions.deliver(CALL).status_code == 401
+    assert questions.deliver(CALL, Authorization="Bearer None").status_code == 401
+    assert questions.changes == 0
+
+
+def test_flood_reads_the_connection_once(questions):
+    for _ in range(5):
+        questions.deliver(CALL, Authorization="Bearer x")
+
+    assert questions.loads == 1

@@ -1,0 +1,79 @@
+"""Status of an execution that continues under another ID: which of two responses counts."""
+
+import pytest
+
+from airflow_provider_crew.client.errors import ExecutionNotFound, ExecutionUnknown, ServiceError
+from airflow_provider_crew.client.models import read_execution
+from airflow_provider_crew.client.watch import Watch, WatchRules
+
+NOT_FOUND = ExecutionNotFound("unknown")
+BROKEN = ServiceError("500")
+
+
+def execution(state, kickoff_id):
+    return read_execution({"state": state, "result": "The end", "status": "why"}, kickoff_id)
+
+
+def watch():
+    return Watch("first", WatchRules(deadline=1e9, continued_as="second"), clock=lambda: 0.0, random=lambda: 0.5)
+
+
+def outcome(first, second):
+    found = [
+        each if isinstance(each, Exception) else execution(each, kickoff_id)
+        for each, kickoff_id in ((first, "first"), (second, "second"))
+    ]
+    return watch().whichever(found)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "status"),
+    [
+        ("RUNNING", "RUNNING", "running"),
+        ("RUNNING", NOT_FOUND, "running"),
+        ("RUNNING", BROKEN, "running"),
+        ("RUNNING", "FAILED", "running"),
+        ("RUNNING", "SUCCESS", "completed"),
+        ("SUCCESS", NOT_FOUND, "completed"),
+        ("SUCCESS", BROKEN, "completed"),
+        ("SUCCESS", "RUNNING", "completed"),
+        ("SUCCESS", "FAILED", "completed"),
+        ("FAILED", "RUNNING", "error"),
+        ("FAILED", NOT_FOUND, "error"),
+        ("FAILED", "SUCCESS", "completed"),
+        (NOT_FOUND, "RUNNING", "running"),
+        (NOT_FOUND, "PAUSED", "paused"),
+        (NOT_FOUND, "SUCCESS", "completed"),
+        (BROKEN, "SUCCESS", "completed"),
+    ],
+)
+def test_one_of_two_ids_tells_the_status(first, second, status):
+    found = outcome(first, second)
+
+    assert (found.status, found.kickoff_id) == (status, "first")
+
+
+@pytest.mark.parametrize("second", [NOT_FOUND, BROKEN])
+def test_two_unknown_ids_are_unknown(second):
+    with pytest.raises(ExecutionNotFound):
+        outcome(NOT_FOUND, second)
+
+
+@pytest.mark.parametrize("second", ["RUNNING", "FAILED", NOT_FOUND, BROKEN])
+def test_error_of_the_first_id_counts(second):
+    with pytest.raises(ServiceError):
+        outcome(BROKEN, second)
+
+
+def test_failed_continuation_of_unknown_execution_is_unknown():
+    with pytest.raises(ExecutionUnknown) as caught:
+        outcome(NOT_FOUND, "FAILED")
+
+    assert caught.value.kickoff_id == "first"
+
+
+def test_one_id_is_returned_as_it_is():
+    (only,) = found = [execution("SUCCESS", "first")]
+
+    assert watch().whichever(found) is only
+    assert Watch("a", WatchRules(deadline=1.0), clock=lambda: 0.0, random=lambda: 0.5).ids == ["a"]
