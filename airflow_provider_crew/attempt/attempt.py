@@ -20,7 +20,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTaskTimeout, TaskDeferred, conf
 
 from airflow_provider_crew import versions
-from airflow_provider_crew.attempt.checks import check_inputs, count_kickoff
+from airflow_provider_crew.attempt.checks import check_inputs, count_kickoffs
 from airflow_provider_crew.attempt.decide import Decision, PolledStatus, decide
 from airflow_provider_crew.attempt.progress import TaskProgress
 from airflow_provider_crew.attempt.record import KEY, KICKOFF_ID, ROW, Record, fingerprint, kickoff_id_left_by
@@ -274,7 +274,7 @@ class Attempt:
             adapter_of(self.options.output_type)
         request = self._request()
         check_inputs(self.hook, request, self.log, validate=self.options.validate_inputs)
-        count_kickoff(self.hook, self.ti, self._origin(), self.log)
+        count_kickoffs(self.hook, self.ti, self._origin(), self.log, 1)
         self._warn_of_retries()
         digest = fingerprint(request.inputs, self.options.kickoff.get("restore_from_state_id"))
         if self.options.return_inputs:

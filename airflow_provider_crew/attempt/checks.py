@@ -37,21 +37,13 @@ def check_inputs(hook: CrewHook, request: KickoffRequest, log: Any, *, validate:
 BUDGET_DAG = "crew_budget"
 
 
-def count_kickoff(hook: CrewHook, ti: Any, origin: dict[str, Any], log: Any) -> None:
-    """
-    Count the next kickoff against the daily limit, or raise DailyLimitReached.
-
-    :param origin: DAG, run and task of the kickoff, stored in the run that counts it.
-    """
-    count_kickoffs(hook, ti, origin, log, 1)
-
-
 def count_kickoffs(hook: CrewHook, ti: Any, origin: dict[str, Any], log: Any, wanted: int) -> int:
     """
     Count a block of kickoffs against the daily limit with one run of the budget DAG. Raise DailyLimitReached.
 
     Return how many there is room for.
 
+    :param origin: DAG, run and task of the kickoffs, stored in the run that counts them.
     :param wanted: Number of kickoffs.
     """
     limit, conn_id = hook.connection.max_kickoffs_per_day, hook.crew_conn_id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import conf
@@ -85,6 +86,7 @@ class CrewKickoffOperator(CrewTask):
     template_fields_renderers: ClassVar[dict[str, str]] = {"inputs": "json", "meta": "json", "webhooks": "json"}
     ui_color = "#e4e0f3"
     _render_error: Exception | None = None
+    _attempt_class = "airflow_provider_crew.attempt.attempt:Attempt"
 
     def __init__(  # noqa: PLR0913 - keyword arguments for the DAG author
         self,
@@ -151,19 +153,17 @@ class CrewKickoffOperator(CrewTask):
             raise self._render_error
         return self.kickoff_inputs(context)
 
-    def _attempt_class(self) -> type[Attempt]:
-        from airflow_provider_crew.attempt.attempt import Attempt
-
-        return Attempt
-
     def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> Attempt:
         from airflow_provider_crew.attempt.attempt import Options
 
         own = {each.name: getattr(self, each.name) for each in fields(Options) if hasattr(self, each.name)}
         kickoff: Any = {name: getattr(self, name) for name in KickoffOptions.__annotations__}
         options = Options(**own, kickoff=kickoff, compute_inputs=lambda: self._rendered_inputs(context))
-        kind = self._attempt_class()
-        return kind(options, context, self.log, next_kwargs=next_kwargs, is_told_to_end=self._is_ending)
+        kind = resolve_name(self._attempt_class)
+        attempt: Attempt = kind(
+            options, context, self.log, next_kwargs=next_kwargs, is_told_to_end=self._is_ending
+        )
+        return attempt
 
 
 class CrewRunOperator(CrewKickoffOperator):
@@ -272,6 +272,8 @@ class CrewRunOperator(CrewKickoffOperator):
         self.answer_in_airflow = answer_in_airflow
         self.assigned_users = assigned_users
         self.notifiers = notifiers
+        if answer_in_airflow:
+            self._attempt_class = "airflow_provider_crew.answers.attempt:AnsweringAttempt"
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Start an execution, wait for it, and return its result."""
@@ -282,13 +284,6 @@ class CrewRunOperator(CrewKickoffOperator):
         """Return the result after a deferral, with or without an event."""
         result: dict[str, Any] = self._run(context, next_kwargs)
         return result
-
-    def _attempt_class(self) -> type[Attempt]:
-        if not self.answer_in_airflow:
-            return super()._attempt_class()
-        from airflow_provider_crew.answers.attempt import AnsweringAttempt
-
-        return AnsweringAttempt
 
     def _do_render_template_fields(
         self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]
