@@ -385,7 +385,7 @@ def test_rows_are_started_after_a_back_off_while_one_runs(live_crew, batch, monk
     def away() -> None:
         if not begun.is_set():
             begun.set()
-            live_crew.faults.answer(429, on="kickoff", times=2)
+            live_crew.faults.answer(429, on="kickoff", times=9)
 
     live_crew.at_kickoff = away
     with pytest.raises(WaitedTooLong):
