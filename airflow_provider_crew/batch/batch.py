@@ -74,6 +74,7 @@ _MOST_SHOWN = 100
 _LONGEST_REASON = 200
 # Seconds without new kickoffs after the crew did not respond to one.
 _BACK_OFF = 15.0
+_LONGEST_BACK_OFF = 300.0
 _BACKSTOP = 60.0
 _LOOK = 0.5
 # Seconds between two updates of the Crew tab by a task that does not defer.
@@ -360,12 +361,13 @@ class Batch:
     # Start rows.
 
     def _start_rows(self) -> None:
-        """Start groups of rows until the window is full. It grows with each group."""
-        while (room := min(self._window - len(self._running), _MOST_IN_GROUP)) > 0 and self._may_start():
+        """Start groups of rows until max_active rows are running. Each group may be larger than the last."""
+        most = self.options.max_active
+        while (room := min(most - len(self._running), self._window, _MOST_IN_GROUP)) > 0 and self._may_start():
             rows = [self._pending.popleft() for _ in range(min(room, len(self._pending)))]
             shielded(partial(self._start_group, rows))
             if time.time() >= self._not_before:
-                self._window = min(self._window * 2, self.options.max_active)
+                self._window = min(self._window * 2, most)
             time.sleep(random.random() * _JITTER)  # noqa: S311 - not a secret
 
     def _may_start(self) -> bool:
@@ -494,6 +496,7 @@ class Batch:
                 self._back_off(error)
                 self._take_back([row])
             case errors.UncertainKickoff() as error:
+                self._back_off(error)  # others would be uncertain as well
                 row.kickoff_id = error.kickoff_id
                 self._end_row(row, "uncertain", error, "kickoff")
             case CrewTaskError():  # the next attempt starts it
@@ -511,13 +514,15 @@ class Batch:
             row.sent_at, row.attempts = None, row.attempts - 1
         self._pending.extendleft(reversed(rows))
 
-    def _back_off(self, error: errors.TransientError) -> None:
-        """Start nothing for a while, and fewer rows at a time after that. An outage is no failure of a row."""
+    def _back_off(self, error: CrewError) -> None:
+        """Start nothing for a while, and a single row after that. An outage is no failure of a row."""
         now, limit = time.time(), self.options.max_outage
-        self._window = max(self._window // 2, 1)
+        self._window = 1
         self._outage_since = self._outage_since or now
-        self._not_before = now + max(error.retry_after or 0.0, _BACK_OFF)
-        if limit is not None and now - self._outage_since > limit:
+        lasting = now - self._outage_since
+        wanted = error.retry_after if isinstance(error, errors.TransientError) else None
+        self._not_before = now + max(wanted or 0.0, _BACK_OFF, min(lasting, _LONGEST_BACK_OFF))
+        if limit is not None and lasting > limit and not self._running:  # if rows are running, the crew is busy
             self._trouble = error
 
     # The kickoff records of groups.
@@ -692,7 +697,9 @@ class Batch:
     def _rules(self) -> dict[str, Any]:
         names = ("poll_interval", "max_outage", "row_timeout")
         rules = {name: getattr(self.options, name) for name in names}
-        return rules | {"deadline": self.deadline, "address": self.hook.connection.settings.address}
+        rules |= {"deadline": self.deadline, "address": self.hook.connection.settings.address}
+        is_backing_off = self._pending and len(self._running) < self.options.max_active and not self._is_stopped()
+        return rules | {"wake_at": self._not_before if is_backing_off else None}
 
     def _defer(self) -> NoReturn:
         options, now, cancels = self.options, time.time(), self._cancels_on("kill")

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -73,7 +74,7 @@ class Watching:
     trouble: str = ""
 
     async def to_wake(self, is_told_to_end: Callable[[], bool], saw: Callable[["Watching"], None]) -> None:
-        """Return when a quarter of the window has ended, or after 30 s if anything has."""
+        """Return if a quarter of the window has ended, if anything has after 30 s, or to start rows again."""
         self._states = {row[0]: WatchState(row[1], seen=True, troubles=_troubles(row[3])) for row in self.running}
         self._began: dict[str, float | None] = {row[0]: row[2] for row in self.running}
         self._heard_at: dict[str, float] = {}
@@ -82,7 +83,8 @@ class Watching:
         try:
             while not (self.error or is_told_to_end() or time.time() >= self.rules["deadline"]):
                 news = len(self.ended) + len(self.over)
-                if news >= quota or (news and time.monotonic() - began >= LONGEST_WAIT):
+                is_due = time.time() >= (self.rules["wake_at"] or math.inf)
+                if is_due or news >= quota or (news and time.monotonic() - began >= LONGEST_WAIT):
                     break
                 saw(self)
                 await asyncio.sleep(_LOOK)

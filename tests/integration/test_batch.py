@@ -36,6 +36,7 @@ def rows(count: int = 10) -> list[dict[str, Any]]:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_provider_crew.batch.batch._JITTER", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.batch.batch._BACK_OFF", 0.1)
     monkeypatch.setattr("airflow_provider_crew.batch.watching._LOOK", 0.02)
     monkeypatch.setattr("airflow_provider_crew.batch.files._SETTLES", 0.0)
 

@@ -42,6 +42,7 @@ def rows(count: int = 10) -> list[dict[str, Any]]:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_provider_crew.batch.batch._JITTER", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.batch.batch._BACK_OFF", 0.1)
     monkeypatch.setattr("airflow_provider_crew.batch.watching._LOOK", 0.02)
     monkeypatch.setattr("airflow_provider_crew.batch.files.time.sleep", lambda _: None)
 
@@ -372,6 +373,32 @@ def test_crew_that_answers_500_about_one_row_fails_only_that_row(live_crew, batc
     manifest = task.run()
     assert manifest["counts"]["success"] == 3
     assert manifest["counts"]["error"] == 1
+
+
+@pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
+def test_rows_are_started_after_a_back_off_while_one_runs(live_crew, batch, monkeypatch, deferrable):
+    monkeypatch.setattr("airflow_provider_crew.batch.batch._BACK_OFF", 0.2)
+    live_crew.scenario = SLOW
+    task = batch(rows(4), max_active=4, timeout=4.0, deferrable=deferrable)
+    begun = threading.Event()
+
+    def away() -> None:
+        if not begun.is_set():
+            begun.set()
+            live_crew.faults.answer(429, on="kickoff", times=9)
+
+    live_crew.at_kickoff = away
+    with pytest.raises(WaitedTooLong):
+        task.run()
+    assert len(live_crew.kickoffs) == 4
+
+
+def test_outage_makes_few_rows_uncertain(live_crew, batch, monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.batch.batch._BACK_OFF", 0.3)
+    live_crew.faults.answer(503, on="kickoff", for_seconds=1.0)
+    counts = batch(rows(60), max_active=30, max_failed=None).run()["counts"]
+    assert counts["uncertain"] <= 12
+    assert counts["success"] == 60 - counts["uncertain"]
 
 
 def test_token_rejected_at_the_timeout_names_what_runs(live_crew, batch, monkeypatch):
