@@ -84,6 +84,10 @@ def test_agent_gets_the_output_of_the_crew(run, crews):
     assert run.xcom("single", "kickoff_id") == crews["single"].kickoffs[0].kickoff_id
 
 
+def test_usage_in_xcom_is_that_of_the_agent(run):
+    assert "kickoff_id" not in run.xcom("single", "usage")
+
+
 def test_kickoff_names_the_task_of_the_agent(run, crews):
     (kickoff,) = crews["single"].kickoffs
 

@@ -8,6 +8,7 @@ import pkgutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.metadata import entry_points, packages_distributions, requires, version
 from pathlib import Path
 from typing import Any
@@ -219,3 +220,11 @@ def test_imported_distributions_are_declared():
     others = imports - sys.stdlib_module_names - {"airflow", "airflow_provider_crew"} - THEIRS - BROUGHT
     assert len(others) > 2
     assert {name for name in others if not declared & set(map(canonicalize_name, known.get(name, ())))} == set()
+
+
+def test_agent_hook_names_the_package_that_it_lacks(monkeypatch):
+    monkeypatch.setitem(sys.modules, "airflow.providers.common.ai", None)  # as if it were not installed
+    with pytest.raises(ModuleNotFoundError) as caught:
+        import_module("airflow_provider_crew.hooks.agent")
+
+    assert caught.value.name.startswith("airflow.providers.common.ai")
