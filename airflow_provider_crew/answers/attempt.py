@@ -17,7 +17,6 @@ from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import answer_body, proves_nothing_was_done
 from airflow_provider_crew.client.text import forms_of, in_words, mask, quoted
 from airflow_provider_crew.hooks.connection import load_secret
-from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import STOP_WAITING, WatchEnd
 
 APPROVE = "Approve"
@@ -45,6 +44,8 @@ class AnsweringAttempt(Attempt):
 
     A question is over when a poll has found the execution since its request was opened or answered.
     """
+
+    trigger_class = AnswerTrigger
 
     def __init__(self, options: Options, context: Any, log: Any, **attempt: Any) -> None:
         super().__init__(options, context, log, **attempt)
@@ -114,14 +115,9 @@ class AnsweringAttempt(Attempt):
 
     # The wait.
 
-    @property
-    def trigger_class(self) -> type[CrewExecutionTrigger]:  # type: ignore[override]
-        """Trigger that looks for questions as well."""
-        return CrewExecutionTrigger if self._hindrance else AnswerTrigger
-
     def trigger_options(self) -> dict[str, Any]:
         """Return the question that the trigger need not report."""
-        return {} if self._hindrance else {"known_question": self._known_question}
+        return {"known_question": None if self._hindrance else self._known_question}
 
     def rules(self, deadline: float, **changes: Any) -> Any:
         """Return the rules for polling both IDs of the execution."""

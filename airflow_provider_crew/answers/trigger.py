@@ -18,10 +18,10 @@ class AnswerTrigger(CrewExecutionTrigger):
     """
     Watch one execution, and fire when the crew asks a question.
 
-    :param known_question: ID of the question that the task knows. Empty if there is none.
+    :param known_question: ID of the question that the task knows. Empty if there is none. ``None`` reports none.
     """
 
-    def __init__(self, *args: Any, known_question: str = "", **kwargs: Any) -> None:
+    def __init__(self, *args: Any, known_question: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.known_question = known_question
 
@@ -36,8 +36,8 @@ class AnswerTrigger(CrewExecutionTrigger):
 
         end = asyncio.create_task(wait)
         try:
-            while not end.done():
-                if self.task_instance and await self._is_asked():
+            while self.task_instance and self.known_question is not None and not end.done():
+                if await self._is_asked():
                     self.asked = False  # the receiver has deleted the request that was open
                     event = f"Execution {self.kickoff_id} waits for human input."
                     raise HumanInputNeeded(event, kickoff_id=self.kickoff_id)

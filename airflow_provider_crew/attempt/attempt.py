@@ -178,7 +178,7 @@ class Attempt:
 
     is_sensor = False
     record_key = KEY
-    trigger_class = CrewExecutionTrigger
+    trigger_class: type[CrewExecutionTrigger] = CrewExecutionTrigger
 
     def __init__(
         self,
