@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider_crew.attempt.verdict import Action, Verdict, fix_for
-from airflow_provider_crew.batch.rows import Status
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import Cost, CrewError
 from airflow_provider_crew.client.text import in_words
@@ -54,7 +53,7 @@ class Counted:
     :param runs_all: Whether clearing the task runs all rows again.
     """
 
-    statuses: Mapping[Status, int]
+    statuses: Mapping[Any, int]
     running: int
     started: int
     is_blind: bool = False
