@@ -906,10 +906,12 @@ class Attempt:
         place = (event.memory or {}).get("place", "")
         when = f"{'seen at' if chosen else 'since'} {_time_of_day(seen.get('polled_at'))}"
         answer = f"Answer at {page}." if page else "Answer in the crew's dashboard."
-        self.log.info("The crew %s for human input%s, %s. %s", waits, place and f" at {place}", when, answer)
+        # An unknown execution may be past the task at which it was last seen.
+        at = ", last seen at" if seen.get("state") == "unknown" else " at"
+        self.log.info("The crew %s for human input %s%s. %s", waits, when, place and f"{at} {place}", answer)
         text = [
             f"[Answer on the crew's page]({page})" if page else answer,
-            f"Execution {self.kickoff_id} {waits} for human input{place and f' at {_code(place)}'}, {when}.",
+            f"Execution {self.kickoff_id} {waits} for human input {when}{place and f'{at} {_code(place)}'}.",
             "Only the crew's page shows what the crew asks about, such as a draft.",
             f"**{HAS_ANSWERED}** polls the execution. It sends no answer to the crew.",
             f"**{STOP_WAITING}** fails this task. The execution keeps running and is billed.",
