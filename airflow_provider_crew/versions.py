@@ -279,11 +279,13 @@ def change_xcom(task: Mapping[str, Any], key: str, change: Callable[[Any], Any])
 
     with create_session() as session:
         # Locked, so that two deliveries change it one after the other.
-        query = select(TaskInstance.id, TaskInstance.state).filter_by(**task).with_for_update()
-        instances = [(id_, state) for id_, state in session.execute(query) if state not in _NOT_WAITING]
-        query = select(XComModel.value).filter_by(**task, key=key)
-        found = session.scalar(query) if len(instances) == 1 else None  # more than one in a task loop
-        if (value := change(found)) is not None:
+        waiting = select(TaskInstance.id, TaskInstance.state).filter_by(**task).with_for_update()
+        instances = [(id_, state) for id_, state in session.execute(waiting) if state not in _NOT_WAITING]
+        ids = {"dag_ids": task["dag_id"], "task_ids": task["task_id"], "map_indexes": task["map_index"]}
+        query = XComModel.get_many(run_id=task["run_id"], key=key, **ids)
+        is_one = len(instances) == 1  # a task loop has more
+        found: Any = session.scalars(query).first() if is_one else None
+        if (value := change(found and found.value)) is not None:
             XComModel.set(key, value, **task, serialize=False, session=session)
             session.execute(delete(HITLDetail).where(HITLDetail.ti_id == instances[0][0]))
 

@@ -197,12 +197,10 @@ class AnsweringAttempt(Attempt):
             self.warn("The answer was not sent, because the record of its question is unreadable.")
             return super().answered(option, next_kwargs, known)
         if bool(text) == (option == APPROVE):
-            needs = "takes no text" if text else "needs a text"
-            self.warn(f"The answer was not sent, because {option!r} {needs}.")
-            return self._open(known)
-        if not self._send_answer(option, text or _APPROVAL, str(event.get("responded_at"))):
-            return self._open(known)
-        return self.wait(answered_at=time.time(), **_unseen(known))
+            sent = self._not_sent(f"{option!r} {'takes no text' if text else 'needs a text'}.")
+        else:
+            sent = self._send_answer(option, text or _APPROVAL, str(event.get("responded_at")))
+        return self.wait(answered_at=time.time(), **_unseen(known)) if sent else self._open(known)
 
     def _send_answer(self, option: str, text: str, answer: str) -> bool:
         """
@@ -224,28 +222,28 @@ class AnsweringAttempt(Attempt):
                 webhook_secret=load_secret(str(self.options.webhook_conn_id)),
             )
         except errors.CrewError as error:
-            self.warn(f"The answer was not sent. {error.event}")
-            return False
+            return self._not_sent(error.event)
         if not self._keep(answer=answer, outcome="sending"):
-            self._kept |= {"answer": "", "outcome": ""}
-            self.warn("The answer was not sent, because Airflow did not store the intent.")
-            return False
+            return self._not_sent("Airflow did not store the intent.")
         try:
             self.look_before_sending("answer")
             continued_as = crew.answer(self.kickoff_id, body)
         except errors.CallError as error:
-            if not proves_nothing_was_done(error):
-                self._note_uncertain(error.event)
-                return True
-            self._keep(answer="", outcome="rejected")
-            self.warn(f"The crew rejected the answer, so nothing was done. {error.event}")
-            return False
-        except errors.CrewError:
-            self._keep(answer="", outcome="")
+            if proves_nothing_was_done(error):
+                return self._not_sent(error.event, "rejected")
+            self._note_uncertain(error.event)
+            return True
+        except errors.CrewError as error:
+            self._not_sent(error.event)
             raise
         self._keep(outcome="sent", continued_as=continued_as or self._kept.get("continued_as", ""))
         self.log.info("Sent the answer. Only the next polls show whether the crew continues.")
         return True
+
+    def _not_sent(self, why: str, outcome: str = "") -> bool:
+        self._keep(answer="", outcome=outcome)
+        self.warn(f"The crew did not get the answer. {why}")
+        return False
 
     def _note_uncertain(self, why: str) -> None:
         self._keep(outcome="uncertain")

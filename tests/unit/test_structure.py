@@ -98,7 +98,7 @@ def test_local_server_does_not_import_the_client():
 
 
 # From the lowest to the highest.
-LAYERS = ("client", "links", "hooks", "triggers", "attempt", "operators", "sensors", "decorators")
+LAYERS = ("client", "links", "hooks", "triggers", "attempt", "answers", "operators", "sensors", "decorators")
 # Features that use a whole attempt, so nothing else uses them.
 ON_TOP = {f"{NAME}.hooks.agent"}
 
@@ -118,6 +118,14 @@ def test_imports_point_down(layer):
         for other in ours(at_run_time(module))
         if any(is_in(part, other) for part in upward) or other in ON_TOP
     } == set()
+
+
+def test_plain_run_loads_nothing_of_answers():
+    others = [module for module in MODULES if not is_in(f"{NAME}.answers", module)]
+
+    assert [
+        module for module in others if any(is_in(f"{NAME}.answers", other) for other in when_loaded(module))
+    ] == []
 
 
 def test_imports_have_no_circles_even_among_types():
