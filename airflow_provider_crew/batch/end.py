@@ -78,7 +78,7 @@ def end_of_batch(error: BaseException, counted: Counted) -> Verdict:
     uncertain = counted.statuses["uncertain"]
     fix = fix_for(event)
     if uncertain:
-        fix += f" {uncertain} rows are uncertain: look for their executions in the crew's dashboard first."
+        fix += f" Look for the executions of the uncertain rows ({uncertain:,}) in the crew's dashboard first."
     cost = Cost.UNKNOWN if uncertain or counted.is_blind else Cost.RUNNING if counted.running else Cost.ENDED
     if not (counted.started or counted.running or uncertain or counted.is_blind):
         cost = Cost.NONE
@@ -92,13 +92,13 @@ def _effects(counted: Counted) -> tuple[str, str]:
     """Return the effects of a retry and of clearing the task."""
     parts = ["does not run the rows again that have succeeded"]
     if counted.running:
-        parts.append(f"waits for the {counted.running:,} that are running")
+        parts.append(f"waits for the running ones ({counted.running:,})")
     if counted.again:
-        parts.append(f"starts {counted.again:,}, which are billed")
-    effect = f"continues the batch: it {', '.join(parts)}"
+        parts.append(f"starts the others ({counted.again:,}), which are billed")
+    effect = f"continues the batch: it {' and '.join(filter(None, (', '.join(parts[:-1]), parts[-1])))}"
     if_cleared = _RUNS_ALL if counted.runs_all else effect
     if uncertain := counted.statuses["uncertain"]:
-        if_cleared += f". Clearing it also starts the {uncertain:,} uncertain rows again"
+        if_cleared += f". Clearing it also starts the uncertain rows ({uncertain:,}) again"
     return effect, if_cleared
 
 
@@ -114,9 +114,9 @@ def while_running(counted: Counted, *, cancels: bool) -> dict[str, Any]:
     marked = _CANCELS if cancels else f"no further row starts, and {_LEFT[Cost.RUNNING]}"
     lost = {
         "cost": Cost.UNKNOWN.value,
-        "billed": "unknown; rows may be running and billed.",
+        "billed": "unknown; rows may be running, and one whose kickoff was on its way becomes uncertain.",
         "if_retried": effect,
-        "next_step": f"Clearing the task {if_cleared}. Rows whose kickoff was on its way become uncertain.",
+        "next_step": f"Clearing the task {if_cleared}.",
         "choices": after,
     }
     choices = after | {"mark": marked, "nothing": "the batch continues, and each row is billed once"}

@@ -78,7 +78,7 @@ def test_failed_rows_are_shown_again_by_a_retry(live_crew, batch):
         assert [row["status"] for row in last["batch"]["rows"]] == ["uncertain"]
         assert (last["batch"]["failed"], last["batch"]["uncertain"]) == (1, 1)
         assert last["end"]["cost"] == "unknown"
-        assert "uncertain rows again" in last["end"]["choices"]["clear"]
+        assert "uncertain rows" in last["end"]["choices"]["clear"]
 
 
 def test_rows_of_earlier_attempts_do_not_count_for_the_rate(live_crew, batch):
