@@ -31,6 +31,7 @@ _LEFT: dict[Cost, str] = {
     Cost.ENDED: "nothing more is billed",
     Cost.UNKNOWN: "executions may be running and billed",
 }
+_MAY_RUN = "unknown; rows may be running, and one whose kickoff was on its way becomes uncertain."
 _CANCELS = "the task asks the crew to cancel the running executions, which are billed up to their end"
 
 
@@ -112,12 +113,7 @@ def while_running(counted: Counted, *, cancels: bool) -> dict[str, Any]:
     effect, if_cleared = _effects(counted)
     after = choices_after(if_cleared, Cost.UNKNOWN)
     marked = _CANCELS if cancels else f"no further row starts, and {_LEFT[Cost.RUNNING]}"
-    lost = {
-        "cost": Cost.UNKNOWN.value,
-        "billed": "unknown; rows may be running, and one whose kickoff was on its way becomes uncertain.",
-        "if_retried": effect,
-        "next_step": f"Clearing the task {if_cleared}.",
-        "choices": after,
-    }
+    lost = {"cost": Cost.UNKNOWN.value, "billed": _MAY_RUN, "if_retried": effect, "choices": after}
+    lost["next_step"] = f"Clearing the task {if_cleared}."
     choices = after | {"mark": marked, "nothing": "the batch continues, and each row is billed once"}
     return {"choices": choices, "if_lost": lost}
