@@ -181,8 +181,7 @@ class Batch:
                 self._collect_rest(errors.WaitedTooLong(error.event))
         end = end_of_batch(error, self._count())
         known = ended(self._progress(), end.failure, time.time())
-        choices = choices_after(end.if_cleared, end.failure.cost)
-        known["end"] = end.as_dict() | {"choices": choices} | known["end"]
+        known["end"] = end.as_dict() | {"choices": choices_after(end.if_cleared, end.failure.cost)} | known["end"]
         self._push(known)
         return end.exception()
 
@@ -216,7 +215,7 @@ class Batch:
         else:
             self._restore(known, event)
         self._is_blind = False
-        if is_same and event:
+        if event and (is_same or not known):  # dag.test() drops what a deferral passes on
             self._take_event(event)
 
     def _inputs(self) -> Iterable[Any]:

@@ -31,6 +31,7 @@ _LEFT: dict[Cost, str] = {
     Cost.ENDED: "nothing more is billed",
     Cost.UNKNOWN: "executions may be running and billed",
 }
+_MAY_RUN = "unknown; rows may be running, and one whose kickoff was on its way becomes uncertain."
 _CANCELS = "the task asks the crew to cancel the running executions, which are billed up to their end"
 
 
@@ -78,7 +79,7 @@ def end_of_batch(error: BaseException, counted: Counted) -> Verdict:
     uncertain = counted.statuses["uncertain"]
     fix = fix_for(event)
     if uncertain:
-        fix += f" {uncertain} rows are uncertain: look for their executions in the crew's dashboard first."
+        fix += f" Look for the executions of the uncertain rows ({uncertain:,}) in the crew's dashboard first."
     cost = Cost.UNKNOWN if uncertain or counted.is_blind else Cost.RUNNING if counted.running else Cost.ENDED
     if not (counted.started or counted.running or uncertain or counted.is_blind):
         cost = Cost.NONE
@@ -92,13 +93,13 @@ def _effects(counted: Counted) -> tuple[str, str]:
     """Return the effects of a retry and of clearing the task."""
     parts = ["does not run the rows again that have succeeded"]
     if counted.running:
-        parts.append(f"waits for the {counted.running:,} that are running")
+        parts.append(f"waits for the running ones ({counted.running:,})")
     if counted.again:
-        parts.append(f"starts {counted.again:,}, which are billed")
-    effect = f"continues the batch: it {', '.join(parts)}"
+        parts.append(f"starts the others ({counted.again:,}), which are billed")
+    effect = f"continues the batch: it {' and '.join(filter(None, (', '.join(parts[:-1]), parts[-1])))}"
     if_cleared = _RUNS_ALL if counted.runs_all else effect
     if uncertain := counted.statuses["uncertain"]:
-        if_cleared += f". Clearing it also starts the {uncertain:,} uncertain rows again"
+        if_cleared += f". Clearing it also starts the uncertain rows ({uncertain:,}) again"
     return effect, if_cleared
 
 
@@ -112,12 +113,7 @@ def while_running(counted: Counted, *, cancels: bool) -> dict[str, Any]:
     effect, if_cleared = _effects(counted)
     after = choices_after(if_cleared, Cost.UNKNOWN)
     marked = _CANCELS if cancels else f"no further row starts, and {_LEFT[Cost.RUNNING]}"
-    lost = {
-        "cost": Cost.UNKNOWN.value,
-        "billed": "unknown; rows may be running and billed.",
-        "if_retried": effect,
-        "next_step": f"Clearing the task {if_cleared}. Rows whose kickoff was on its way become uncertain.",
-        "choices": after,
-    }
+    lost = {"cost": Cost.UNKNOWN.value, "billed": _MAY_RUN, "if_retried": effect, "choices": after}
+    lost["next_step"] = f"Clearing the task {if_cleared}."
     choices = after | {"mark": marked, "nothing": "the batch continues, and each row is billed once"}
     return {"choices": choices, "if_lost": lost}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.batch.end import BatchFailed
 from airflow_provider_crew.client.errors import Cost, WaitedTooLong
 from airflow_provider_crew.operators.crew import CrewBatchOperator
-from tests.integration.tasks import FAILING, QUICK, SLOW, Task, TaskStateStore
+from tests.integration.tasks import FAILING, QUICK, SLOW, Task, TaskStateStore, fired
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -76,7 +78,7 @@ def test_failed_rows_are_shown_again_by_a_retry(live_crew, batch):
         assert [row["status"] for row in last["batch"]["rows"]] == ["uncertain"]
         assert (last["batch"]["failed"], last["batch"]["uncertain"]) == (1, 1)
         assert last["end"]["cost"] == "unknown"
-        assert "uncertain rows again" in last["end"]["choices"]["clear"]
+        assert "uncertain rows" in last["end"]["choices"]["clear"]
 
 
 def test_rows_of_earlier_attempts_do_not_count_for_the_rate(live_crew, batch):
@@ -114,3 +116,14 @@ def test_sentences_name_the_rows_that_a_clear_runs_again(live_crew, batch, rerun
     task.clear()
     task.run()
     assert len(live_crew.kickoffs) == started * (2 if rerun == "all" else 1)
+
+
+def test_event_is_read_if_the_values_of_the_deferral_are_lost(live_crew, batch):
+    task = batch(deferrable=True)
+    waiting = task.deferred()
+    event = asyncio.run(fired(task.revived(waiting)))
+    waiting.kwargs = {}  # as dag.test() does
+    try:
+        task.resume(waiting, event)
+    except TaskDeferred:
+        assert live_crew.xcoms.progress[-1]["batch"]["ended"] > 0

@@ -16,6 +16,8 @@ from airflow_provider_crew import exceptions as ends
 from airflow_provider_crew.attempt.attempt import _METRICS
 from airflow_provider_crew.attempt.record import KICKOFF_ID, ROW
 from airflow_provider_crew.attempt.result import RESULT, RETURN_VALUE, USAGE
+from airflow_provider_crew.batch.end import BatchFailed
+from airflow_provider_crew.batch.operator import CrewBatchOperator
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.progress import PROGRESS, begun
 from airflow_provider_crew.get_provider_info import CONFIGURATION, CONNECTION_FIELDS
@@ -111,13 +113,17 @@ def test_every_field_of_a_connection_is_told():
     assert told == {name: field["label"] for name, field in CONNECTION_FIELDS.items()}
 
 
-@pytest.mark.parametrize("operator", [CrewKickoffOperator, CrewRunOperator, CrewExecutionSensor])
+@pytest.mark.parametrize(
+    "operator", [CrewKickoffOperator, CrewRunOperator, CrewBatchOperator, CrewExecutionSensor]
+)
 def test_every_argument_is_listed_with_its_default(operator):
     listed = {
         name.strip("`"): default.strip("`") for name, default, _ in table("docs/operators.md", operator.__name__)
     }
 
-    shared = arguments(CrewKickoffOperator) if operator is CrewRunOperator else {}
+    shared = {*arguments(CrewKickoffOperator)} if operator in (CrewRunOperator, CrewBatchOperator) else set()
+    if operator is CrewBatchOperator:
+        shared -= {"inputs", "on_uncertain_kickoff"}  # which have a meaning of their own
     own = {name: default for name, default in arguments(operator).items() if name not in shared}
     assert listed == {name: shown_default(name, default) for name, default in own.items()}
 
@@ -208,6 +214,7 @@ def test_errors_page_lists_every_error():
         ends.OtherInputs,
         ends.CutShort,
         ends.EndedByAirflow,
+        BatchFailed,
     }
     names = {kind.__name__ for kind in raised}
     assert sorted(listed) == sorted(f'<a id="{name.lower()}"></a>`{name}`' for name in names)
@@ -250,7 +257,7 @@ def test_xcoms_page_lists_every_key():
 def test_xcoms_page_lists_every_key_of_the_progress():
     listed = {key for row in table("docs/xcoms.md", PROGRESS) for key in re.findall(r"`(\w+)`", row[0])}
 
-    assert listed == {*begun("57a13a6e", 0.0), "choices"}
+    assert listed == {*begun("57a13a6e", 0.0), "choices", "batch", "if_lost"}
 
 
 def test_xcoms_page_lists_every_metric():

@@ -28,10 +28,12 @@ from tests.integration.pages import (
     block,
     blocks,
     is_dag,
+    table,
     wherever,
 )
 from tests.integration.played import python
 from tests.integration.receivers import chat
+from tests.supported import has
 
 DAG = """
 from airflow.providers.common.compat.sdk import DAG, task
@@ -110,12 +112,15 @@ def files_of(page: str) -> list[str]:
     return [DAG.format(blocks=textwrap.indent("\n".join(shown), "    "))]
 
 
+BATCH = "docs/batch.md"
 # The quickstart and the recipes have tests of their own.
 FILES = {
     page: files_of(page)
     for page in PAGES
     if page not in {MIGRATING, QUICKSTART} and not page.startswith(RECIPES) and blocks(page, "python")
 }
+if not has("Batches"):
+    del FILES[BATCH]
 EXPLAINS = "docs/recipes/crew_explains_failure.md"
 FILES[EXPLAINS] = blocks(EXPLAINS, "python")
 
@@ -156,7 +161,11 @@ class Pages:
             self.of[MIGRATING] = [Played(shown, http) for shown in migrated(http.url)]
             described = {"conn_type": "http", "host": http.url, "extra": {"Authorization": f"Bearer {TOKEN}"}}
             all_of_them = [played for of_page in self.of.values() for played in of_page]
-            files = [(played.service.connection_uri, played.file) for played in all_of_them]
+            self.bucket = home / "bucket"
+            files = [
+                (played.service.connection_uri, played.file.replace("s3://my-bucket", str(self.bucket)))
+                for played in all_of_them
+            ]
             connections |= {
                 "AIRFLOW_CONN_CREW_HTTP": json.dumps(described),
                 "AIRFLOW_CONN_CREW_WEBHOOK": '{"conn_type": "generic", "password": "SECRET"}',
@@ -241,6 +250,21 @@ def test_pager_receives_an_unknown_cost_as_shown(pages):
     (event,) = pages.events
     assert (event["routing_key"], event["event_action"]) == ("KEY", "trigger")
     assert event["payload"]["summary"].startswith("[unknown] crew_page: ")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not has("Batches"), reason="a batch needs the task state store of Airflow 3.3")
+def test_batch_writes_the_results_as_shown(pages):
+    (results,) = pages.bucket.glob("briefs/*/results.jsonl")
+    lines = [json.loads(line) for line in results.read_text().splitlines()]
+    assert sorted(line["key"] for line in lines) == ["12", "7"]
+    files = {row[0].strip("`/") for row in table(BATCH, "Files")}
+    assert {path.name for path in results.parent.iterdir()} == files
+    (keys,) = re.findall(r"^Each line of.*?\n\n(.*?)\n\n", PAGES[BATCH], re.DOTALL | re.MULTILINE)
+    shown = {name for row in keys.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split(" | ")[0])}
+    assert shown == {*lines[0]}
+    manifest = json.loads((results.parent / "manifest.json").read_text())
+    assert all(f"`{name}`" in PAGES[BATCH] for name in (*manifest, *manifest["counts"]))
 
 
 @pytest.mark.timeout(600)

@@ -22,7 +22,9 @@ from tests.system.crew_tab_contents import (
     FINISHED,
     KICKOFF_ID,
     REPORT,
+    batch_progress,
     hostile,
+    hostile_batch,
     hostile_progress,
     progress,
     result,
@@ -36,7 +38,7 @@ pytestmark = [
 TAB = "document.querySelector('.crew-tab')"
 SCREEN = (1400, 1000)
 A_LOOK = 6.0  # the seconds in which there certainly is one, of a task that is not over
-STAYING = ("running", "paused", "hostile_running")
+STAYING = ("running", "paused", "hostile_running", "batch", "hostile_batch")
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +52,8 @@ def run(airflow, start, crews) -> Iterator[Run]:
         running={"crew_progress": progress()},
         paused={"crew_progress": progress(state="paused", doing="", since=time.time() - 3 * 3600)},
         hostile_running={"crew_progress": hostile_progress()},
+        batch={"crew_progress": batch_progress()},
+        hostile_batch={"crew_progress": hostile_batch()},
         mapped_0={"return_value": result(output="The first")},
         mapped_1={"return_value": result(output="The second")},
     )
@@ -213,6 +217,16 @@ def test_running_crew_shows_its_progress_and_changes(shown, page, run):
     assert all_of(page, "[aria-current=step] .crew-name") == ["checking_task"]
 
 
+def test_running_batch_shows_its_rows_and_changes(shown, page, run):
+    said = shown("batch")
+    assert said.startswith("Running\n")
+    assert "403 of 1,000 rows have ended" in said
+    assert all_of(page, ".crew-attempts code") == ["customer-7", "customer-12"]
+
+    tell(run, "batch", batch_progress(of_batch={"ended": 500}))
+    page.wait_for(f"{TAB}.innerText.includes('503 of 1,000 rows have ended')")
+
+
 def test_hidden_or_finished_tab_sends_no_requests(shown, page):
     def be_hidden(hidden: str) -> None:
         page.evaluate(
@@ -298,7 +312,7 @@ def test_tab_is_for_tasks_of_crews_only(page, run):
 HARMFUL = "script, img, svg, iframe, object, embed, style, link, meta, base, form, input, video, math, noscript"
 
 
-@pytest.mark.parametrize("task", ["hostile", "hostile_running"])
+@pytest.mark.parametrize("task", ["hostile", "hostile_running", "hostile_batch"])
 def test_hostile_output_is_shown_and_never_run(shown, page, task):
     page.call(
         "Page.addScriptToEvaluateOnNewDocument",

@@ -27,17 +27,16 @@ export function batchOf({ batch, started_at: startedAt, polled_at: polledAt }, g
     path: text(told.result_path),
     rows,
     more: Math.max(0, failed - rows.length),
-    where: `${goesOn ? "At the end of the batch, failed.jsonl" : "failed.jsonl"} has all of them, with their inputs.`,
   };
 }
 
-export function Results({ of: { path, rows, more, where } }) {
+export function Results({ of: { path, rows, more } }) {
   const files = [h("span", null, "Results in ", h("code", null, path)), h(Copy, { text: path, label: "result path", isIcon: true })];
   const item = ([key, status, reason]) => h("li", null, h("code", null, key), ` ${status}: ${reason}`);
   const drawn = () => el("ul", "crew-attempts", ...all(rows.map(item)));
   const failed = [
     h(Folded, { key: "rows", title: ["Failed rows"], isOpenAtFirst: rows.length <= MOST_OPEN }, drawn),
-    el("p", "crew-quiet", more > 0 && `${more.toLocaleString()} more rows failed. `, where),
+    el("p", "crew-quiet", more > 0 && `${more.toLocaleString()} more rows failed. `, "When a batch has ended, failed.jsonl has all of them, with their inputs."),
   ];
   return el("div", "crew-results", path && el("p", "crew-id", ...files), ...(rows.length ? failed : []));
 }
