@@ -115,6 +115,10 @@ class Options:
     kickoff: KickoffOptions = field(default_factory=KickoffOptions)
 
 
+def _is_warning(line: logging.LogRecord) -> bool:
+    return line.levelno >= logging.WARNING
+
+
 class Batch:
     """
     One attempt of a batch in the current process.
@@ -157,13 +161,20 @@ class Batch:
         self._failures: list[dict[str, str]] = []
         self._pushed_at = 0.0
         self.started_at = self.deadline = time.time()
-        # The IDs are in the task state store and the result files. A line for each would flood the log.
-        logging.getLogger(CrewClient.__module__).setLevel(logging.WARNING)
 
     # The story of an attempt, in order.
 
     def run(self) -> dict[str, Any]:
         """Run the batch to its end, and return its manifest. May defer."""
+        # The IDs are in the task state store and the result files. A line for each would flood the log.
+        log = logging.getLogger(CrewClient.__module__)
+        log.addFilter(_is_warning)
+        try:
+            return self._run()
+        finally:
+            log.removeFilter(_is_warning)
+
+    def _run(self) -> dict[str, Any]:
         self._open()
         self._push(self._live())  # before a kickoff: if the process is killed, this is all that a user sees
         while True:

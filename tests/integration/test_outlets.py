@@ -90,7 +90,7 @@ def test_event_extra_from_the_function_is_kept_if_usable(live_crew, deferrable, 
 @pytest.mark.parametrize(("seconds", "shown"), [(11.2, " in 11 s"), (None, "")])
 def test_asset_recipe_reads_an_execution_without_a_time(seconds, shown):
     recipe = runpy.run_path(str(ROOT / "example_dags" / "crew_asset.py"))
-    publish = recipe["crew_asset_reader"]().get_task("publish").python_callable
+    publish = recipe["publish"].function
     extra = {"kickoff_id": "k-1", "usage": None, "execution_time": seconds}
     source = {"source_dag_id": "crew_asset", "source_run_id": "run", "source_task_id": "report"}
     events = {recipe["REPORT"]: [SimpleNamespace(extra=extra, **source)]}
