@@ -15,7 +15,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 from airflow.sdk import ObjectStoragePath
 from airflow.sdk.io import attach
-from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
 
 from airflow_provider_crew.batch.batch import Batch
 from airflow_provider_crew.batch.end import Counted, end_of_batch
@@ -139,7 +139,7 @@ def test_killed_while_it_writes_the_end_loses_nothing(live_crew, batch, out, mon
 
 def test_timeout_while_results_are_written_keeps_them(live_crew, batch, out, monkeypatch):
     task = batch(rows(3), max_active=3)
-    store_ends, calls = Batch._store_ends, []
+    store_ends, calls = Batch._store_ends, list[int]()
 
     def interrupted(self: Batch, some: Any) -> None:
         store_ends(self, some)
@@ -261,7 +261,7 @@ def test_bucket_that_breaks_for_long_costs_nothing(live_crew, batch, bucket, fol
 def test_results_of_another_process_survive_the_end(batch, out, monkeypatch):
     task = batch(rows(3))
     write = ResultFiles.write
-    late = {}
+    late: dict[str, str] = {}
 
     def written(self: ResultFiles, name: str, given: Any) -> None:
         write(self, name, given)
@@ -313,7 +313,7 @@ def test_two_batches_that_begin_together_do_not_mix(live_crew, batch, out, monke
     first, other = batch(rows(3)), batch(rows(3))
     other.ti.run_id = "manual__2027"
     other.store = TaskStateStore()
-    write, done = ResultFiles.write, []
+    write, done = ResultFiles.write, list[int]()
 
     def written(self: ResultFiles, name: str, given: Any) -> None:
         if name == "batch.json" and not done:
@@ -334,7 +334,7 @@ def test_two_batches_that_begin_together_do_not_mix(live_crew, batch, out, monke
 
 def test_lost_result_file_is_reported_and_not_run_again(live_crew, batch, out, monkeypatch):
     task = batch(rows(6), max_active=2, max_failed=None)
-    compact, lost = ResultFiles.compact, []
+    compact, lost = ResultFiles.compact, list[Path]()
 
     def losing(self: ResultFiles, *given: Any) -> Any:
         if not lost:
