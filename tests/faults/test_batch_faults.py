@@ -234,7 +234,7 @@ def test_batch_with_uncertain_row_cleared(scene):
     scene.kill()
     scene.wait_until_over(finishing=True)
     scene.clear("success")
-    scene.wait_for("success", tries=3)
+    scene.wait_until_over(finishing=True)
 
 
 @batch_row(Ends("success", "the result", "completed", kickoffs=_ROWS + 2, tries=2), ways=RUN)
@@ -246,6 +246,6 @@ def test_batch_with_other_rows(scene):
     given = {"retries": 1, "inputs": [*reversed(rows), {"topic": f"{TOPIC} {_ROWS}"}]}
     scene.rewrite_dag(given)
     scene.clear("success")
-    scene.wait_for("success", tries=2)
+    scene.wait_until_over(finishing=True)
     assert (scene.xcom()["changed"], scene.xcom()["removed"]) == (1, 1)
     assert len(lines_of(scene, "removed.jsonl")) == 2
