@@ -24,6 +24,8 @@ from airflow_provider_crew.batch.rows import STATUSES
 from airflow_provider_crew.exceptions import CrewTaskError, WaitedTooLong
 from airflow_provider_crew.local.faults.kinds import AnswerFault
 from airflow_provider_crew.operators.crew import CrewBatchOperator
+from tests.airflow_runs import eventually
+from tests.faults.held import HeldAnswer
 from tests.integration.tasks import SLOW, Task, TaskStateStore, fired
 from tests.supported import AIRFLOW
 
@@ -272,6 +274,34 @@ def test_results_of_another_process_survive_the_end(batch, out, monkeypatch):
     monkeypatch.setattr(ResultFiles, "write", written)
     task.run()
     assert (out / late["name"]).exists()
+
+
+def test_late_response_to_a_replaced_process_is_found(live_crew, batch, store):
+    held = HeldAnswer(on="kickoff")
+    live_crew.faults.add(held)
+    first, second = batch(rows(3), max_active=3, max_failed=None), batch(rows(3), max_active=3, max_failed=None)
+    first.store = TaskStateStore()
+    first.store._kept = store._kept
+    errors: list[BaseException] = []
+
+    def replaced() -> None:
+        try:
+            first.run()
+        except BaseException as error:  # noqa: BLE001 - it is replaced
+            errors.append(error)
+
+    process = threading.Thread(target=replaced)
+    process.start()
+    eventually(lambda: held.is_held and len(live_crew.kickoffs) == 3, 30, 0.02)
+    first.store.breaks_at = lambda name: name == "set"
+    second.ti.try_number = 1
+    assert second.run()["counts"] == dict.fromkeys(STATUSES, 0) | {"success": 2, "uncertain": 1}
+    held.release()
+    process.join()
+    assert errors
+    second.clear()
+    assert second.run()["counts"]["success"] == 3
+    assert len(live_crew.kickoffs) == 3
 
 
 @pytest.mark.usefixtures("live_crew")
