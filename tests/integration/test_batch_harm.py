@@ -26,7 +26,7 @@ from airflow_provider_crew.local.faults.kinds import AnswerFault
 from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
-from tests.integration.tasks import SLOW, Task, TaskStateStore, fired
+from tests.integration.tasks import FAILING, QUICK, SLOW, Task, TaskStateStore, fired
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -254,6 +254,21 @@ def test_bucket_that_breaks_for_long_costs_nothing(live_crew, batch, bucket, fol
     bucket.works()
     assert task.run()["counts"]["success"] == 10
     assert len(live_crew.kickoffs) == 10
+
+
+def test_files_of_a_deleted_run_are_older_than_those_of_the_new_one(live_crew, batch, monkeypatch):
+    live_crew.scenario = FAILING
+    task = batch(rows(3), max_failed=None)
+    task.ti.try_number = 7
+    killed_at(monkeypatch, ResultFiles, "compact")
+    died(task)
+    live_crew.scenario = QUICK
+    again = batch(rows(3))
+    again.store = TaskStateStore()
+    assert again.run()["counts"]["success"] == 3
+    again.clear()
+    assert again.run()["counts"]["success"] == 3
+    assert len(live_crew.kickoffs) == 6
 
 
 # Another process writes as well.
