@@ -146,6 +146,16 @@ class ResultFiles:
             if number < 0 and name in parts:
                 raise CrewTaskError(f"{self.path}/{name} has vanished. Another process may have ended the batch.")
 
+    def _last_places(self, parts: Sequence[str]) -> dict[tuple[str, str], Any]:
+        """Return the place of the last line about each row, by key and fingerprint."""
+        last: dict[tuple[str, str], tuple[int, Any]] = {}
+        for place, line in self._places(parts):
+            which = (line["key"], line["fingerprint"])
+            # If a run was deleted and created again, its files sort before older ones.
+            if line["attempts"] >= last.get(which, (0, None))[0]:
+                last[which] = line["attempts"], place
+        return {which: place for which, (_, place) in last.items()}
+
     def append(self, lines: Iterable[Any]) -> list[str]:
         """Write lines of rows that have ended to a file of their own, and return its name."""
         if not (lines := list(lines)):
@@ -177,7 +187,7 @@ class ResultFiles:
         """Write one line for each row to the final files. Return the rows by status, and their usage."""
         by_id = {(row.key, row.fingerprint): row for row in rows}
         parts = self.names(PARTS)
-        last = {(line["key"], line["fingerprint"]): place for place, line in self._places(parts)}
+        last = self._last_places(parts)
 
         def latest(*, is_current: bool = True) -> Iterator[dict[str, Any]]:
             for place, line in self._places(parts):

@@ -165,7 +165,8 @@ def merged(rows: Sequence[Row], lines: Iterable[Mapping[str, Any]], sent: Iterab
 
     for line in lines:
         row = named(line["key"], line["fingerprint"])
-        row.line, row.attempts = dict(line) | {"index": row.index}, max(row.attempts, line["attempts"])
+        if line["attempts"] >= row.attempts:
+            row.line, row.attempts = dict(line) | {"index": row.index}, line["attempts"]
     for key, digest, kickoff_id, sent_at, attempts, group in sent:
         row = named(key, digest)
         # Not by time: the clocks of workers differ. Each kickoff of a row has a higher number than the last.

@@ -19,7 +19,7 @@ def check_batch(scene: Scene, ends: Ends, uncertain: int) -> None:
     """Compare the outcome of a batch with the expected one."""
     task, lines, manifest = scene.task, lines_of(scene), scene.xcom()
     assert (task["state"], task["try_number"]) == (ends.state, ends.tries)
-    started = {kickoff.kickoff_id: kickoff.inputs["topic"] for kickoff in scene.crew.kickoffs}
+    started = {kickoff.kickoff_id: str(kickoff.inputs["topic"]) for kickoff in scene.crew.kickoffs}
     assert len(started) == ends.kickoffs, sorted(started.values())
     counts = Counter(line["status"] for line in lines)
     assert counts == Counter({"success": scene.batch - uncertain, "uncertain": uncertain})

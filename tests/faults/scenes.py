@@ -240,8 +240,8 @@ class Scene:
             case ["deferred" | "sync" as how]:
                 given = common | quick | inputs | waits | {"deferrable": how == "deferred"} | {**options}
                 if self.batch:
-                    each = [{"topic": f"{TOPIC} {number}"} for number in range(self.batch)]
-                    own = {"inputs": each, "key": "topic", "result_path": str(self.results), "max_active": 4}
+                    rows = [{"topic": f"{TOPIC} {number}"} for number in range(self.batch)]
+                    own = {"inputs": rows, "key": "topic", "result_path": str(self.results), "max_active": 4}
                     given = given | own | {"max_failed": None} | {**options}
                     return {"report": f"CrewBatchOperator(task_id='report', {_arguments(given)})"}
                 if self.mapped:

@@ -48,7 +48,7 @@ def test_batch_killed_before_a_group(scene):
     scene.kill()
 
 
-@batch_row(again, ways=RUN, uncertain=1, core=True)
+@batch_row(again, ways=RUN, uncertain=1, core=True, why="The fourth row is reported as uncertain.")
 def test_batch_killed_inside_a_group(scene):
     """The worker is killed when the crew has responded to three of four kickoffs."""
     held = scene.hold("kickoff")
@@ -115,7 +115,7 @@ def test_batch_without_a_triggerer(scene):
 
 @batch_row(done, alone=True, executor="local")
 def test_batch_with_two_triggerers(scene):
-    """One of two triggerers is killed, and both have watched the batch."""
+    """One of two triggerers is killed while a batch is deferred."""
     another = scene.airflow.start_another("triggerer")
     try:
         scene.start(until="deferred")
@@ -234,7 +234,7 @@ def test_batch_with_uncertain_row_cleared(scene):
     scene.kill()
     scene.wait_until_over(finishing=True)
     scene.clear("success")
-    scene.wait_for("success", tries=3)
+    scene.wait_until_over(finishing=True)
 
 
 @batch_row(Ends("success", "the result", "completed", kickoffs=_ROWS + 2, tries=2), ways=RUN)
@@ -246,6 +246,6 @@ def test_batch_with_other_rows(scene):
     given = {"retries": 1, "inputs": [*reversed(rows), {"topic": f"{TOPIC} {_ROWS}"}]}
     scene.rewrite_dag(given)
     scene.clear("success")
-    scene.wait_for("success", tries=2)
+    scene.wait_until_over(finishing=True)
     assert (scene.xcom()["changed"], scene.xcom()["removed"]) == (1, 1)
     assert len(lines_of(scene, "removed.jsonl")) == 2

@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ with DAG({dag_id!r}, schedule=None):
         retry_delay=datetime.timedelta(seconds=2),
     )
 """
-_LIVE = {"dialect": "deployed"}
+_LIVE: dict[str, Any] = {"dialect": "deployed"}
 STORIES = (story(0), story(2, **_LIVE), story(6), story(3, error="out of credit"), story(15, **_LIVE))
 LONGEST = 2400.0
 _REPORTED = re.compile(r"Row (row \d+), uncertain")
@@ -74,19 +75,22 @@ def test_random_harm_to_a_batch(airflow, database, dags, request, seed, say, way
     assert not faults, "\n".join(faults)
 
 
-def judged(run: Run, crew: LocalCrewService, lines: list[dict], rows: int) -> tuple[list[str], Counter[str]]:
+def judged(
+    run: Run, crew: LocalCrewService, lines: list[dict[str, Any]], rows: int
+) -> tuple[list[str], Counter[str]]:
     """Return outcomes that must not occur, and counts."""
     last = run.task("batch")
     reported = _reports(run, last["try_number"])
     started: defaultdict[str, list[Execution]] = defaultdict(list)
     for execution in crew.kickoffs:
-        started[execution.inputs["topic"]].append(execution)
+        started[str(execution.inputs["topic"])].append(execution)
     faults = [] if last["state"] == "success" else [f"the task is {last['state']}"]
     if len(lines) != rows or len({line["key"] for line in lines}) != rows:
         faults.append(f"{len(lines)} lines about {rows} rows")
     for line in lines:
         faults += _faults_of(line, started[line["key"]], reported[line["key"]])
-    counts = Counter(line["status"] for line in lines) | {
+    counts = Counter(line["status"] for line in lines)
+    counts |= {
         "kickoffs": len(crew.kickoffs),
         "rows reported as uncertain": reported.total(),
         "attempts": last["try_number"],
@@ -95,7 +99,7 @@ def judged(run: Run, crew: LocalCrewService, lines: list[dict], rows: int) -> tu
     return faults, counts
 
 
-def _faults_of(line: dict, executions: list[Execution], reports: int) -> list[str]:
+def _faults_of(line: dict[str, Any], executions: list[Execution], reports: int) -> list[str]:
     """Return outcomes of a row that must not occur."""
     again = [pair for pair in pairwise(executions) if not _had_failed(pair[0], pair[1].started_at)]
     others = [it for it in executions if it.kickoff_id != line["kickoff_id"]]

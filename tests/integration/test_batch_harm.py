@@ -15,7 +15,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 from airflow.sdk import ObjectStoragePath
 from airflow.sdk.io import attach
-from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
 
 from airflow_provider_crew.batch.batch import Batch
 from airflow_provider_crew.batch.end import Counted, end_of_batch
@@ -24,7 +24,9 @@ from airflow_provider_crew.batch.rows import STATUSES
 from airflow_provider_crew.exceptions import CrewTaskError, WaitedTooLong
 from airflow_provider_crew.local.faults.kinds import AnswerFault
 from airflow_provider_crew.operators.crew import CrewBatchOperator
-from tests.integration.tasks import SLOW, Task, TaskStateStore, fired
+from tests.airflow_runs import eventually
+from tests.faults.held import HeldAnswer
+from tests.integration.tasks import FAILING, QUICK, SLOW, Task, TaskStateStore, fired
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -139,7 +141,7 @@ def test_killed_while_it_writes_the_end_loses_nothing(live_crew, batch, out, mon
 
 def test_timeout_while_results_are_written_keeps_them(live_crew, batch, out, monkeypatch):
     task = batch(rows(3), max_active=3)
-    store_ends, calls = Batch._store_ends, []
+    store_ends, calls = Batch._store_ends, list[int]()
 
     def interrupted(self: Batch, some: Any) -> None:
         store_ends(self, some)
@@ -254,6 +256,21 @@ def test_bucket_that_breaks_for_long_costs_nothing(live_crew, batch, bucket, fol
     assert len(live_crew.kickoffs) == 10
 
 
+def test_files_of_a_deleted_run_are_older_than_those_of_the_new_one(live_crew, batch, monkeypatch):
+    live_crew.scenario = FAILING
+    task = batch(rows(3), max_failed=None)
+    task.ti.try_number = 7
+    killed_at(monkeypatch, ResultFiles, "compact")
+    died(task)
+    live_crew.scenario = QUICK
+    again = batch(rows(3))
+    again.store = TaskStateStore()
+    assert again.run()["counts"]["success"] == 3
+    again.clear()
+    assert again.run()["counts"]["success"] == 3
+    assert len(live_crew.kickoffs) == 6
+
+
 # Another process writes as well.
 
 
@@ -261,7 +278,7 @@ def test_bucket_that_breaks_for_long_costs_nothing(live_crew, batch, bucket, fol
 def test_results_of_another_process_survive_the_end(batch, out, monkeypatch):
     task = batch(rows(3))
     write = ResultFiles.write
-    late = {}
+    late: dict[str, str] = {}
 
     def written(self: ResultFiles, name: str, given: Any) -> None:
         write(self, name, given)
@@ -272,6 +289,34 @@ def test_results_of_another_process_survive_the_end(batch, out, monkeypatch):
     monkeypatch.setattr(ResultFiles, "write", written)
     task.run()
     assert (out / late["name"]).exists()
+
+
+def test_late_response_to_a_replaced_process_is_found(live_crew, batch, store):
+    held = HeldAnswer(on="kickoff")
+    live_crew.faults.add(held)
+    first, second = batch(rows(3), max_active=3, max_failed=None), batch(rows(3), max_active=3, max_failed=None)
+    first.store = TaskStateStore()
+    first.store._kept = store._kept
+    errors: list[BaseException] = []
+
+    def replaced() -> None:
+        try:
+            first.run()
+        except BaseException as error:  # noqa: BLE001 - it is replaced
+            errors.append(error)
+
+    process = threading.Thread(target=replaced)
+    process.start()
+    eventually(lambda: held.is_held and len(live_crew.kickoffs) == 3, 30, 0.02)
+    first.store.breaks_at = lambda name: name == "set"
+    second.ti.try_number = 1
+    assert second.run()["counts"] == dict.fromkeys(STATUSES, 0) | {"success": 2, "uncertain": 1}
+    held.release()
+    process.join()
+    assert errors
+    second.clear()
+    assert second.run()["counts"]["success"] == 3
+    assert len(live_crew.kickoffs) == 3
 
 
 @pytest.mark.usefixtures("live_crew")
@@ -313,7 +358,7 @@ def test_two_batches_that_begin_together_do_not_mix(live_crew, batch, out, monke
     first, other = batch(rows(3)), batch(rows(3))
     other.ti.run_id = "manual__2027"
     other.store = TaskStateStore()
-    write, done = ResultFiles.write, []
+    write, done = ResultFiles.write, list[int]()
 
     def written(self: ResultFiles, name: str, given: Any) -> None:
         if name == "batch.json" and not done:
@@ -334,7 +379,7 @@ def test_two_batches_that_begin_together_do_not_mix(live_crew, batch, out, monke
 
 def test_lost_result_file_is_reported_and_not_run_again(live_crew, batch, out, monkeypatch):
     task = batch(rows(6), max_active=2, max_failed=None)
-    compact, lost = ResultFiles.compact, []
+    compact, lost = ResultFiles.compact, list[Path]()
 
     def losing(self: ResultFiles, *given: Any) -> Any:
         if not lost:

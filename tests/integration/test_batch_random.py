@@ -1,0 +1,160 @@
+"""A batch whose processes die at random, with a crew that fails at random: nothing is started twice, or lost."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections import Counter, defaultdict
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_crew.batch.batch import Batch
+from airflow_provider_crew.batch.files import ResultFiles
+from airflow_provider_crew.local.executions import Execution
+from airflow_provider_crew.operators.crew import CrewBatchOperator
+from tests.integration.tasks import FAILING, QUICK, Task, TaskStateStore, WatchedService
+from tests.supported import AIRFLOW
+
+pytest_plugins = ["tests.integration.task_fixtures"]
+pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
+
+ROWS = 60
+HARMS = 12
+SEEDS = range(2)
+# Calls at which a process may die, before or after them.
+PLACES = (
+    (TaskStateStore, ("get", "set", "delete")),
+    (ResultFiles, ("claim", "write", "append", "delete", "compact")),
+    (Batch, ("_note", "_read_end", "_store_ends", "_take_event", "_save_groups", "_start_group")),
+)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Harm:
+    """Kills a process at a random call, and lets the crew fail. Counts what the result files report."""
+
+    def __init__(self, crew: WatchedService, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.crew = crew
+        self.dice = random.Random(seed)  # noqa: S311 - for tests
+        self.reports: dict[str, set[int]] = defaultdict(set)
+        """Attempts of each row that a file reports as uncertain."""
+        self.done: Counter[str] = Counter()
+        self._dies_in = math.inf
+        for owner, names in PLACES:
+            for name in names:
+                monkeypatch.setattr(owner, name, self._deadly(getattr(owner, name), name))
+        monkeypatch.setattr(ResultFiles, "_write", staticmethod(self._reporting(ResultFiles._write)))
+
+    def _deadly(self, original: Any, name: str) -> Any:
+        def method(*given: Any, **named: Any) -> Any:
+            self._count(f"killed before {name}")
+            result = original(*given, **named)
+            self._count(f"killed after {name}")
+            return result
+
+        return method
+
+    def _count(self, where: str) -> None:
+        self._dies_in -= 1
+        if self._dies_in <= 0:
+            if self._dies_in == 0:
+                self.done[where] += 1
+            raise Killed  # in all threads
+
+    def _reporting(self, original: Any) -> Any:
+        def write(path: Any, whole: Any) -> str:
+            fault: str = original(path, whole)
+            whole.seek(0)
+            for line in map(json.loads, whole if path.parent.name == "parts" else ()):
+                if line["status"] == "uncertain":
+                    self.reports[line["key"]].add(line["attempts"])
+            return fault
+
+        return write
+
+    def before_attempt(self, task: Task, store: TaskStateStore) -> None:
+        dice, faults = self.dice, self.crew.faults
+        self._dies_in = dice.choice([dice.randint(1, 60), dice.randint(1, 600)])
+        self.crew.scenario = dice.choice([QUICK, QUICK, FAILING])
+        for name, harm in {
+            "kickoffs lost": lambda: faults.reset(after_taken=True, on="kickoff", times=dice.randint(1, 3)),
+            "kickoffs refused": lambda: faults.answer(429, on="kickoff", times=dice.randint(1, 9)),
+            "polls fail": lambda: faults.answer(503, on="status", times=dice.randint(1, 9)),
+            "polls cut off": lambda: faults.truncate(on="status", times=dice.randint(1, 3)),
+        }.items():
+            if dice.random() < 0.2:
+                harm()
+                self.done[name] += 1
+        if dice.random() < 0.3:
+            task.clear()
+            self.done["cleared"] += 1
+            if dice.random() < 0.5:
+                store._kept.clear()
+                self.done["forgotten"] += 1
+
+    def peace(self) -> None:
+        self._dies_in = math.inf
+        self.crew.faults.clear()
+        self.crew.scenario = QUICK
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "batch._JITTER": 0.0,
+        "batch._BACK_OFF": 0.02,
+        "watching._LOOK": 0.02,
+        "files._SETTLES": 0.0,
+    }.items():
+        monkeypatch.setattr(f"airflow_provider_crew.batch.{name}", value)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
+def test_random_harm_starts_no_row_twice(live_crew, tmp_path, monkeypatch, seed, deferrable):
+    store = TaskStateStore()
+    out = tmp_path / "out"
+    rows = [{"topic": f"topic {number}", "audience": "sailors"} for number in range(ROWS)]
+    named: dict[str, Any] = {"task_id": "crew", "result_path": str(out), "poll_interval": 0.02, "key": "topic"}
+    named |= {"max_active": min(50, ROWS // 4), "max_failed": None, "deferrable": deferrable}
+    task = Task(lambda: CrewBatchOperator(inputs=rows, **named), store=store)
+    harm = Harm(live_crew, seed, monkeypatch)
+    for _ in range(HARMS):
+        harm.before_attempt(task, store)
+        with suppress(Killed, Exception):  # after an error, Airflow retries
+            task.run()
+    harm.peace()
+    task.run()
+    faults = faults_of(live_crew, out, harm)
+    assert not faults, faults
+
+
+def faults_of(crew: WatchedService, out: Path, harm: Harm) -> list[str]:
+    """Return outcomes that must not occur."""
+    lines = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+    started: dict[str, list[Execution]] = defaultdict(list)
+    for execution in crew.kickoffs:
+        started[str(execution.inputs["topic"])].append(execution)
+    faults = [] if len({line["key"] for line in lines}) == len(lines) == ROWS else ["rows are missing"]
+    for line in lines:
+        executions, reports = started[line["key"]], len(harm.reports[line["key"]])
+        unwanted = [pair for pair in pairwise(executions) if not _has_failed(pair[0])]
+        unnamed = [it for it in executions if it.kickoff_id != line["kickoff_id"] and not _has_failed(it)]
+        is_other = line["status"] == "success" and line["key"] not in line["output"]
+        is_foreign = line["kickoff_id"] and line["kickoff_id"] not in {it.kickoff_id for it in executions}
+        if len(unwanted) > reports or len(unnamed) > reports or is_other or is_foreign:
+            faults.append(f"{line['key']}: {len(executions)} executions, {reports} reports, {line}")
+    return faults
+
+
+def _has_failed(execution: Execution) -> bool:
+    now = execution.standing(math.inf)
+    return now.over and now.error is not None
