@@ -13,6 +13,7 @@ import pytest
 
 from airflow_provider_crew import cli
 from airflow_provider_crew import exceptions as ends
+from airflow_provider_crew.answers.question import QUESTION
 from airflow_provider_crew.attempt.attempt import _METRICS
 from airflow_provider_crew.attempt.record import KICKOFF_ID, ROW
 from airflow_provider_crew.attempt.result import RESULT, RETURN_VALUE, USAGE
@@ -251,7 +252,8 @@ def test_connection_page_lists_every_option_and_default():
 def test_xcoms_page_lists_every_key():
     listed = {row[0].partition(" ")[0].strip("`") for row in rows(PAGES["docs/xcoms.md"])}
 
-    assert listed == {RETURN_VALUE, KICKOFF_ID, USAGE, RESULT, DASHBOARD_KEY, PROGRESS, SENT, ROW, DEFERRAL}
+    keys = {RETURN_VALUE, KICKOFF_ID, USAGE, RESULT, DASHBOARD_KEY, PROGRESS, SENT, ROW, DEFERRAL, QUESTION}
+    assert listed == keys
 
 
 def test_xcoms_page_lists_every_key_of_the_progress():
