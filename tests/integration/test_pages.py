@@ -252,18 +252,8 @@ def test_connection_page_lists_every_option_and_default():
 def test_xcoms_page_lists_every_key():
     listed = {row[0].partition(" ")[0].strip("`") for row in rows(PAGES["docs/xcoms.md"])}
 
-    assert listed == {
-        RETURN_VALUE,
-        KICKOFF_ID,
-        USAGE,
-        RESULT,
-        DASHBOARD_KEY,
-        PROGRESS,
-        SENT,
-        ROW,
-        DEFERRAL,
-        QUESTION,
-    }
+    keys = {RETURN_VALUE, KICKOFF_ID, USAGE, RESULT, DASHBOARD_KEY, PROGRESS, SENT, ROW, DEFERRAL, QUESTION}
+    assert listed == keys
 
 
 def test_xcoms_page_lists_every_key_of_the_progress():
