@@ -242,7 +242,7 @@ class AnsweringAttempt(Attempt):
 
     def _not_sent(self, why: str, outcome: str = "") -> bool:
         self._keep(answer="", outcome=outcome)
-        self.warn(f"The crew did not get the answer. {why}")
+        self.warn(f"The answer had no effect. {why}")
         return False
 
     def _note_uncertain(self, why: str) -> None:
