@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _DOCS = Path(__file__).parents[1] / "docs"
 _TASK = "report"
 _TAB = "document.querySelector('.crew-tab')"
-_WIDE, _NARROW, _HIGH = 1200, 560, 900
+_WIDE, _NARROW, _HIGH, _LOW = 1200, 560, 900, 240
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 _DAGS = """
@@ -140,7 +140,7 @@ def _take(airflow: AirflowStack, browser: Chromium, services: dict[str, LocalCre
         time.sleep(1)
     page.open(f"{airflow.url}/required_actions")
     page.wait_for("document.body?.innerText.includes('report')", 120)
-    page.save_picture(_DOCS / "required-actions.png")
+    page.save_picture(_DOCS / "required-actions.png", clip={"x": 64, "y": 70, "width": _WIDE - 64, "height": 170})
 
     _save_animation(airflow, browser, services["killed_brief"], page)
 
@@ -191,9 +191,9 @@ def _box(page: Page) -> dict[str, float]:
 def _save_animation(airflow: AirflowStack, browser: Chromium, service: LocalCrewService, tab: Page) -> None:
     """Save the story of a killed worker: Airflow on the left, the local server on the right."""
     crew, canvas = browser.page(), browser.page()
-    crew.resize(_NARROW, 520)
-    canvas.resize(_WIDE, 640)
-    tab.resize(_WIDE - _NARROW + 200, 520)
+    crew.resize(_NARROW, _LOW)
+    canvas.resize(_WIDE, _LOW + 112)
+    tab.resize(_WIDE - _NARROW + 200, _HIGH)
     frames: list[tuple[bytes, float]] = []
     run = _start(airflow, "killed_brief")
     executions = service.url.replace("http://", f"http://crew:{service.scenario.token}@")
@@ -202,7 +202,7 @@ def _save_animation(airflow: AirflowStack, browser: Chromium, service: LocalCrew
         crew.open(f"{executions}/local/")
         crew.wait_for("document.readyState === 'complete'")
         box = _box(tab)
-        left, right = _shot(tab, box | {"height": 520 - box["y"]}), _shot(crew)
+        left, right = _shot(tab, box | {"height": _LOW}), _shot(crew)
         shown = _CANVAS.format(caption=caption, left=left, right=right)
         canvas.open(f"data:text/html;base64,{base64.b64encode(shown.encode()).decode()}")
         canvas.wait_for(
