@@ -222,7 +222,8 @@ class Batch:
             {"schema_version": 1} | {name: getattr(self.ti, name) for name in names}, has_begun=bool(stored)
         )
         if not (is_same and event):  # a new attempt, or a deferral that ended without an event
-            self._recall(stored)
+            same_try = known.get("plan", self._plan)[1] == self.ti.try_number
+            self._recall(stored, is_resumed=same_try and not versions.lacks_event(self._next_kwargs))
         else:
             self._restore(known, event)
         self._is_blind = False
@@ -246,8 +247,12 @@ class Batch:
         deadline, limit = time.time() + self.options.timeout, self.options.execution_timeout
         return min(deadline, time.time() + limit.total_seconds() * _OWN_SHARE) if limit else deadline
 
-    def _recall(self, stored: Any) -> None:
-        """Read the result files and the task state store, and decide about each row."""
+    def _recall(self, stored: Any, *, is_resumed: bool) -> None:
+        """
+        Read the result files and the task state store, and decide about each row.
+
+        :param is_resumed: Whether this attempt has run before, so that it starts no row again.
+        """
         ti, options, files = self.ti, self.options, self._files
         files.number_on()
         groups: list[str] = stored["groups"] if stored else []
@@ -265,10 +270,13 @@ class Batch:
             chooses_twice=options.on_uncertain_kickoff == "retry",
             rerun=options.rerun,
         )
-        decisions = [(row, decide_on(row)) for row in (*self._rows, *removed)]
+        decisions = [
+            (row, Decision.REATTACH if is_resumed and row.has_ended else decide_on(row))
+            for row in (*self._rows, *removed)
+        ]
         asked = [row for row, decision in decisions if decision is Decision.ASK]
         polled = zip(asked, self._pool.map(self._poll_earlier, asked), strict=True)
-        running = [row for row, status in polled if not self._restarts(row, decide_on(row, status))]
+        running = [row for row, status in polled if is_resumed or not self._restarts(row, decide_on(row, status))]
         self._running = {row.kickoff_id: row for row in running}
         news = [row for row, decision in decisions if self._settle(row, decision)]
         self._store_ends([row for row in news if row.is_to_be_started])

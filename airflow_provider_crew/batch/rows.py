@@ -60,6 +60,11 @@ class Row:
         return [self.key, self.fingerprint, self.kickoff_id, self.sent_at, self.attempts, self.group]
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the row has ended, and no later kickoff is recorded."""
+        return self.sent_at is None and self.status != "not_started"
+
+    @property
     def is_to_be_started(self) -> bool:
         """Whether the row waits for its kickoff."""
         return self.sent_at is None and self.status == "not_started"

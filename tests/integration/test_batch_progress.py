@@ -118,12 +118,35 @@ def test_sentences_name_the_rows_that_a_clear_runs_again(live_crew, batch, rerun
     assert len(live_crew.kickoffs) == started * (2 if rerun == "all" else 1)
 
 
-def test_event_is_read_if_the_values_of_the_deferral_are_lost(live_crew, batch):
-    task = batch(deferrable=True)
-    waiting = task.deferred()
-    event = asyncio.run(fired(task.revived(waiting)))
-    waiting.kwargs = {}  # as dag.test() does
+def resumed(task: Task, **lost: Any) -> Any:
+    """Return what a resumed attempt returns, or its next deferral."""
+    operator = task._make()
     try:
-        task.resume(waiting, event)
-    except TaskDeferred:
-        assert live_crew.xcoms.progress[-1]["batch"]["ended"] > 0
+        return operator.resume_execution("execute_complete", lost, task.context)
+    except TaskDeferred as deferred:
+        return deferred
+
+
+def event_of(task: Task, waiting: TaskDeferred) -> dict[str, Any]:
+    return asyncio.run(fired(task.revived(waiting)))
+
+
+def test_resumed_batch_without_its_values_starts_nothing_again(live_crew, batch):
+    live_crew.scenario = FAILING
+    task = batch(3, deferrable=True, max_failed=None, max_active=1)
+    then = task.deferred()
+    for _ in range(3):
+        then = resumed(task, event=event_of(task, then))  # as dag.test() does
+
+    assert then["counts"]["error"] == len(live_crew.kickoffs) == 3
+
+
+def test_failed_trigger_starts_no_row_again(live_crew, batch):
+    live_crew.scenario = FAILING
+    task = batch(2, deferrable=True, max_failed=None, max_active=1)
+    first = task.deferred()
+    second = resumed(task, **first.kwargs, event=event_of(task, first))
+    again = resumed(task, **second.kwargs, error="Trigger failure")
+    manifest = resumed(task, **again.kwargs, event=event_of(task, again))
+
+    assert manifest["counts"]["error"] == len(live_crew.kickoffs) == 2
