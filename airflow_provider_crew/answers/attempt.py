@@ -17,7 +17,7 @@ from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import answer_body, proves_nothing_was_done
 from airflow_provider_crew.client.text import forms_of, in_words, mask, quoted
 from airflow_provider_crew.hooks.connection import load_secret
-from airflow_provider_crew.triggers.events import STOP_WAITING, WatchEnd
+from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING, WatchEnd
 
 APPROVE = "Approve"
 SEND_BACK = "Send back"
@@ -189,11 +189,13 @@ class AnsweringAttempt(Attempt):
 
     def answered(self, option: str, next_kwargs: Mapping[str, Any], known: dict[str, Any]) -> dict[str, Any]:
         """Send the user's answer to the crew, and continue to wait. Ask again if nothing was sent."""
-        question, event = next_kwargs.get("question"), next_kwargs["event"]
-        if not question:
+        event = next_kwargs["event"]
+        if option == HAS_ANSWERED:
             return super().answered(option, next_kwargs, known)
+        # The request of an earlier attempt stays open if the task is cleared. It shows the question in the record.
+        question = next_kwargs.get("question") or self._known_question
         text = typed((event.get("params_input") or {}).get(TEXT))
-        if self._hindrance or question != self._known_question:
+        if self._hindrance or not question or question != self._known_question:
             self.warn("The answer was not sent, because the record of its question is unreadable.")
             return super().answered(option, next_kwargs, known)
         if bool(text) == (option == APPROVE):

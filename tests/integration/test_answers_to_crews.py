@@ -330,6 +330,15 @@ def test_cleared_task_asks_again(dialog):
     assert len(dialog.crew.kickoffs) == 1
 
 
+def test_request_of_an_earlier_attempt_is_answered(dialog):
+    dialog.asked()
+    dialog.task.clear()
+    waiting = dialog.task.deferred()  # and has not asked
+
+    assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
+    assert (len(dialog.requests), len(dialog.answers), len(dialog.crew.kickoffs)) == (1, 1, 1)
+
+
 def test_intent_that_is_not_stored_prevents_the_answer(dialog):
     waiting = dialog.asked()
     dialog.store.breaks_at = lambda name: name == "set"
