@@ -104,8 +104,8 @@ def airflow(
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "60",
     }
     with ExitStack() as stack:
-        if executor != "local":  # SQLite is for one process that writes
-            settings |= stack.enter_context(PostgresServer()).settings
+        # With SQLite, Airflow's processes block each other for 30 seconds and more if many runs begin at once.
+        settings |= stack.enter_context(PostgresServer()).settings
         with STACKS[executor](
             home, dags, connections | settings | statsd.settings | collector.settings
         ) as running:
