@@ -269,7 +269,7 @@ def change_xcom(task: Mapping[str, Any], key: str, change: Callable[[Any], Any])
     Only a plugin in the API server may call this, because it uses Airflow's database. The request is deleted
     because Airflow 3.3 would keep its text.
 
-    :param change: Takes the XCom, which is None if there is no such task. Returns None to change nothing.
+    :param change: Takes the XCom, or None if there is no such task. Returns None to change nothing.
     """
     from airflow.models.hitl import HITLDetail
     from airflow.models.taskinstance import TaskInstance

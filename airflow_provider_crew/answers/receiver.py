@@ -75,7 +75,7 @@ class Receiver:
 
 
 def app() -> FastAPI:
-    """Return the application, which has one path and describes itself to nobody."""
+    """Return the application. It has one path and no description."""
     application = FastAPI(title="Crew events", openapi_url=None, redirect_slashes=False)
     receiver = Receiver()
     application.add_api_route("/events", receiver.receive, methods=["POST"], response_class=Response)

@@ -280,7 +280,7 @@ class Batch:
         self._running = {row.kickoff_id: row for row in running}
         news = [row for row, decision in decisions if self._settle(row, decision)]
         self._store_ends([row for row in news if row.is_to_be_started])
-        self._save_groups(*groups)  # only now: what a clear has reset is in the files
+        self._save_groups(*groups)  # only now: rows that start again are in the files
         # Only now: a later attempt must not take these reports for older than the clear.
         self._store_ends([row for row in news if not row.is_to_be_started])
         for row in self._rows:
@@ -305,7 +305,7 @@ class Batch:
                 event = "An earlier attempt ended before the response to the kickoff."
                 self._end_row(row, "uncertain", errors.UncertainKickoff(event), "kickoff")
                 return True
-            case Decision.REATTACH if row.status == "invalid_output":  # it was paid for
+            case Decision.REATTACH if row.status == "invalid_output":  # it was billed
                 row.kickoff_id, row.sent_at = line["kickoff_id"], line["started_at"]
                 self._fit(row, line["raw_output"], None, {name: line[name] for name in ("usage", "ended_at")})
                 return True
@@ -533,7 +533,7 @@ class Batch:
         self._pending.extendleft(reversed(rows))
 
     def _back_off(self, error: CrewError) -> None:
-        """Start nothing for a while, and a single row after that. An outage is no failure of a row."""
+        """Start nothing for a while, and a single row after that. An outage fails no row."""
         now, limit = time.time(), self.options.max_outage
         self._window = 1
         self._outage_since = self._outage_since or now

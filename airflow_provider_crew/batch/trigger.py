@@ -32,5 +32,5 @@ class CrewBatchTrigger(CrewExecutionTrigger):
 
     @property
     def subject(self) -> str:
-        """What is polled, for the log."""
+        """Executions that are polled, for the log."""
         return f"{len(self.running)} executions of the batch"

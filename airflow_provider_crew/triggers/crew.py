@@ -86,7 +86,7 @@ class CrewExecutionTrigger(BaseTrigger):
 
     @property
     def subject(self) -> str:
-        """What is polled, for the log."""
+        """Execution that is polled, for the log."""
         return f"execution {self.kickoff_id}"
 
     async def run(self) -> AsyncIterator[TriggerEvent]:

@@ -1,4 +1,4 @@
-"""Let an Airflow agent consult a crew, with another deployment of the crew as its standby."""
+"""Airflow agent that consults a crew, with another deployment of the crew as its standby."""
 
 from __future__ import annotations
 
