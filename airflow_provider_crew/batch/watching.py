@@ -26,7 +26,7 @@ from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Hook, Poller
 from airflow_provider_crew.triggers.events import LARGEST_RESPONSE
 from airflow_provider_crew.triggers.progress import progress_of
-from airflow_provider_crew.triggers.watching import _hook_of, _is_marked, end_deferral
+from airflow_provider_crew.triggers.watching import end_deferral, hook_of, is_marked
 
 __all__ = ["cancel_if_unwanted", "end_deferral", "watched"]
 
@@ -195,7 +195,7 @@ async def watched(trigger: Any) -> dict[str, Any]:
     """Watch the rows of a trigger, and return its event."""
     writer = progress_of(trigger)
     report = BatchProgress(trigger.shown["progress"], trigger.log)
-    watching = Watching(_hook_of(trigger), trigger.running, trigger.rules, trigger.window)
+    watching = Watching(hook_of(trigger), trigger.running, trigger.rules, trigger.window)
 
     def saw(now: Watching) -> None:
         is_news = report.saw(now)
@@ -212,9 +212,9 @@ async def watched(trigger: Any) -> dict[str, Any]:
 
 async def cancel_if_unwanted(trigger: Any) -> None:
     """Cancel all running rows if Airflow has ended the task. A task that was cleared continues to watch them."""
-    if not await sync_to_async(_is_marked)(trigger):
+    if not await sync_to_async(is_marked)(trigger):
         return
-    hook, places = _hook_of(trigger), asyncio.Semaphore(_MOST_AT_ONCE)
+    hook, places = hook_of(trigger), asyncio.Semaphore(_MOST_AT_ONCE)
     left: list[str] = []
 
     async def cancel(kickoff_id: str) -> None:

@@ -34,7 +34,7 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     event: dict[str, Any] = {"kickoff_id": trigger.kickoff_id, "deadline": rules.deadline}
     progress = progress_of(trigger)
     memory = WatchState.recalled(trigger.memory)
-    poller = Poller(_hook_of(trigger), trigger.kickoff_id, rules, memory)
+    poller = Poller(hook_of(trigger), trigger.kickoff_id, rules, memory)
     is_asked = trigger.asked and trigger.task_instance  # there is none in dag.test()
     request = RequestedAction(trigger, poller.watch, progress) if is_asked else None
     if observer := request or progress:
@@ -72,12 +72,12 @@ async def end_deferral(trigger: CrewExecutionTrigger) -> None:
 
 async def cancel_if_unwanted(trigger: CrewExecutionTrigger) -> None:
     """Cancel the execution if Airflow has ended the task. A task that was cleared reattaches to it."""
-    if not await sync_to_async(_is_marked)(trigger):
+    if not await sync_to_async(is_marked)(trigger):
         return
     event = f"Airflow ended the task while it was waiting for execution {trigger.kickoff_id}."
     end = CrewError(event, cost=Cost.RUNNING, kickoff_id=trigger.kickoff_id)
     try:
-        end = after_cancelling(end, await _hook_of(trigger).cancel_async(trigger.kickoff_id))
+        end = after_cancelling(end, await hook_of(trigger).cancel_async(trigger.kickoff_id))
     except CrewError as error:
         end = after_cancelling(end, error)
     how = end.cost.value if type(end) is CrewError else "cancelled"
@@ -87,7 +87,7 @@ async def cancel_if_unwanted(trigger: CrewExecutionTrigger) -> None:
         await progress.leave_end(trigger.report, end)
 
 
-def _is_marked(trigger: CrewExecutionTrigger) -> bool:
+def is_marked(trigger: CrewExecutionTrigger) -> bool:
     """
     Whether Airflow has ended the task while it was deferred on this very trigger.
 
@@ -133,5 +133,6 @@ class RequestedAction:
             warn(self._trigger.log, f"The request under Required Actions was not closed: {error}")
 
 
-def _hook_of(trigger: CrewExecutionTrigger) -> CrewHook:
+def hook_of(trigger: CrewExecutionTrigger) -> CrewHook:
+    """Return a hook for the trigger's connection."""
     return CrewHook(trigger.crew_conn_id, token_type=trigger.token_type, webhook_conn_id=trigger.webhook_conn_id)

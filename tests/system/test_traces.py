@@ -12,6 +12,7 @@ pytestmark = [
     pytest.mark.skipif(AIRFLOW < (3, 2), reason="before 3.2, Airflow sets no tracer in a task's process"),
 ]
 TASKS = ["worker", "deferred", "failed", "sensor", *(["retried"] if has("Retries reattach") else [])]
+ROWS = ["ferries", "buoys"] if has("Retries reattach") else []
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def run(start):
 @pytest.fixture(scope="module")
 def traced(run, collector):
     """The spans of the run, once the last process has sent its own."""
-    wanted = len(TASKS) + len(["mapped 0", "mapped 1"])
+    wanted = len(TASKS) + len(["mapped 0", "mapped 1"]) + len(ROWS)
     eventually(
         lambda: sum(span.name == "crew.execution" for span in collector.of("traces", run.run_id)) >= wanted, 30
     )
@@ -58,6 +59,14 @@ def test_rows_of_a_mapped_task_have_a_span_each(traced):
 
 def test_kickoff_task_has_no_span_of_its_execution(traced):
     assert executions(traced, "kickoff") == []
+
+
+@pytest.mark.skipif(not ROWS, reason="before Airflow 3.3 there are no batches")
+def test_rows_of_a_batch_have_a_span_each(traced):
+    spans = executions(traced, "batch")
+
+    assert len({span.attributes["crewai.execution_uuid"] for span in spans}) == len(spans) == len(ROWS)
+    assert {span.parent_id for span in spans} <= {span.span_id for span in traced if span.name == "worker.batch"}
 
 
 def test_whole_run_is_one_trace(traced):

@@ -1,19 +1,31 @@
-"""One task for all rows."""
+"""One task for all rows, and one for ten thousand."""
 
 from __future__ import annotations
 
 from airflow.providers.common.compat.sdk import DAG
 
 from airflow_provider_crew.operators.crew import CrewBatchOperator
-from benchmarks.batch_rows import MAX_ACTIVE, POLL_INTERVAL, ROWS, rows
+from benchmarks.batch_rows import (
+    MANY,
+    MANY_ACTIVE,
+    MANY_POLL_INTERVAL,
+    MAX_ACTIVE,
+    POLL_INTERVAL,
+    ROWS,
+    rows,
+)
 
-with DAG("batch_rows", schedule=None):
-    CrewBatchOperator(
-        task_id="score",
-        inputs=rows(ROWS),
-        key="topic",
-        result_path="/tmp/bench-batch/{{ run_id }}",  # noqa: S108 - deleted by the benchmark
-        deferrable=True,
-        max_active=MAX_ACTIVE,
-        poll_interval=POLL_INTERVAL,
-    )
+for name, number, max_active, poll_interval in (
+    ("batch_rows", ROWS, MAX_ACTIVE, POLL_INTERVAL),
+    ("many_rows", MANY, MANY_ACTIVE, MANY_POLL_INTERVAL),
+):
+    with DAG(name, schedule=None):
+        CrewBatchOperator(
+            task_id="score",
+            inputs=rows(number),
+            key="topic",
+            result_path="/tmp/bench-batch/{{ run_id }}",  # noqa: S108 - deleted by the benchmark
+            deferrable=True,
+            max_active=max_active,
+            poll_interval=poll_interval,
+        )

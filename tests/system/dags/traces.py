@@ -1,14 +1,16 @@
-"""Tasks whose executions a collector of traces gets: in each way to wait, retried and mapped."""
+"""Tasks whose executions a collector of traces gets: in each way to wait, retried, mapped and in a batch."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from airflow.providers.common.compat.sdk import DAG
 
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.operators.crew import CrewBatchOperator, CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.versions import HAS_STORE
 
 INPUTS = {"topic": "ferries", "audience": "sailors"}
 COMMON: dict[str, Any] = {"crew_conn_id": "crew_brief", "poll_interval": 0.5}
@@ -26,6 +28,15 @@ with DAG("traces", schedule=None, max_active_tasks=100):
         timeout=7,  # of 11 seconds
         **COMMON | {"crew_conn_id": "crew_default"},
     )
+    if HAS_STORE:
+        CrewBatchOperator(
+            task_id="batch",
+            inputs=[INPUTS, {**INPUTS, "topic": "buoys"}],
+            key="topic",
+            result_path=str(Path(__file__).with_name("results-{{ run_id }}")),
+            deferrable=True,
+            **COMMON,
+        )
     kickoff = CrewKickoffOperator(task_id="kickoff", inputs=INPUTS, crew_conn_id="crew_brief")
     CrewExecutionSensor(
         task_id="sensor", kickoff_id=kickoff.output, crew_conn_id="crew_brief", poke_interval=0.5, deferrable=True
