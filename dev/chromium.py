@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 EXECUTABLE = shutil.which("chromium") or shutil.which("chromium-browser")
-_PATIENCE = 60.0
+_PATIENCE = 300.0
 _PAUSE = 0.1
 _FLAGS = [
     "--headless=new",
@@ -186,9 +186,9 @@ class Page:
             raise ChromiumError(f"{expression}: {told['exceptionDetails']['exception'].get('description')}")
         return told["result"].get("value")
 
-    def wait_for(self, expression: str, seconds: float = 30) -> None:
+    def wait_for(self, expression: str) -> None:
         """Wait until an expression is true."""
-        until = time.monotonic() + seconds
+        until = time.monotonic() + _PATIENCE
         while not self.evaluate(f"Boolean({expression})"):
             if time.monotonic() > until:
                 shown = self.evaluate("document.body?.innerText")

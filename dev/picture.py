@@ -102,24 +102,24 @@ def _take(airflow: AirflowStack, browser: Chromium, services: dict[str, LocalCre
     warm_up = _start(airflow, "weekly_brief")
     page.resize(_WIDE, _HIGH)
     page.open(warm_up.tab)
-    page.wait_for(_TAB, 150)
+    page.wait_for(_TAB)
 
     done = _start(airflow, "weekly_brief")
     page.open(done.tab)
-    page.wait_for(f"{_TAB}?.innerText.includes('1 of 3 tasks done')", 120)
+    page.wait_for(f"{_TAB}?.innerText.includes('1 of 3 tasks done')")
     _save_tab(page, "crew-tab-running.png")
     failed, waiting = _start(airflow, "failing_brief"), _start(airflow, "waiting_brief")
     airflow.api.wait_for("weekly_brief", done.run_id, timeout=180)
     page.open(done.tab)
-    page.wait_for("document.querySelector('.crew-output')", 60)
+    page.wait_for("document.querySelector('.crew-output')")
     _save_tab(page, "crew-tab.png")
 
     airflow.api.wait_for("failing_brief", failed.run_id, timeout=180)
     page.open(failed.tab)
-    page.wait_for(f"{_TAB}?.innerText.includes('out of credit')", 60)
+    page.wait_for(f"{_TAB}?.innerText.includes('out of credit')")
     _save_tab(page, "crew-tab-failed.png")
     page.open(failed.task)
-    page.wait_for("document.body?.innerText.includes('Error: ExecutionFailed')", 60)
+    page.wait_for("document.body?.innerText.includes('Error: ExecutionFailed')")
     end = page.evaluate(
         "document.evaluate('//*[text()[contains(., \"Error: ExecutionFailed\")]]', document.body, null, 9, null)"
         ".singleNodeValue.getBoundingClientRect().bottom"
@@ -130,7 +130,7 @@ def _take(airflow: AirflowStack, browser: Chromium, services: dict[str, LocalCre
     )
 
     page.open(waiting.tab)
-    page.wait_for(f"{_TAB}?.innerText.includes('human input')", 120)
+    page.wait_for(f"{_TAB}?.innerText.includes('human input')")
     _save_tab(page, "crew-tab-waiting.png")
     waited = f"dags/{waiting.dag_id}/dagRuns/{waiting.run_id}/hitlDetails"
     until = time.monotonic() + 120
@@ -139,7 +139,7 @@ def _take(airflow: AirflowStack, browser: Chromium, services: dict[str, LocalCre
             raise TimeoutError("The task has not asked under Required Actions.")
         time.sleep(1)
     page.open(f"{airflow.url}/required_actions")
-    page.wait_for("document.body?.innerText.includes('report')", 120)
+    page.wait_for("document.body?.innerText.includes('report')")
     page.save_picture(_DOCS / "required-actions.png", clip={"x": 64, "y": 70, "width": _WIDE - 64, "height": 170})
 
     _save_animation(airflow, browser, services["killed_brief"], page)
@@ -212,7 +212,7 @@ def _save_animation(airflow: AirflowStack, browser: Chromium, service: LocalCrew
         frames.append((base64.b64decode(_shot(canvas)), seconds))
 
     def wait_for(text: str) -> None:
-        tab.wait_for(f"{_TAB}?.innerText.includes({text!r})", 90)
+        tab.wait_for(f"{_TAB}?.innerText.includes({text!r})")
 
     tab.open(run.tab)
     wait_for("Task 1 of 3")
@@ -232,7 +232,7 @@ def _save_animation(airflow: AirflowStack, browser: Chromium, service: LocalCrew
     frame("Attempt 2 reattaches to the same execution. It sends no second kickoff.", 4)
     airflow.api.wait_for("killed_brief", run.run_id, timeout=180)
     tab.open(run.tab)
-    tab.wait_for("document.querySelector('.crew-output')", 60)
+    tab.wait_for("document.querySelector('.crew-output')")
     (kickoff,) = service.kickoffs
     frame(f"Done: two attempts, one kickoff, one bill. Execution {kickoff.kickoff_id[:8]}…", 6)
     (_DOCS / "killed-worker.png").write_bytes(animated(frames))

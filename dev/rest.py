@@ -88,7 +88,7 @@ class AirflowApi:
             pool = {"name": name, "slots": slots, "include_deferred": True, "description": "Crew runs at a time"}
             self.post("pools", pool)
 
-    def wait_for_dag(self, dag_id: str, *, parsed_after: float = 0, timeout: float = 60) -> None:
+    def wait_for_dag(self, dag_id: str, *, parsed_after: float = 0, timeout: float = 240) -> None:
         """Wait until the DAG was parsed, after a point in time if that matters."""
 
         def parsed() -> bool:

@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Generator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -23,6 +24,9 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("whatever-the-machine")
 
+# They start an Airflow, a browser or a crew, for which a busy machine takes minutes.
+_SLOW = [Path(__file__).with_name(name) for name in ("agents", "crews", "faults", "system")]
+
 _HOME = tempfile.mkdtemp(prefix="airflow-provider-crew-")
 atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
 
@@ -37,6 +41,12 @@ os.environ |= {
 def pytest_addoption(parser: pytest.Parser) -> None:
     choices = ("local", "celery", "edge")
     parser.addoption("--executor", choices=choices, default="local", help="what runs Airflow's tasks")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent in _SLOW:
+            item.add_marker(pytest.mark.timeout(1800))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,6 +8,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
+from uuid import uuid4
+
+from tests.airflow_runs import eventually
 
 _LARGEST = 65536
 
@@ -28,7 +31,7 @@ class StatsdServer:
         self._socket.bind(("127.0.0.1", 0))
         self._thread = threading.Thread(target=self._receive, daemon=True)
         self.lines: list[str] = []
-        host, port = self._socket.getsockname()
+        self._address = host, port = self._socket.getsockname()
         self.settings = {
             "AIRFLOW__METRICS__STATSD_ON": "True",
             "AIRFLOW__METRICS__STATSD_HOST": host,
@@ -37,7 +40,9 @@ class StatsdServer:
         }
 
     def of(self, dag_id: str, task_id: str) -> Told:
-        """Return what one task of this package has told."""
+        """Return what one task of this package has told, up to now: a mark of our own comes after all of that."""
+        mark = uuid4().hex
+        eventually(lambda: self._socket.sendto(mark.encode(), self._address) and mark in self.lines, pause=0.02)
         told = Told()
         for line in list(self.lines):
             named, _, value = line.partition(":")
@@ -58,7 +63,7 @@ class StatsdServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._socket.sendto(b"", self._socket.getsockname())
+        self._socket.sendto(b"", self._address)
         self._thread.join()
         self._socket.close()
 

@@ -17,7 +17,7 @@ from airflow_provider_crew.local import LocalCrewService, Scenario
 from dev.stack import AirflowStack
 from tests.airflow_runs import ROOT, TOKEN, Run, eventually, task_processes
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.nightly]
+pytestmark = pytest.mark.nightly
 
 QUICK = Scenario.model_validate(
     {"dialect": "deployed", "inputs": [], "tasks": [{"name": "writing_task", "output": "A briefing"}]}
@@ -69,7 +69,7 @@ def start(airflow: AirflowStack) -> Callable[[str], Run]:
 @pytest.fixture(scope="module")
 def run(start: Callable[[str], Run]) -> Run:
     run = start("agents")
-    run.wait(180)
+    run.wait()
     return run
 
 
@@ -118,7 +118,7 @@ def test_retry_after_a_kill_waits_for_the_same_execution(start, airflow, crews):
     run.wait_for("killed", "running", tries=2)
     crew.finish(crew.kickoffs[0].kickoff_id)
 
-    assert run.wait(120) == "success"
+    assert run.wait() == "success"
     assert outcome(run, "killed", crew) == ("success", 2, 1)
 
 
@@ -126,7 +126,7 @@ def test_retry_after_a_kill_while_sending_starts_no_second(start, airflow, crews
     run, crew = start("agents_killed_sending"), crews["killed_sending"]
     kill_once(airflow, lambda: crew.kickoffs)
 
-    assert run.wait(120) == "failed"
+    assert run.wait() == "failed"
     assert outcome(run, "killed", crew) == ("failed", 2, 1)
 
 
@@ -135,6 +135,6 @@ def test_example_is_a_dag(airflow):
 
 
 def kill_once(airflow: AirflowStack, when: Callable[[], Any]) -> None:
-    eventually(when, 90)
+    eventually(when)
     for pid in task_processes(airflow):
         os.kill(pid, signal.SIGKILL)

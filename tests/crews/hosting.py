@@ -101,7 +101,7 @@ def hosting(project: str, folder: Path, python: str = PYTHON, **environment: str
         yield hosted
     finally:
         hosted.leave()
-        hosted.process.wait(timeout=60)
+        hosted.process.wait()
 
 
 def by_hand(folder: Path, **inputs: str) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from tests.crews.hosting import ENVIRONMENT, EXAMPLE, INPUTS, PYTHON, by_hand
 
 
 @pytest.mark.core
-@pytest.mark.timeout(900)
 def test_hook_returns_what_the_crew_returns_by_hand(tmp_path, monkeypatch):
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)

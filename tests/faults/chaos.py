@@ -154,7 +154,7 @@ class Chaos:
                 self.done["scheduler killed for a task that it had forgotten"] += 1
             return all(run.state in {"success", "failed"} for run in runs)
 
-        eventually(over, seconds, pause=2)
+        eventually(over, seconds=seconds, pause=2)
 
     def _seconds(self) -> float:
         return self._dice.uniform(1, 8)

@@ -15,7 +15,6 @@ from tests.faults.rows import Row
 from tests.faults.stage import Stage
 from tests.supported import AIRFLOW
 
-_HERE = Path(__file__).parent
 _SETTINGS = {
     "AIRFLOW__CORE__PARALLELISM": "32",
     "AIRFLOW__CORE__MAX_ACTIVE_TASKS_PER_DAG": "64",
@@ -30,8 +29,6 @@ _SETTINGS = {
     # Each row has its own DAG file, and waits for Airflow to read a change.
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
 }
-# Rows wait for each other, and have timeouts of their own.
-_TIMEOUT = 1800
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -72,9 +69,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     elsewhere = [item for item in items if executor_of(item) not in {None, config.getoption("--executor")}]
     config.hook.pytest_deselected(items=elsewhere)
     items[:] = sorted((item for item in items if item not in elsewhere), key=harms_airflow)
-    for item in items:
-        if item.path.is_relative_to(_HERE):
-            item.add_marker(pytest.mark.timeout(_TIMEOUT))
 
 
 def executor_of(item: pytest.Item) -> str | None:

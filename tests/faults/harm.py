@@ -15,8 +15,8 @@ Harm = Callable[[AirflowStack, PostgresServer], AbstractContextManager[None]]
 
 # Rows get ready for the fault at different times.
 _PATIENCE = 900
-_LONGEST_START = 45
-_LONGEST_REPAIR = 240
+_LONGEST_START = 90
+_LONGEST_REPAIR = 600
 
 
 class Incident:

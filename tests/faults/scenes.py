@@ -161,7 +161,7 @@ class Scene:
 
     def start(self, *, until: str = "") -> None:
         """Start a run of the DAG, and wait until the task is in a state."""
-        self.airflow.api.wait_for_dag(self.dag_id, timeout=240)
+        self.airflow.api.wait_for_dag(self.dag_id)
         run_id = self.airflow.api.trigger(self.dag_id)
         self._run = Run(self.airflow, self.dag_id, run_id, self.keeps_task_state)
         if until:
@@ -214,7 +214,7 @@ class Scene:
         """Write the DAG file again during a run, and wait until Airflow has read it."""
         before = time.time()
         self.write_dag(options, without=without)
-        self.airflow.api.wait_for_dag(self.dag_id, parsed_after=before, timeout=240)
+        self.airflow.api.wait_for_dag(self.dag_id, parsed_after=before)
 
     def pause(self, *, paused: bool = True) -> None:
         """Pause the DAG, or unpause it."""
@@ -266,9 +266,9 @@ class Scene:
 
     # The crew
 
-    def execution(self, number: int = 1, seconds: float = 120) -> str:
+    def execution(self, number: int = 1) -> str:
         """Wait for the crew's nth kickoff, and return its kickoff ID."""
-        return str(eventually(lambda: self._kickoff_id(number), seconds, PAUSE))
+        return str(eventually(lambda: self._kickoff_id(number), pause=PAUSE))
 
     def _kickoff_id(self, number: int) -> str | None:
         return self.crew.kickoffs[number - 1].kickoff_id if len(self.crew.kickoffs) >= number else None
@@ -277,36 +277,36 @@ class Scene:
         """Let the crew's nth execution complete."""
         self.crew.finish(self.execution(number))
 
-    def looked(self, times: int = 1, seconds: float = 120) -> None:
+    def looked(self, times: int = 1) -> None:
         """Wait for this many more polls."""
         before = len(self.crew.requests.on("status"))
-        eventually(lambda: len(self.crew.requests.on("status")) >= before + times, seconds, PAUSE)
+        eventually(lambda: len(self.crew.requests.on("status")) >= before + times, pause=PAUSE)
 
-    def looked_after(self, pause: float, seconds: float = 120) -> None:
+    def looked_after(self, pause: float) -> None:
         """Wait for a poll that many seconds from now, or later."""
         until = time.time() + pause
-        eventually(lambda: self.crew.requests.on("status")[-1].received_at >= until, seconds, PAUSE)
+        eventually(lambda: self.crew.requests.on("status")[-1].received_at >= until, pause=PAUSE)
 
-    def unwatched(self, pause: float = 8, seconds: float = 180) -> None:
+    def unwatched(self, pause: float = 8) -> None:
         """Wait until there was no poll for that many seconds."""
-        eventually(lambda: self.crew.requests.on("status")[-1].received_at < time.time() - pause, seconds, PAUSE)
+        eventually(lambda: self.crew.requests.on("status")[-1].received_at < time.time() - pause, pause=PAUSE)
 
-    def asked(self, operation: Any, times: int = 1, seconds: float = 120) -> None:
+    def asked(self, operation: Any, times: int = 1) -> None:
         """Wait until the crew has received this many requests."""
-        eventually(lambda: len(self.crew.requests.on(operation)) >= times, seconds, 0.2)
+        eventually(lambda: len(self.crew.requests.on(operation)) >= times, pause=0.2)
 
-    def answered(self, operation: Any, number: int = 1, seconds: float = 120) -> None:
+    def answered(self, operation: Any, number: int = 1) -> None:
         """Wait until the crew has answered the nth request of that kind."""
 
         def there() -> bool:
             asked = self.crew.requests.on(operation)
             return len(asked) >= number and asked[number - 1].status is not None
 
-        eventually(there, seconds, 0.2)
+        eventually(there, pause=0.2)
 
-    def answered_with(self, status: int, seconds: float = 120) -> None:
+    def answered_with(self, status: int) -> None:
         """Wait until a poll was answered with this HTTP status."""
-        eventually(lambda: any(it.status == status for it in self.crew.requests.on("status")), seconds, 0.2)
+        eventually(lambda: any(it.status == status for it in self.crew.requests.on("status")), pause=0.2)
 
     def hold(self, operation: Any) -> HeldAnswer:
         """Let the crew process the next request, and hold its answer until the row releases it."""
@@ -321,14 +321,14 @@ class Scene:
         """The task instance in Airflow."""
         return self.run.task(self.task_id)
 
-    def wait_for(self, state: str, *, tries: int | None = None, seconds: float = 180) -> dict[str, Any]:
+    def wait_for(self, state: str, *, tries: int | None = None) -> dict[str, Any]:
         """Wait until the task is in a state, optionally in this attempt."""
 
         def there() -> dict[str, Any] | None:
             task = self.task
             return task if task["state"] == state and tries in (None, task["try_number"]) else None
 
-        found: dict[str, Any] = eventually(there, seconds, PAUSE)
+        found: dict[str, Any] = eventually(there, pause=PAUSE)
         return found
 
     def process(self) -> psutil.Process:
@@ -344,7 +344,7 @@ class Scene:
                 return None
             return process if process.status() != psutil.STATUS_ZOMBIE else None
 
-        found: psutil.Process = eventually(there, 120, 0.3)
+        found: psutil.Process = eventually(there, pause=0.3)
         return found
 
     def kill(self, *, with_supervisor: bool = False, number: int = signal.SIGKILL) -> None:
@@ -363,7 +363,7 @@ class Scene:
         supervisor.suspend()
         return process, supervisor
 
-    def wait_until_idle(self, process: psutil.Process, seconds: float = 30) -> None:
+    def wait_until_idle(self, process: psutil.Process) -> None:
         """Wait until the process only waits."""
 
         def idle() -> bool:
@@ -371,11 +371,11 @@ class Scene:
             time.sleep(0.5)
             return process.cpu_times() == before
 
-        eventually(idle, seconds, 0.1)
+        eventually(idle, pause=0.1)
 
-    def clear(self, state: str, seconds: float = 180) -> None:
+    def clear(self, state: str) -> None:
         """Clear the task when it is in a state, as in the Airflow UI."""
-        self.wait_for(state, seconds=seconds)
+        self.wait_for(state)
         if state in _OVER:
             # If the scheduler is about to end the run, it would stay ended.
             self.wait_until_over()
@@ -416,16 +416,16 @@ class Scene:
                 return None
             raise
 
-    def progress(self, seconds: float = 180, **fields: Any) -> None:
+    def progress(self, **fields: Any) -> None:
         """Wait until the progress XCom has these values."""
-        self._seen(lambda progress: all(progress[name] == value for name, value in fields.items()), seconds)
+        self._seen(lambda progress: all(progress[name] == value for name, value in fields.items()))
 
-    def in_trouble(self, seconds: float = 180) -> None:
+    def in_trouble(self) -> None:
         """Wait until the progress XCom shows that polls fail."""
-        self._seen(lambda progress: bool(progress["trouble"]), seconds)
+        self._seen(lambda progress: bool(progress["trouble"]))
 
-    def _seen(self, is_so: Callable[[dict[str, Any]], bool], seconds: float) -> None:
-        eventually(lambda: (progress := self.xcom(PROGRESS)) and is_so(progress), seconds, PAUSE)
+    def _seen(self, is_so: Callable[[dict[str, Any]], bool]) -> None:
+        eventually(lambda: (progress := self.xcom(PROGRESS)) and is_so(progress), pause=PAUSE)
 
     @property
     def tasks(self) -> list[dict[str, Any]]:
@@ -437,8 +437,8 @@ class Scene:
         """Wait until all mapped tasks are in a state."""
         eventually(
             lambda: len(found := self.tasks) == self.mapped and {task["state"] for task in found} == {state},
-            seconds,
-            PAUSE,
+            seconds=seconds,
+            pause=PAUSE,
         )
 
     def log(self, map_index: int = -1) -> str:
@@ -454,7 +454,7 @@ class Scene:
                 ]
         return "\n".join(lines)
 
-    def wait_until_over(self, seconds: float = 420, *, finishing: bool = False) -> None:
+    def wait_until_over(self, *, finishing: bool = False) -> None:
         """Wait until the run is over. ``finishing``: let all started executions complete."""
 
         def over() -> bool:
@@ -462,7 +462,7 @@ class Scene:
                 self.crew.finish(execution.kickoff_id)
             return self.airflow.api.run_state(self.dag_id, self.run.run_id) in _OVER
 
-        eventually(over, seconds, PAUSE)
+        eventually(over, pause=PAUSE)
 
 
 _READS_UNKNOWN: Any = {"state": "NOT FOUND", "status": "Task not found or Invalid kickoff id"}

@@ -177,7 +177,7 @@ def test_scheduler_replaced_before_answer(scene):
 @row(COMPLETED, ways=(*RUN, *SENSOR), harm=no_dag_processor, retries=0)
 def test_no_dag_processor(scene):
     """No DAG processor is running."""
-    scene.airflow.api.wait_for_dag(scene.dag_id, timeout=240)
+    scene.airflow.api.wait_for_dag(scene.dag_id)
     with scene.harmed():
         scene.start()
         scene.finish()

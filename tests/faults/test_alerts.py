@@ -72,7 +72,7 @@ def kill_with_supervisor(run, **_):
 
 def clear(run, crew, alerts):
     run.clear("report")
-    eventually(alerts.exists, 120)
+    eventually(alerts.exists)
     crew.finish(crew.kickoffs[0].kickoff_id)
 
 
@@ -82,9 +82,9 @@ def wait(**_):
 
 def mark(run, crew, **_):
     if run.dag_id.endswith("deferred"):
-        eventually(lambda: run.task("report")["state"] == "deferred", 60)
+        eventually(lambda: run.task("report")["state"] == "deferred")
         polls = len(crew.requests.on("status"))
-        eventually(lambda: len(crew.requests.on("status")) > polls + 1, 60)  # its trigger has begun
+        eventually(lambda: len(crew.requests.on("status")) > polls + 1)  # its trigger has begun
     run.mark("report", "failed")
 
 
@@ -145,12 +145,12 @@ def play(airflow, dags, crew, dag_id):
     airflow.api.set_connection(dag_id, described)
     (dags / f"{dag_id}.py").write_text(code)
     alerts = dags / f"{dag_id}.alerts"
-    airflow.api.wait_for_dag(dag_id, timeout=240)
+    airflow.api.wait_for_dag(dag_id)
     run = Run(airflow, dag_id, airflow.api.trigger(dag_id))
-    eventually(lambda: crew.requests.on("status"), 120)  # the task has pushed its kickoff ID
+    eventually(lambda: crew.requests.on("status"))  # the task has pushed its kickoff ID
     case.harm(run=run, crew=crew, alerts=alerts)
-    state = run.wait(300)
-    eventually(alerts.exists, 120)
+    state = run.wait()
+    eventually(alerts.exists)
     time.sleep(TIME_FOR_ANOTHER)
     return run, state, [json.loads(line) for line in alerts.read_text().splitlines()]
 

@@ -43,11 +43,11 @@ def asked(scene, draft: str) -> dict[str, Any]:
     def found() -> dict[str, Any] | None:
         return next((each for each in requests(scene) if draft in each["body"]), None)
 
-    request: dict[str, Any] = eventually(found, 240, 1.0)
+    request: dict[str, Any] = eventually(found, pause=1.0)
     scene.wait_for("deferred")
     # Airflow fails a task that resumes before the scheduler has seen its process end. No person is that fast.
     begun = scene.log().count(_BEGIN)
-    eventually(lambda: scene.processes_seen_to_end() >= begun, 180, 1.0)
+    eventually(lambda: scene.processes_seen_to_end() >= begun, pause=1.0)
     return request
 
 
@@ -87,7 +87,7 @@ def test_answer_sends_back(scene):
     asked(scene, "draft-1")
     choose(scene, SEND_BACK, "Shorter, please")
     sent(scene, 1)
-    eventually(lambda: not requests(scene), 60, 1.0)
+    eventually(lambda: not requests(scene), pause=1.0)
     asked(scene, "draft-1")
     choose(scene, APPROVE)
     answers = sent(scene, 2)
@@ -149,7 +149,7 @@ def test_answer_elsewhere(scene):
     asked(scene, "draft-1")
     scene.looked(2)
     scene.crew.approve(scene.execution())
-    eventually(lambda: not requests(scene), 120, 1.0)
+    eventually(lambda: not requests(scene), pause=1.0)
     scene.finish()
     assert not scene.crew.requests.on("resume")
 
@@ -161,7 +161,7 @@ def test_answer_without_a_response(scene):
     scene.start()
     asked(scene, "draft-1")
     choose(scene, APPROVE)
-    eventually(lambda: len(scene.crew.requests.on("resume")) == 1, 60, 1.0)
+    eventually(lambda: len(scene.crew.requests.on("resume")) == 1, pause=1.0)
     scene.looked()
     scene.finish()
 
@@ -196,7 +196,7 @@ def test_answer_and_a_killed_worker(scene):
     scene.start()
     asked(scene, "draft-1")
     choose(scene, APPROVE)
-    eventually(lambda: held.is_held, 120, 0.2)
+    eventually(lambda: held.is_held, pause=0.2)
     scene.kill()
     held.release()
     scene.wait_for("deferred", tries=2)

@@ -46,7 +46,7 @@ def api_server_hangs(airflow, _database):
 
 def _ended(process):
     """Wait until a process that was found before has ended."""
-    eventually(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, 300, PAUSE)
+    eventually(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, pause=PAUSE)
 
 
 @row(COMPLETED, ways=("deferred", "sensor deferred"), harm=api_server_killed, core=True, retries=0)
@@ -96,7 +96,7 @@ def test_api_server_away_while_waiting(scene):
     scene.looked()
     with scene.harmed():
         _ended(process)
-    scene.wait_for("running", tries=2, seconds=360)
+    scene.wait_for("running", tries=2)
     scene.finish()
 
 

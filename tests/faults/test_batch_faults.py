@@ -55,7 +55,7 @@ def test_batch_killed_inside_a_group(scene):
     scene.start()
     scene.execution(_AT_A_TIME)
     scene.asked("kickoff", _AT_A_TIME)
-    eventually(lambda: held.is_held and _stored(scene) == _AT_A_TIME - 1, 60, PAUSE)
+    eventually(lambda: held.is_held and _stored(scene) == _AT_A_TIME - 1, pause=PAUSE)
     scene.kill()
 
 
@@ -151,7 +151,7 @@ def test_batch_in_worker_without_api_server(scene):
     with scene.harmed():
         scene.finish(1)
         scene.finish(2)
-        eventually(lambda: not process.is_running() or process.status() == "zombie", 300, PAUSE)
+        eventually(lambda: not process.is_running() or process.status() == "zombie", pause=PAUSE)
 
 
 @batch_row(again, ways=RUN, pre_execute=storage("is away", attempt=1))
@@ -230,7 +230,7 @@ def test_batch_with_uncertain_row_cleared(scene):
     held = scene.hold("kickoff")
     scene.start()
     scene.execution(_AT_A_TIME)
-    eventually(lambda: held.is_held, 60, PAUSE)
+    eventually(lambda: held.is_held, pause=PAUSE)
     scene.kill()
     scene.wait_until_over(finishing=True)
     scene.clear("success")

@@ -38,7 +38,7 @@ def scene(request, airflow, database, dags) -> Iterator[Callable[[str], Scene]]:
             scene = Scene(airflow, database, crew, dags, dag_id, way)
             scene.connect()
             scene.write_dag({})
-            airflow.api.wait_for_dag(dag_id, timeout=240)
+            airflow.api.wait_for_dag(dag_id)
             scene.pause()
             return scene
 
@@ -111,7 +111,7 @@ def test_ctrl_c_names_the_running_execution(scene, run_by_hand, command, way):
     played = scene(way)
     by_hand = run_by_hand(played, command)
     played.execution()
-    eventually(lambda: len(played.crew.requests.on("status")) >= 2, 120)
+    eventually(lambda: len(played.crew.requests.on("status")) >= 2)
     by_hand.press_ctrl_c()
     told = by_hand.ended()
 

@@ -46,7 +46,7 @@ def marked(scene, state: str) -> None:
     """Mark the waiting task, and return when the crew was asked to stop."""
     waiting(scene)
     scene.mark(state)
-    scene.answered("stop", seconds=30)
+    scene.answered("stop")
     scene.unwatched()
 
 
@@ -62,7 +62,7 @@ def test_cancel_marked_as_failed(scene):
     """The task is marked as failed while it waits."""
     marked(scene, "failed")
     if AIRFLOW[:2] == (3, 3):  # Airflow 3.4 stores no XCom of a task that has ended
-        eventually(lambda: (scene.xcom(PROGRESS)["end"] or {}).get("error") == "ExecutionCancelled", 30)
+        eventually(lambda: (scene.xcom(PROGRESS)["end"] or {}).get("error") == "ExecutionCancelled")
 
 
 @row(Ends("success", "only the kickoff ID", "revoked"), ways=RUN, retries=2, needs_store=BY_TRIGGER, **ALWAYS)
@@ -85,7 +85,7 @@ def test_cancel_run_marked_as_failed(scene):
     waiting(scene)
     path = f"dags/{scene.dag_id}/dagRuns/{quote(scene.run.run_id, safe='')}"
     scene.airflow.api.patch(path, {"state": "failed"})
-    scene.answered("stop", seconds=30)
+    scene.answered("stop")
 
 
 @row(
@@ -102,7 +102,7 @@ def test_cancel_marked_before_the_answer(scene):
     os.kill(process.pid, signal.SIGTERM)
     time.sleep(0.5)
     held.release()
-    scene.answered("stop", seconds=30)
+    scene.answered("stop")
 
 
 @row(Ends("failed", "nothing", "revoked", tries=2), ways=("sync",), retries=2, needs_store=("sync",), **ALWAYS)
@@ -115,7 +115,7 @@ def test_cancel_marked_before_it_reattaches(scene):
     scene.wait_for("running", tries=2)
     scene.asked("status", polls + 1)
     scene.mark("failed")
-    scene.answered("stop", seconds=30)
+    scene.answered("stop")
 
 
 @row(CANCELLED, needs_store=BY_TRIGGER, **ALWAYS)
@@ -124,7 +124,7 @@ def test_cancel_with_a_slow_answer(scene):
     waiting(scene)
     scene.crew.faults.hang(on="stop", seconds=5)
     scene.mark("failed")
-    eventually(lambda: standing(scene.crew, scene.crew.kickoffs[0]) == "revoked", 30)
+    eventually(lambda: standing(scene.crew, scene.crew.kickoffs[0]) == "revoked")
 
 
 @row(
@@ -141,7 +141,7 @@ def test_cancel_with_a_slow_answer(scene):
 def test_cancel_after_a_timeout(scene):
     """`timeout` passes, and a retry starts another execution."""
     scene.start()
-    scene.answered("stop", seconds=180)
+    scene.answered("stop")
     if "sensor" not in scene.way:
         scene.finish(2)
 
@@ -156,7 +156,7 @@ def test_cancel_after_a_timeout(scene):
 def test_cancel_after_execution_timeout(scene):
     """`execution_timeout` passes, and there is no retry."""
     scene.start()
-    scene.answered("stop", seconds=180)
+    scene.answered("stop")
 
 
 @row(
@@ -170,7 +170,7 @@ def test_cancel_kickoff_that_took_too_long(scene):
     """`execution_timeout` passes before the answer to the kickoff."""
     scene.crew.faults.hang(on="kickoff", after_taken=True, seconds=25)
     scene.start()
-    scene.answered("stop", seconds=180)
+    scene.answered("stop")
 
 
 @row(Ends("skipped", "only the kickoff ID", "revoked"), ways=RUN, needs_store=BY_TRIGGER, **ALWAYS)
@@ -179,9 +179,9 @@ def test_cancel_after_dagrun_timeout(scene):
     before, code = time.time(), scene.file.read_text()
     limited = "schedule=None, dagrun_timeout=datetime.timedelta(seconds=40)"
     scene.file.write_text(code.replace("schedule=None", limited))
-    scene.airflow.api.wait_for_dag(scene.dag_id, parsed_after=before, timeout=240)
+    scene.airflow.api.wait_for_dag(scene.dag_id, parsed_after=before)
     waiting(scene)
-    scene.answered("stop", seconds=180)
+    scene.answered("stop")
 
 
 @row(STILL_RUNNING, ways=RUN, needs_store=BY_TRIGGER, **ALWAYS)
@@ -200,7 +200,7 @@ def test_cancel_when_completed(scene):
     scene.looked()
     scene.finish()
     scene.mark("failed")
-    scene.answered("stop", seconds=30)
+    scene.answered("stop")
 
 
 # What the word REVOKED means is known only where a deployed crew says it.
@@ -244,7 +244,7 @@ def test_cancel_not_when_cleared(scene):
     """The task is cleared while it waits."""
     waiting(scene)
     scene.run.clear(scene.task_id)
-    eventually(lambda: scene.task["try_number"] == 2, 180, PAUSE)
+    eventually(lambda: scene.task["try_number"] == 2, pause=PAUSE)
     scene.looked(2)
     if scene.forgets and scene.way == "deferred":
         scene.execution(2)
@@ -370,7 +370,7 @@ def test_cancel_marked_without_a_triggerer(scene):
     waiting(scene)
     with scene.harmed():
         scene.mark("failed")
-    scene.answered("stop", seconds=60)
+    scene.answered("stop")
 
 
 @row(
@@ -440,7 +440,7 @@ def test_cancel_not_when_handed_over(scene):
     waiting(scene)
     for triggerer in scene.airflow.all_of("triggerer"):
         triggerer.stop(grace=60)
-        scene.looked(2, seconds=180)
+        scene.looked(2)
         scene.airflow.start_what_has_ended()
         scene.airflow.wait_until_healthy(120)
     scene.finish()

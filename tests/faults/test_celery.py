@@ -46,7 +46,7 @@ def workers_shut_down(airflow, database):
     for worker in workers:
         os.kill(worker.pid, signal.SIGTERM)
     yield
-    eventually(lambda: not any(worker.running for worker in workers), _LONGEST_SHUTDOWN, PAUSE)
+    eventually(lambda: not any(worker.running for worker in workers), seconds=_LONGEST_SHUTDOWN, pause=PAUSE)
     whole(airflow, database)
 
 
@@ -212,7 +212,7 @@ def _wait_for_deliveries(scene, times):
         lines = [line for log in logs for line in log.splitlines() if "Executing workload in Celery" in line]
         return sum(f"'{scene.dag_id}'" in line and f"'{scene.task_id}'" in line for line in lines)
 
-    eventually(lambda: delivered() >= times, 120, PAUSE)
+    eventually(lambda: delivered() >= times, pause=PAUSE)
 
 
 # A scheduler
@@ -266,13 +266,13 @@ def test_two_triggerers_watch_the_same(scene):
     """One of two triggerers loses the database, and keeps polling after the other has taken over."""
     scene.start()
     scene.wait_for_all("deferred")
-    eventually(lambda: len(_watching(scene)) == 2, 60, PAUSE)
+    eventually(lambda: len(_watching(scene)) == 2, pause=PAUSE)
     # Only this process of a triggerer uses the database. Its child polls.
     cut_off = psutil.Process(scene.airflow.processes["triggerer"].pid)
     (watcher,) = cut_off.children()
     cut_off.suspend()
     try:
-        eventually(lambda: len(_watching(scene)) == 1, 120, PAUSE)
+        eventually(lambda: len(_watching(scene)) == 1, pause=PAUSE)
         scene.looked(4 * _SEVERAL)
         since_then = scene.crew.requests.on("status")[-2 * _SEVERAL :]
         ports = {connection.laddr.port for connection in watcher.net_connections("tcp")}

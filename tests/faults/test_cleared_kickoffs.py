@@ -65,7 +65,7 @@ def test_cleared_twice_before_the_answer(scene):
     scene.run.clear(scene.task_id)
     scene.run.clear(scene.task_id)
     # Attempt 2 runs for a second only.
-    eventually(lambda: (scene.task["state"], scene.task["try_number"]) == ("running", 2), 180, 0.1)
+    eventually(lambda: (scene.task["state"], scene.task["try_number"]) == ("running", 2), pause=0.1)
     held.release()
     scene.finish()
 
@@ -105,11 +105,13 @@ def test_cleared_while_it_succeeds(scene):
         assert any("Cleared soon" in line for line in clearing.stdout)
         scene.now("cleared")
         state = "SELECT state FROM task_instance WHERE dag_id = %s AND task_id = %s"
-        eventually(lambda: scene.database.execute(state, scene.dag_id, scene.task_id) == [("success",)], 60, 0.02)
+        eventually(
+            lambda: scene.database.execute(state, scene.dag_id, scene.task_id) == [("success",)], pause=0.02
+        )
         time.sleep(0.5)
         clearing.communicate("\n")
     assert clearing.returncode == 0
-    eventually(lambda: scene.task["state"] in {None, "up_for_retry"}, 180, PAUSE)
+    eventually(lambda: scene.task["state"] in {None, "up_for_retry"}, pause=PAUSE)
     # The scheduler has ended the run because of the success, and starts no attempt.
     scene.wait_until_over()
     scene.run.clear(scene.task_id)

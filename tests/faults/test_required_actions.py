@@ -33,10 +33,10 @@ def requests(scene) -> list[dict[str, Any]]:
 def asked(scene) -> None:
     """Start, and return when the task has asked and is deferred again."""
     scene.start()
-    eventually(lambda: requests(scene), 180, 1.0)
+    eventually(lambda: requests(scene), pause=1.0)
     scene.wait_for("deferred")
     # Airflow fails a task that resumes before the scheduler has seen its process end. No person is that fast.
-    eventually(lambda: scene.processes_seen_to_end() >= _PROCESSES, 180, 1.0)
+    eventually(lambda: scene.processes_seen_to_end() >= _PROCESSES, pause=1.0)
 
 
 def choose(scene, option: str) -> None:
@@ -70,8 +70,8 @@ def test_required_action_is_answered_too_early(scene):
     """A user chooses Answered, but the crew still waits."""
     asked(scene)
     choose(scene, HAS_ANSWERED)
-    eventually(lambda: not requests(scene), 60, 1.0)
-    eventually(lambda: requests(scene), 180, 1.0)
+    eventually(lambda: not requests(scene), pause=1.0)
+    eventually(lambda: requests(scene), pause=1.0)
     scene.crew.approve(scene.execution())
     scene.finish()
 
@@ -88,7 +88,7 @@ def test_required_action_is_closed_by_the_trigger(scene):
     """The crew continues, and nobody answers under Required Actions."""
     asked(scene)
     scene.crew.approve(scene.execution())
-    eventually(lambda: not requests(scene), 120, 1.0)
+    eventually(lambda: not requests(scene), pause=1.0)
     scene.finish()
 
 
@@ -122,7 +122,7 @@ def test_required_action_and_a_killed_worker(scene):
     held.hold_when(lambda: scene.is_started and bool(requests(scene)))
     scene.crew.faults.add(held)
     scene.start()
-    eventually(lambda: held.is_held, 180, 0.2)  # the worker polls after it has asked
+    eventually(lambda: held.is_held, pause=0.2)  # the worker polls after it has asked
     scene.kill()
     held.release()
     scene.wait_for("deferred", tries=2)

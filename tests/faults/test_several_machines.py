@@ -37,11 +37,11 @@ def test_each_way_runs_over_both_workers(airflow, dags):
     (dags / "several_machines.py").write_text(DAG)
     with LocalCrewService(LONG, token=TOKEN) as crew:
         airflow.api.set_connection("crew_several_machines", json.loads(crew.connection_json))
-        airflow.api.wait_for_dag("several_machines", timeout=240)
+        airflow.api.wait_for_dag("several_machines")
         dag_id = "several_machines"
         runs = [Run(airflow, dag_id, airflow.api.trigger(dag_id)) for _ in range(RUNS)]
 
-        eventually(lambda: len(crew.kickoffs) == RUNS * len(KICKED_OFF_BY), 120)
+        eventually(lambda: len(crew.kickoffs) == RUNS * len(KICKED_OFF_BY))
         ids = [kickoff.kickoff_id for kickoff in crew.kickoffs]
         shown_from = {_shown_from(run, "sync", *ids) for run in runs}
         shown_from |= {_shown_from(run, "deferred", "starting") for run in runs}
@@ -70,5 +70,5 @@ def _shown_from(run: Run, task_id: str, *texts: str) -> str:
         told = [event["event"] for event in events]
         return told if any(text in line for line in told for text in texts) else None
 
-    source = next(line for line in eventually(shown, 120) if line.startswith("http://"))
+    source = next(line for line in eventually(shown) if line.startswith("http://"))
     return source.split("/")[2].split(":")[0]

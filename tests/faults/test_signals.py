@@ -142,11 +142,11 @@ _WAITS_FOR = "SELECT pid FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(p
 @contextmanager
 def slow_store(scene):
     """Start, and enter the block while the task stores its kickoff record. Leaving it lets Airflow answer."""
-    scene.airflow.api.wait_for_dag(scene.dag_id, timeout=240)
+    scene.airflow.api.wait_for_dag(scene.dag_id)
     scene.start()
     with closing(psycopg2.connect(scene.database.url)) as storing, storing.cursor() as cursor:
         cursor.execute(_SAME_RECORD, (scene.task_id, scene.dag_id, scene.run.run_id))
-        eventually(lambda: scene.database.execute(_WAITS_FOR, storing.info.backend_pid), 120, 0.2)
+        eventually(lambda: scene.database.execute(_WAITS_FOR, storing.info.backend_pid), pause=0.2)
         yield
         storing.rollback()
 

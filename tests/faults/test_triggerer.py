@@ -76,7 +76,7 @@ def test_killed_with_many(scene):
 @row(COMPLETED, harm=no_triggerer, retries=0)
 def test_deferred_without_a_triggerer(scene):
     """No triggerer is running when a task starts an execution."""
-    scene.airflow.api.wait_for_dag(scene.dag_id, timeout=240)
+    scene.airflow.api.wait_for_dag(scene.dag_id)
     with scene.harmed():
         scene.start()
         scene.wait_for("deferred")
@@ -156,10 +156,10 @@ def _second_triggerer(scene):
     before = _triggerers(scene)  # one that an earlier row has killed may still count as alive
     another = scene.airflow.start_another("triggerer")
     try:
-        eventually(lambda: _triggerers(scene) - before, 120, PAUSE)
+        eventually(lambda: _triggerers(scene) - before, pause=PAUSE)
         scene.start()
         scene.wait_for_all("deferred")
-        eventually(lambda: len(_watching(scene)) == 2, 60, PAUSE)
+        eventually(lambda: len(_watching(scene)) == 2, pause=PAUSE)
         yield
         finish_all(scene)
         scene.wait_until_over()
@@ -188,7 +188,7 @@ def test_one_of_two_killed(scene):
     """One of two triggerers is killed."""
     with _second_triggerer(scene):
         scene.airflow.processes["triggerer"].kill()
-        eventually(lambda: len(_watching(scene)) == 1, 120, PAUSE)
+        eventually(lambda: len(_watching(scene)) == 1, pause=PAUSE)
 
 
 @row(
@@ -206,7 +206,7 @@ def test_one_of_two_stands_still(scene):
         try:
             for process in everything:
                 process.suspend()
-            eventually(lambda: len(_watching(scene)) == 1, 120, PAUSE)
+            eventually(lambda: len(_watching(scene)) == 1, pause=PAUSE)
             # Neither has seen it yet when the first one continues.
             finish_all(scene)
         finally:

@@ -25,7 +25,7 @@ def test_cleared_while_deferred(scene):
     trigger = scene.wait_for("deferred")["trigger"]["id"]
     scene.looked(2)
     scene.run.clear(scene.task_id)
-    eventually(lambda: (scene.task["trigger"] or {}).get("id") not in {None, trigger}, 180, PAUSE)
+    eventually(lambda: (scene.task["trigger"] or {}).get("id") not in {None, trigger}, pause=PAUSE)
     scene.finish()
 
 

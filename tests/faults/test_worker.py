@@ -18,7 +18,7 @@ ON_RESUMING = Code(f"lambda context: context['ti'].xcom_pull(task_ids='report', 
 
 
 def held(scene):
-    eventually(lambda: scene.xcom("held"), 120)
+    eventually(lambda: scene.xcom("held"))
 
 
 @row(COMPLETED_IN_ATTEMPT_2, ways=(*RUN, "kickoff"), core=True, retries=1)

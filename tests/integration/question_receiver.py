@@ -71,7 +71,7 @@ def receiving(task: Mapping[str, Any], xcoms: dict[str, Any]) -> Iterator[Questi
         )
         thread = threading.Thread(target=server.run)
         thread.start()
-        eventually(lambda: server.started, 30, 0.01)
+        eventually(lambda: server.started, pause=0.01)
         questions.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/events"
         try:
             yield questions

@@ -313,7 +313,7 @@ def test_late_response_to_a_replaced_process_is_found(live_crew, batch, store):
     process = threading.Thread(target=replaced)
     process.start()
     # The process has recorded two responses. The crew has sent them a moment before.
-    eventually(lambda: held.is_held and len(recorded_ids(first.store)) == 2, 30, 0.02)
+    eventually(lambda: held.is_held and len(recorded_ids(first.store)) == 2, pause=0.02)
     first.store.breaks_at = lambda name: name == "set"
     second.ti.try_number = 1
     assert second.run()["counts"] == dict.fromkeys(STATUSES, 0) | {"success": 2, "uncertain": 1}

@@ -64,7 +64,7 @@ def test_receiver_forwards_the_call_of_a_crew_with_its_secret(
         hook = CrewHook(webhook_conn_id="crew_webhook" if connection else None)
         kickoff_id = hook.kickoff({}, meta=META, human_input_webhook_url=served[1])
 
-        eventually(lambda: told or lines, 60, 0.02)
+        eventually(lambda: told or lines, pause=0.02)
     page = "https://airflow.example/dags/report/runs/manual__1/tasks/crew"
     if connection == {"password": SECRET}:
         text = f"Execution {kickoff_id} waits for human input: {page}\nNotes"

@@ -132,14 +132,14 @@ class TestOfAProject:
         execution = client.service.execution(kickoff_id)
 
         def waits(draft):
-            eventually(lambda: (at := execution.standing(0)).waiting and at.draft.startswith(draft), 60, 0.02)
+            eventually(lambda: (at := execution.standing(0)).waiting and at.draft.startswith(draft), pause=0.02)
 
         waits("a draft\n\nApprove this.")
         body = client.status(kickoff_id)
         client.resume(**documented(kickoff_id, approve=False))
         waits("a draft, shorter")
         assert client.resume(**documented(kickoff_id, approve=True)).status_code == 200
-        eventually(lambda: execution.standing(0).over, 60, 0.02)
+        eventually(lambda: execution.standing(0).over, pause=0.02)
 
         assert (body.get("state") or body["status"]) == word
         assert "sent" in str(client.status(kickoff_id))

@@ -44,7 +44,6 @@ def by(token):
     return {"Authorization": f"Bearer {token}"}
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("mode", list(GenerationMode))
 def test_every_answer_is_as_described(service, mode):
     tried = []

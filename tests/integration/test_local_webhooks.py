@@ -74,7 +74,7 @@ def begin(serve, said, receiver):
 
 def heard(receiver, path, times=1):
     return eventually(
-        lambda: len(found := [each for each in receiver.heard if each[0] == path]) >= times and found, 60, 0.02
+        lambda: len(found := [each for each in receiver.heard if each[0] == path]) >= times and found, pause=0.02
     )
 
 
@@ -130,7 +130,7 @@ def test_failed_call_is_logged_without_secrets(begin, said):
     changes = {"taskWebhookUrl": dead, "crewWebhookUrl": f"{dead}2", "webhooks": None}
     service, kickoff_id = begin(changes, tasks=TASKS[1:])
 
-    eventually(lambda: len(said) == 2, 60, 0.02)
+    eventually(lambda: len(said) == 2, pause=0.02)
     assert {line.replace(kickoff_id, "ID") for line in said} == {
         "ID webhook at 127.0.0.1 cannot be called: ClientConnectorError"
     }

@@ -175,7 +175,6 @@ def test_the_scenario_is_one(tmp_path, shown):
 
 
 @pytest.mark.skipif(AIRFLOW < (3, 3), reason="the page shows dag.test() of the newest Airflow")
-@pytest.mark.timeout(300)
 def test_pytest_files_as_shown_pass(tmp_path, database):
     files = {
         "dags/daily_report.py": '"daily_report"',

@@ -20,7 +20,6 @@ from tests.integration.tab_page import tab_page
 from tests.system.crew_tab_contents import ATTACKS, KICKOFF_ID, batch_progress, hostile_batch, progress, result
 
 pytestmark = [
-    pytest.mark.timeout(120),
     pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium"),
 ]
 

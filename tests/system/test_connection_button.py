@@ -14,7 +14,6 @@ from tests.supported import AIRFLOW
 
 pytestmark = [
     pytest.mark.nightly,
-    pytest.mark.timeout(600),
 ]
 
 

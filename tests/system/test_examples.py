@@ -10,8 +10,6 @@ from dev.rest import ApiError
 from tests.airflow_runs import Run, eventually, kick_off
 from tests.supported import examples, has
 
-pytestmark = pytest.mark.timeout(300)
-
 SPENT = ("kickoff_id", "usage", "execution_time")
 EXAMPLES: dict[str, dict[str, Any]] = {
     "crew_in_one_task": {"topic": "harbours"},
@@ -224,7 +222,7 @@ def test_asset_event_starts_a_run_with_the_execution(runs, airflow):
         assert event["extra"].items() >= {name: result[name] for name in SPENT}.items()
     newest = results[max(events, key=lambda event: event["timestamp"])["source_run_id"]]
     # Airflow may start one run for both events.
-    published = eventually(lambda: published_about(airflow, newest["kickoff_id"]), 120)
+    published = eventually(lambda: published_about(airflow, newest["kickoff_id"]))
     assert published == f"Briefing: tides, by execution {newest['kickoff_id']} in 11 s"
     ends = [found["state"] for found in airflow.api.get("dags/crew_asset_reader/dagRuns")["dag_runs"]]
     assert "failed" not in ends

@@ -6,8 +6,6 @@ import pytest
 
 from tests.airflow_runs import DASHBOARD, eventually, task_processes
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture(scope="module")
 def both(start):
@@ -79,7 +77,7 @@ def test_mapped_decorated_tasks_return_their_results(run, kickoffs):
 def test_a_deferred_task_holds_no_process_and_shows_its_link(start, crews, airflow):
     run = start("reattach_cleared")
     run.wait_for("report", "deferred")
-    eventually(lambda: not task_processes(airflow), 30)
+    eventually(lambda: not task_processes(airflow))
 
     assert run.task("report")["state"] == "deferred"
     assert run.link("report") == DASHBOARD.format(kickoff_id=run.xcom("report", "kickoff_id"))

@@ -6,11 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.airflow_runs import eventually
-
-pytestmark = pytest.mark.timeout(180)
 
 TASKS = {"lineage.kickoff", "lineage.sensor", "lineage.run"}
 

@@ -19,7 +19,6 @@ from tests.supported import has
 from tests.system.test_crew_tab import SCREEN, TAB, log_in
 
 pytestmark = [
-    pytest.mark.timeout(600),
     pytest.mark.nightly,
     pytest.mark.skipif(not has("Task loops"), reason="Airflow has task loops from 3.4 on"),
 ]
@@ -40,7 +39,7 @@ class Loop:
 
     def execution(self, number: int) -> str:
         """Wait for the nth kickoff, and return its kickoff ID."""
-        return str(eventually(lambda: len(self.kickoffs) > number and self.kickoffs[number].kickoff_id, 120))
+        return str(eventually(lambda: len(self.kickoffs) > number and self.kickoffs[number].kickoff_id))
 
     def task(self, iteration: int) -> dict[str, Any]:
         found = self.run.tasks("drafts.write")
@@ -51,7 +50,7 @@ class Loop:
             task = self.task(iteration)
             return bool(task) and (task["state"], task["try_number"]) == (state, tries)
 
-        eventually(there, 150)
+        eventually(there)
 
     def address(self, iteration: int) -> dict[str, Any]:
         task = self.task(iteration)
@@ -129,7 +128,7 @@ def shown(page: Any, loop: Loop, iteration: int | None) -> str:
     where = "" if iteration is None else "&".join(f"{name}={it}" for name, it in loop.address(iteration).items())
     at = f"{loop.run.airflow.url}/dags/{loop.run.dag_id}/runs/{quote(loop.run.run_id)}/tasks/drafts.write"
     page.open(f"{at}/plugin/crew?{where}")
-    page.wait_for(f"{TAB} && !{TAB}.innerText.includes('Loading')", 150)
+    page.wait_for(f"{TAB} && !{TAB}.innerText.includes('Loading')")
     return str(page.evaluate(f"{TAB}.innerText"))
 
 
@@ -169,7 +168,7 @@ def test_cleared_with_downstream_iterations_start_again(begin):
     loop.crew.finish(loop.execution(0))
     replaced = loop.execution(1)
     loop.wait_for(1, "deferred")
-    eventually(lambda: loop.record(0)["delivered"], 30)
+    eventually(lambda: loop.record(0)["delivered"])
 
     loop.clear(0, keep_task_state=True, downstream=True)
     for number in (2, 3, 4):
@@ -211,5 +210,5 @@ def test_cancellation_looks_at_the_state_of_its_iteration(begin):
     eventually(lambda: loop.xcom_if_pushed(0, "kickoff_id") == execution)
 
     loop.mark(0, "failed")
-    eventually(lambda: loop.stops(execution), 60)
+    eventually(lambda: loop.stops(execution))
     assert len(loop.kickoffs) == 4

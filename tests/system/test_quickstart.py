@@ -25,8 +25,6 @@ INSTALL, CREW, HOME, RUN = blocks(PAGE, "console")
 (DAG,) = blocks(PAGE, "python")
 (SHOWN,) = blocks(PAGE, "text")
 
-pytestmark = pytest.mark.timeout(1800)
-
 
 class Terminal:
     """A shell that goes on from command to command, with nothing set for Airflow, pip or Python."""

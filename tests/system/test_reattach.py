@@ -8,7 +8,6 @@ from tests.airflow_runs import DASHBOARD, eventually
 from tests.faults.facts import kickoff_record, record_state
 from tests.supported import AIRFLOW, has
 
-pytestmark = pytest.mark.timeout(300)
 remembers = pytest.mark.skipif(
     not has("Retries reattach"), reason="before Airflow 3.3 a try knows nothing of another"
 )
@@ -28,7 +27,7 @@ class Started:
         ]
 
     def wait_for(self, number):
-        return eventually(lambda: len(self.all()) >= number and self.all()[number - 1].kickoff_id, 90)
+        return eventually(lambda: len(self.all()) >= number and self.all()[number - 1].kickoff_id)
 
 
 @pytest.fixture
@@ -44,11 +43,11 @@ def begin(start, crews):
 def test_retry_reattaches_to_a_running_execution(begin):
     run, started, crew = begin("reattach")
     execution = started.wait_for(1)
-    run.wait_for("report", "deferred", tries=2)
-    assert run.link("report") == DASHBOARD.format(kickoff_id=execution)
+    eventually(lambda: run.task("report")["try_number"] > 1)
     crew.finish(execution)
 
     assert run.wait() == "success"
+    assert run.link("report") == DASHBOARD.format(kickoff_id=execution)
     assert run.xcom("report")["kickoff_id"] == execution
     assert len(started.all()) == 1
 
@@ -60,12 +59,12 @@ def test_delivery_is_noted_when_the_callback_is_replaced(begin, dag_id):
     crew.finish(first)
     assert run.wait() == "success"
     # The task notes it about a second after its success.
-    eventually(lambda: record_state(kickoff_record(run, "report")) in {"delivered", "none"}, 30)
+    eventually(lambda: record_state(kickoff_record(run, "report")) in {"delivered", "none"})
     run.clear("report", keep_task_state=True)
     second = started.wait_for(2)
     crew.finish(second)
 
-    eventually(lambda: run.task("report")["state"] == "success" and run.task("report")["try_number"] == 2, 90)
+    eventually(lambda: run.task("report")["state"] == "success" and run.task("report")["try_number"] == 2)
     assert run.xcom("report")["kickoff_id"] == second
 
 
@@ -113,4 +112,4 @@ def test_uncertain_kickoff_is_not_retried_but_may_be_cleared(begin, crews):
 
     run.clear("report")
     crew.finish(started.wait_for(2))
-    eventually(lambda: run.task("report")["state"] == "success", 90)
+    eventually(lambda: run.task("report")["state"] == "success")

@@ -16,7 +16,6 @@ from tests.supported import AIRFLOW
 pytestmark = [
     pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium"),
     pytest.mark.skipif(AIRFLOW[:2] != (3, 3), reason="the site is the same on every Airflow"),
-    pytest.mark.timeout(600),
 ]
 
 SITE = ROOT / "docs/_build/html"

@@ -11,8 +11,6 @@ import pytest
 from tests.supported import AIRFLOW
 from tests.system.traces import TRIGGERS, has_secret, traces
 
-pytestmark = pytest.mark.timeout(180)
-
 XCOMS, FIELDS = ("xcom_v2", "rtif_v2") if AIRFLOW >= (3, 4) else ("xcom", "rendered_task_instance_fields")
 
 

@@ -8,7 +8,6 @@ from tests.airflow_runs import eventually
 from tests.supported import AIRFLOW, has
 
 pytestmark = [
-    pytest.mark.timeout(300),
     pytest.mark.skipif(AIRFLOW < (3, 2), reason="before 3.2, Airflow sets no tracer in a task's process"),
 ]
 TASKS = ["worker", "deferred", "failed", "sensor", *(["retried"] if has("Retries reattach") else [])]
@@ -18,7 +17,7 @@ ROWS = ["ferries", "buoys"] if has("Retries reattach") else []
 @pytest.fixture(scope="module")
 def run(start):
     run = start("traces")
-    run.wait(240)
+    run.wait()
     return run
 
 
@@ -26,10 +25,13 @@ def run(start):
 def traced(run, collector):
     """The spans of the run, once the last process has sent its own."""
     wanted = len(TASKS) + len(["mapped 0", "mapped 1"]) + len(ROWS)
-    eventually(
-        lambda: sum(span.name == "crew.execution" for span in collector.of("traces", run.run_id)) >= wanted, 30
-    )
-    return collector.of("traces", run.run_id)
+
+    def all_sent():
+        spans = collector.of("traces", run.run_id)
+        parents = [span.parent_id for span in spans if span.name == "crew.execution"]
+        return len(parents) >= wanted and {*parents} <= {span.span_id for span in spans} and spans
+
+    return eventually(all_sent)
 
 
 def executions(traced, task_id):

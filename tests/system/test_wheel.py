@@ -14,8 +14,6 @@ from tests.system.wheels import ROOT, build, run
 
 PACKAGE = ROOT / "airflow_provider_crew"
 
-pytestmark = pytest.mark.timeout(600)
-
 
 def uv(*arguments: str | Path) -> None:
     run(sys.executable, "-m", "uv", "--quiet", *arguments)

@@ -16,7 +16,7 @@ COMMON: dict[str, Any] = {
 }
 
 with DAG("reattach", schedule=None, params={"crew": "slow", "retries": 0}):
-    CrewRunOperator(task_id="report", deferrable=True, poll_interval=1, retries=2, timeout=12, **COMMON)
+    CrewRunOperator(task_id="report", deferrable=True, poll_interval=1, retries=9, timeout=12, **COMMON)
 
 with DAG("reattach_cleared", schedule=None, params={"crew": "slow"}):
     CrewRunOperator(task_id="report", deferrable=True, poll_interval=1, **COMMON)

@@ -25,8 +25,8 @@ with DAG("traces", schedule=None, max_active_tasks=100):
         inputs=INPUTS,
         retries=1,
         retry_delay=timedelta(seconds=1),
-        timeout=7,  # of 11 seconds
-        **COMMON | {"crew_conn_id": "crew_default"},
+        timeout=15,  # of 28 seconds
+        **COMMON | {"crew_conn_id": "crew_lasting"},
     )
     if HAS_STORE:
         CrewBatchOperator(
