@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 from airflow.sdk.bases.operator import ExecutorSafeguard
 
+from airflow_provider_crew.local.answer import Answer
+from airflow_provider_crew.local.faults.exchange import Exchange
 from tests.integration.tasks import CONNECTION, Log, TaskStateStore, Variables, WatchedService
 from tests.supported import AIRFLOW
 
@@ -38,6 +40,14 @@ def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
     monkeypatch.setattr("airflow_provider_crew.attempt.record._TIME_TO_CLEAR", 0.0)
     monkeypatch.setattr("airflow_provider_crew.versions.has_succeeded", lambda _: True)
     with WatchedService() as running:
+        send = Exchange.send
+
+        async def told(exchange: Exchange, answer: Answer) -> None:
+            exchange.request.status = answer.status
+            running.answers(exchange.request)
+            await send(exchange, answer)
+
+        monkeypatch.setattr(Exchange, "send", told)
         monkeypatch.setattr("airflow.sdk.bases.xcom.BaseXCom.set", classmethod(running.xcoms.take))
         actions = running.required_actions
         monkeypatch.setattr(

@@ -332,18 +332,27 @@ class LeftXComs:
 
 
 class WatchedService(LocalCrewService):
-    """A crew that tells when it is kicked off, before it answers, and when it has answered."""
+    """A crew that tells when it is kicked off, before it answers, and when it answers."""
 
     def __init__(self, *, call_webhooks: bool = False) -> None:
-        super().__init__(QUICK, token=TOKEN, on_request=self._answered, call_webhooks=call_webhooks)
+        super().__init__(QUICK, token=TOKEN, on_request=self._ended, call_webhooks=call_webhooks)
         self.rejects_unknown_fields = True
         self.xcoms = LeftXComs()
         self.required_actions: list[Any] = []
         self.at_kickoff: Callable[[], None] = lambda: None
         self.after: Callable[[ReceivedRequest], None] = lambda _: None
+        """Called before an answer is sent, so that no client is faster; or at the end of a request without one."""
+        self._answered: set[int] = set()
 
-    def _answered(self, request: ReceivedRequest) -> None:
-        self.after(request)
+    def answers(self, request: ReceivedRequest) -> None:
+        """Note that the answer to a request is about to be sent."""
+        if any(each is request for each in reversed(self.requests)):  # not of another crew
+            self._answered.add(id(request))
+            self.after(request)
+
+    def _ended(self, request: ReceivedRequest) -> None:
+        if id(request) not in self._answered:
+            self.after(request)
 
     def take(self, *args: Any) -> Any:
         self.at_kickoff()
