@@ -1171,7 +1171,7 @@ def _time_of_day(seconds: float | None) -> str:
 
 def _seen_by_triggerer(error: CrewError, event: WatchEnd) -> CrewError:
     """Add a hint if the triggerer cannot reach the crew although the worker did."""
-    if not (isinstance(error, errors.LostContact) and event.seen and 0 < event.polls.all == event.polls.failed):
+    if not isinstance(error, errors.LostContact) or not event.seen or event.has_response:
         return error
     hint = (
         "The triggerer does not find the connection, but the worker does. Compare their environment variables and "

@@ -132,9 +132,10 @@ def _checked(name: str, kind: type, value: Any) -> Any:
             return issued_kickoff_id(value)
         except ValueError:
             raise InvalidInputs(f"{name} of type {type(value).__name__} is not a kickoff ID.") from None
-    # A template renders to a string, whatever the option should be.
-    if not isinstance(value, kind) or value == "":
-        wanted = "a text" if kind is str else "an object of names and values"
+    # A template renders to a string, whatever the option should be. A whole number is a number, and True is none.
+    kinds = (int, float) if kind is float else (kind,)
+    if not isinstance(value, kinds) or value == "" or (isinstance(value, bool) and kind is not bool):
+        wanted = {str: "a text", Mapping: "an object of names and values"}.get(kind, f"a {kind.__name__}")
         given = "empty" if value == "" else f"of type {type(value).__name__}"
         raise InvalidInputs(f"{name} must be {wanted}, and is {given}.")
     return plain(value, name)

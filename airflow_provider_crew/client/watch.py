@@ -65,15 +65,6 @@ Trouble = Literal["rejected", "silent", "unknown", "paused"]
 _TROUBLES: tuple[Trouble, ...] = get_args(Trouble)
 
 
-@dataclass(slots=True)
-class Polls:
-    """Number of polls, of failed polls, and of pauses for human input."""
-
-    all: int = 0
-    failed: int = 0
-    paused: int = 0
-
-
 class Line(NamedTuple):
     """Log line."""
 
@@ -272,7 +263,8 @@ class Watch:
         self._random = random
         self.rules = rules
         self._max_outage = math.inf if rules.max_outage is None else rules.max_outage
-        self.polls = Polls()
+        self.has_response = False
+        """Whether a poll of this process returned a status."""
         self.polled_at = clock()
         """Time of the current poll's response."""
         self.memory = memory or WatchState(started_at=self.polled_at, said_at=self.polled_at)
@@ -325,15 +317,13 @@ class Watch:
     def on_status(self, execution: Execution) -> Step:
         """Decide the next step after a response."""
         self._take_time()
-        self.memory.seen, self.is_in_doubt = True, False
+        self.memory.seen, self.has_response, self.is_in_doubt = True, True, False
         match execution:
             case Running():
                 self.memory.follow(execution)
                 return self._poll_again((*self._recovered(), *self._report_progress(execution)))
             case Paused():
                 self.memory.follow(execution)
-                if "paused" not in self.memory.troubles:
-                    self.polls.paused += 1
                 self._lasted("paused")
                 lines = self._report_trouble("waiting for human input. Polling continues.")
                 return self._wait_for_input(lines)
@@ -348,7 +338,6 @@ class Watch:
     def on_error(self, error: errors.CallError | errors.InvalidSettings) -> Step:
         """Decide the next step after a poll without a response."""
         self._take_time()
-        self.polls.failed += 1
         match error:
             case errors.NotAuthenticated() | errors.NotAllowed() | errors.Rejected() | errors.InvalidSettings():
                 return self._rejected(error)
@@ -380,7 +369,6 @@ class Watch:
             for trouble, since in memory.troubles.items():
                 memory.troubles[trouble] = None if since is None else min(max(since + jump, 0.0), now)
         memory.polled_at = self.polled_at = now
-        self.polls.all += 1
 
     def _unknown(self, error: errors.ExecutionNotFound) -> Step:
         """Keep waiting while the execution is unknown, as it is while a crew waits for human input."""

@@ -6,7 +6,6 @@ Results and errors are encoded as strings, because some of Airflow's own encodin
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, TypeAdapter, ValidationError
@@ -14,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, TypeAd
 from airflow_provider_crew.client.errors import CrewError, error_record, recorded_error
 from airflow_provider_crew.client.models import Completed, OrNone
 from airflow_provider_crew.client.progress import ProgressReport
-from airflow_provider_crew.client.watch import Polls, Time, Watch, WatchState
+from airflow_provider_crew.client.watch import Time, Watch, WatchState
 
 # The task reads a larger result from the crew, so that it passes through Airflow's database only once.
 _LARGEST_RESULT = 64 * 1024
@@ -43,7 +42,8 @@ class WatchEnd(BaseModel):
 
     ``deadline``: time at which the wait ends. ``too_large``: the response was too large for the triggerer, and the
     execution may be running. ``completed``: a poll saw the execution complete. ``seen``: a poll found the
-    execution. ``progress``: progress at the last poll. ``memory``: state of the watch, if the task polls again.
+    execution. ``has_response``: a poll of the triggerer returned a status. ``progress``: progress at the last poll.
+    ``memory``: state of the watch, if the task polls again.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
@@ -55,7 +55,7 @@ class WatchEnd(BaseModel):
     error: Annotated[CrewError, BeforeValidator(_recorded)] | None = None
     completed: bool = False
     seen: bool = False
-    polls: Polls = Polls()
+    has_response: bool = True
     progress: Annotated[Json[dict[str, Any]] | None, OrNone] = None
     memory: Annotated[Json[dict[str, Any]] | None, OrNone] = None
 
@@ -77,8 +77,8 @@ def told_memory(memory: WatchState) -> dict[str, Any]:
 
 
 def told_watch(watch: Watch) -> dict[str, Any]:
-    """Return the poll counts, and whether any poll found the execution."""
-    return {"polls": asdict(watch.polls), "seen": watch.memory.seen}
+    """Return whether any poll found the execution, and whether one of this process did."""
+    return {"has_response": watch.has_response, "seen": watch.memory.seen}
 
 
 def told_progress(report: ProgressReport, event: Mapping[str, Any]) -> dict[str, Any]:

@@ -42,10 +42,11 @@ def test_requests_carry_token_and_body(crew, service):
 
 
 def test_every_option_is_a_field_of_the_api(crew):
-    options: dict[str, Any] = {
-        name: {"url": "https://hooks.example", "events": []} if sent.kind is Mapping else "https://hooks.example"
-        for name, sent in SENT_AS.items()
+    values: dict[type, Any] = {
+        Mapping: {"url": "https://hooks.example", "events": []},
+        str: "https://hooks.example",
     }
+    options: dict[str, Any] = {name: values.get(sent.kind) or sent.kind() for name, sent in SENT_AS.items()}
 
     assert crew.kickoff(KickoffRequest.of(INPUTS, **options))
 

@@ -25,7 +25,8 @@ from airflow_provider_crew.get_provider_info import CONFIGURATION, CONNECTION_FI
 from airflow_provider_crew.hooks.connection import read_connection
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
-from airflow_provider_crew.local import Scenario
+from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask
+from airflow_provider_crew.local.scenario import Delivery
 from airflow_provider_crew.notifications import SENT
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
@@ -240,6 +241,17 @@ def test_errors_page_quotes_log_lines_of_the_package():
     assert len(quoted) > 4
     for text in quoted:
         assert all(part.strip() in source for part in text.split("…")), text
+
+
+def test_local_server_page_lists_every_key_of_a_scenario():
+    listed = {
+        word
+        for row in table("docs/local-server.md", "Write a scenario")
+        for word in re.findall(r"`(\w+)`", str(row))
+    }
+
+    for model in (Scenario, ScenarioTask, CrewInput, Delivery):
+        assert model.model_fields.keys() <= listed
 
 
 def test_connection_page_lists_every_option_and_default():

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from airflow_provider_crew.client.errors import CrewError, ExecutionFailed, ExecutionUnknown, storable_json
 from airflow_provider_crew.client.models import Completed
-from airflow_provider_crew.client.watch import Polls
 from airflow_provider_crew.triggers.events import (
     read_event,
     told_completed,
@@ -129,12 +128,13 @@ def test_failure_keeps_its_usage() -> None:
     assert read_event(stored(failed_event(failed))).error.usage == {"total_tokens": 312}
 
 
-def test_polls_of_the_trigger_are_kept() -> None:
-    watch: Any = SimpleNamespace(polls=Polls(all=12, failed=3, paused=2), memory=SimpleNamespace(seen=True))
+@pytest.mark.parametrize("has_response", [True, False])
+def test_event_tells_whether_its_polls_had_a_response(has_response: bool) -> None:
+    watch: Any = SimpleNamespace(has_response=has_response, memory=SimpleNamespace(seen=True))
 
     end = read_event(stored(event_of(completed())) | told_watch(watch))
 
-    assert (end.polls, end.seen) == (Polls(all=12, failed=3, paused=2), True)
+    assert (end.has_response, end.seen) == (has_response, True)
 
 
 def test_only_a_completed_event_is_completed() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 from datetime import UTC, datetime
@@ -17,7 +16,6 @@ from airflow_provider_crew.client.errors import Cost, InvalidInputs
 from airflow_provider_crew.client.models import CrewInputs, read_inputs
 from airflow_provider_crew.client.options import SENT_AS, KickoffOptions, Sent
 from airflow_provider_crew.client.settings import WebhookSecret
-from airflow_provider_crew.operators.crew import CrewKickoffOperator
 
 plain_json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -76,28 +74,27 @@ def test_empty_option_is_rejected(name: str) -> None:
 
 @pytest.mark.parametrize("name", SENT_AS)
 def test_option_of_another_type_is_rejected(name: str) -> None:
-    value: Any = "{'rendered': 'by a template'}" if SENT_AS[name].kind is not str else ["a list"]
+    value: Any = ["a list"] if SENT_AS[name].kind is str else "{'rendered': 'by a template'}"
 
     with pytest.raises(InvalidInputs, match=name):
         sent({}, **{name: value})
 
 
-def test_falsy_option_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SENT_AS, "max_steps", Sent("maxSteps", int))
-    options: Any = {"max_steps": 0}
+@pytest.mark.parametrize(("kind", "value"), [(int, 0), (float, 0), (float, 0.0), (bool, False)])
+def test_falsy_option_is_sent(monkeypatch: pytest.MonkeyPatch, kind: type, value: Any) -> None:
+    monkeypatch.setitem(SENT_AS, "limit", Sent("limit", kind))
+    options: Any = {"limit": value}
 
-    assert sent({}, **options) == {"inputs": {}, "maxSteps": 0}
+    assert sent({}, **options) == {"inputs": {}, "limit": value}
 
 
-def test_every_argument_of_a_kickoff_is_sent_or_is_known_to_stay_here() -> None:
-    stay_here = {"inputs", "crew_conn_id", "token_type", "webhook_conn_id", "validate_inputs"}
-    stay_here |= {"on_uncertain_kickoff", "durable", "abandon_unknown_after", "cancel_on_kill"}
-    stay_here |= {"cancel_on_timeout"}
-    arguments = inspect.signature(inspect.unwrap(CrewKickoffOperator.__init__)).parameters.values()
+@pytest.mark.parametrize(("kind", "value"), [(int, True), (float, True), (float, "5"), (int, 0.5), (bool, 1)])
+def test_number_of_another_type_is_rejected(monkeypatch: pytest.MonkeyPatch, kind: type, value: Any) -> None:
+    monkeypatch.setitem(SENT_AS, "limit", Sent("limit", kind))
+    options: Any = {"limit": value}
 
-    own = {each.name for each in arguments if each.kind is each.KEYWORD_ONLY}
-
-    assert own - stay_here == SENT_AS.keys()
+    with pytest.raises(InvalidInputs, match="limit"):
+        sent({}, **options)
 
 
 @pytest.mark.parametrize("inputs", [None, "topic=AI", ["topic"], 7])

@@ -13,6 +13,7 @@ import pytest
 
 import airflow_provider_crew
 from airflow_provider_crew import (
+    CrewBatchOperator,
     CrewExecutionSensor,
     CrewHook,
     CrewKickoffOperator,
@@ -58,9 +59,10 @@ def test_run_operator_passes_on_every_argument_of_a_kickoff() -> None:
     assert {name: getattr(operator, name) for name in names} == given
 
 
-def test_every_option_of_a_kickoff_is_an_argument_and_is_templated() -> None:
-    assert KickoffOptions.__annotations__.keys() <= own_arguments(CrewKickoffOperator).keys()
-    assert KickoffOptions.__annotations__.keys() <= {*CrewKickoffOperator.template_fields}
+@pytest.mark.parametrize("operator", [CrewKickoffOperator, CrewRunOperator, CrewBatchOperator])
+def test_every_option_of_a_kickoff_is_an_argument_and_is_templated(operator: Any) -> None:
+    assert KickoffOptions.__annotations__.keys() <= own_arguments(operator).keys()
+    assert KickoffOptions.__annotations__.keys() <= {*operator.template_fields}
 
 
 # How a kickoff is made. Any other argument has to be an option of the kickoff, or it is never sent.
