@@ -46,7 +46,7 @@ from airflow_provider_crew.batch.rows import (
     rows_of,
 )
 from airflow_provider_crew.batch.trigger import CrewBatchTrigger
-from airflow_provider_crew.batch.watching import BatchProgress, Watching, line_of
+from airflow_provider_crew.batch.watching import LONGEST_WAIT, SHARE_IN_WORKER, BatchProgress, Watching, line_of
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import KickoffRequest, compare_inputs, resend
 from airflow_provider_crew.client.client import CrewClient
@@ -154,7 +154,7 @@ class Batch:
         self._trouble: CrewError | None = None
         self._outage_since: float | None = None
         self._not_before = 0.0
-        self._is_superseded = self._has_warned = False
+        self._is_superseded = self._has_warned = self._is_quick = False
         self._is_blind = self.ti.try_number > 1 or bool(next_kwargs)
         self._changed = self._removed = self._tokens = self._earlier = 0
         self._left: set[str] = set()
@@ -170,7 +170,8 @@ class Batch:
         log = logging.getLogger(CrewClient.__module__)
         log.addFilter(_is_warning)
         try:
-            return self._run()
+            with asyncio.Runner() as self._loop:
+                return self._run()
         finally:
             log.removeFilter(_is_warning)
 
@@ -567,6 +568,7 @@ class Batch:
 
     def _take_event(self, event: Mapping[str, Any]) -> None:
         """Collect what has ended while the rows were being watched."""
+        self._is_quick = event["is_quick"]
         for name, (began_at, unknown_since) in event["known"].items():
             if row := self._running.get(name):
                 row.began_at, row.unknown_since = began_at, unknown_since
@@ -694,17 +696,18 @@ class Batch:
             while time.time() < min(self._not_before, self.deadline):
                 self._heed()
                 time.sleep(_LOOK)
-        elif self.options.deferrable:
+        elif self.options.deferrable and not self._is_quick:
             self._defer()
         else:
-            watching = Watching(self.hook, self._watched(), self._rules(), self.options.max_active)
+            most = self.options.max_active
+            watching = Watching(self.hook, self._watched(), self._rules(), most, share=SHARE_IN_WORKER)
             report = BatchProgress(self._live(), self.log)
 
             def saw(now: Watching) -> None:
                 if report.saw(now) and time.monotonic() - self._pushed_at >= _PAUSE:
                     self._push(report.as_dict())
 
-            asyncio.run(watching.to_wake(self._is_told_to_end, saw))
+            self._loop.run(watching.to_wake(self._is_told_to_end, saw, longest=LONGEST_WAIT))
             self._heed()
             self._take_event(watching.as_event())
 
