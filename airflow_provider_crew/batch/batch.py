@@ -191,6 +191,10 @@ class Batch:
         if isinstance(error, CutShort | EndedByAirflow):
             with suppress(Exception):  # what cannot be cancelled now keeps running
                 self._collect_rest(errors.WaitedTooLong(error.event))
+        if isinstance(error, EndedByAirflow):
+            with suppress(Exception):  # the results are in other files, and the process may be killed any moment
+                statuses = Counter(row.status for row in self._rows)
+                self._files.write(MANIFEST, [self._manifest("cancelled", statuses, {"total_tokens": self._tokens})])
         end = end_of_batch(error, self._count())
         known = ended(self._progress(), end.failure, time.time())
         known["end"] = end.as_dict() | {"choices": choices_after(end.if_cleared, end.failure.cost)} | known["end"]
@@ -773,16 +777,7 @@ class Batch:
             reason = "too_many_failed"
         if is_late:
             reason = "expired"
-        manifest = {
-            "schema_version": 1,
-            "result_path": self.options.result_path,
-            "request_count": len(self._rows),
-            "counts": {status: statuses[status] for status in STATUSES},
-            "terminal_reason": reason,
-            "usage": usage,
-            "changed": self._changed,
-            "removed": self._removed,
-        }
+        manifest = self._manifest(reason, statuses, usage)
         self._files.write(MANIFEST, [manifest])
         if is_late:
             event = f"The batch had not ended when its timeout passed: {left:,} rows were running."
@@ -794,6 +789,18 @@ class Batch:
             raise BatchFailed(event, examples=tuple(each["reason"] for each in self._failures[:3]))
         self._push(self._live() | {"state": "completed"})
         return manifest
+
+    def _manifest(self, reason: str, statuses: Mapping[str, int], usage: Mapping[str, float]) -> dict[str, Any]:
+        return {
+            "schema_version": 1,
+            "result_path": self.options.result_path,
+            "request_count": len(self._rows),
+            "counts": {status: statuses[status] for status in STATUSES},
+            "terminal_reason": reason,
+            "usage": usage,
+            "changed": self._changed,
+            "removed": self._removed,
+        }
 
     # Access to Airflow and to the crew.
 

@@ -57,8 +57,8 @@ class CrewBatchOperator(CrewTask):
     :param output_type: Type that each output must match, as in CrewRunOperator.
     :param on_uncertain_kickoff: Reaction to a row of which it is unknown whether it was started. ``fail`` reports
         it, and ``retry`` lets a retry of the task start it again, so that two may be billed.
-    :param deferrable: Whether to wait in the triggerer instead of a worker. By default
-        ``[operators] default_deferrable``.
+    :param deferrable: Whether to wait in the triggerer instead of a worker, unless rows end every few seconds. By
+        default ``[operators] default_deferrable``.
     :param poll_interval: Seconds between two polls of a row, as in CrewRunOperator.
     :param max_outage: Seconds the crew may be unreachable before an attempt ends.
     """

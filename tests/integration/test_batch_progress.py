@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,8 +11,10 @@ import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.batch.end import BatchFailed
+from airflow_provider_crew.batch.rows import STATUSES
 from airflow_provider_crew.batch.watching import Watching
 from airflow_provider_crew.client.errors import Cost, WaitedTooLong
+from airflow_provider_crew.exceptions import EndedByAirflow
 from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.integration.tasks import FAILING, QUICK, SLOW, Task, TaskStateStore, fired
 from tests.supported import AIRFLOW
@@ -140,6 +143,18 @@ def test_resumed_batch_without_its_values_starts_nothing_again(live_crew, batch)
         then = resumed(task, event=event_of(task, then))  # as dag.test() does
 
     assert then["counts"]["error"] == len(live_crew.kickoffs) == 3
+
+
+def test_manifest_of_a_cancelled_batch_says_so(live_crew, batch, tmp_path, monkeypatch):
+    live_crew.scenario = SLOW
+    monkeypatch.setattr("airflow_provider_crew.versions.has_ended", lambda _: True)
+    monkeypatch.setattr(CrewBatchOperator, "_is_ending", lambda _: len(live_crew.kickoffs) == 4)
+    with pytest.raises(EndedByAirflow):
+        batch(cancel_on_kill=True).run()
+
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["terminal_reason"] == "cancelled"
+    assert manifest["counts"] == dict.fromkeys(STATUSES, 0) | {"cancelled": 4, "not_started": 6}
 
 
 @pytest.mark.usefixtures("live_crew")
