@@ -192,9 +192,11 @@ class Batch:
             with suppress(Exception):  # what cannot be cancelled now keeps running
                 self._collect_rest(errors.WaitedTooLong(error.event))
         if isinstance(error, EndedByAirflow):
-            with suppress(Exception):  # the results are in other files, and the process may be killed any moment
-                statuses = Counter(row.status for row in self._rows)
-                self._files.write(MANIFEST, [self._manifest("cancelled", statuses, {"total_tokens": self._tokens})])
+            statuses = Counter(row.status for row in self._rows)
+            with suppress(Exception):  # the results are in other files
+                self._files.write(
+                    MANIFEST, [self._manifest("cancelled", statuses, {"total_tokens": self._tokens})]
+                )
         end = end_of_batch(error, self._count())
         known = ended(self._progress(), end.failure, time.time())
         known["end"] = end.as_dict() | {"choices": choices_after(end.if_cleared, end.failure.cost)} | known["end"]

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from airflow_provider_crew.hooks.connection import TokenType
 
 _SHARE = re.compile(r"(\d+(\.\d+)?)%")
-_MOST_ACTIVE = 5_000
+# The names of as many groups are one entry of less than 64 KB in the task state store.
+_MOST_ACTIVE = 2_000
 
 
 class CrewBatchOperator(CrewTask):
