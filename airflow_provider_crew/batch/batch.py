@@ -160,7 +160,7 @@ class Batch:
         self._left: set[str] = set()
         self._failures: list[dict[str, str]] = []
         self._pushed_at = 0.0
-        self.started_at = self.deadline = time.time()
+        self.started_at = self.deadline = self._logged_at = time.time()
 
     # The story of an attempt, in order.
 
@@ -360,7 +360,7 @@ class Batch:
         self._changed, self._removed, self._window = known["changed"], known["removed"], known["window"]
         self._outage_since, self._not_before = known["outage_since"], known["not_before"]
         self._failures, self._tokens, self.started_at = known["failures"], known["tokens"], known["started_at"]
-        self._earlier = known["earlier"]
+        self._earlier, self._logged_at = known["earlier"], known["logged_at"]
         self._files.number = known["number"]
 
     def _carried(self) -> dict[str, Any]:
@@ -379,6 +379,7 @@ class Batch:
             "failures": self._failures,
             "tokens": self._tokens,
             "earlier": self._earlier,
+            "logged_at": self._logged_at,
             "started_at": self.started_at,
             "number": self._files.number,
         }
@@ -707,13 +708,14 @@ class Batch:
         else:
             most = self.options.max_active
             watching = Watching(self.hook, self._watched(), self._rules(), most, share=SHARE_IN_WORKER)
-            report = BatchProgress(self._live(), self.log)
+            report = BatchProgress(self._live(), self.log, self._logged_at)
 
             def saw(now: Watching) -> None:
                 if report.saw(now) and time.monotonic() - self._pushed_at >= _PAUSE:
                     self._push(report.as_dict())
 
             self._loop.run(watching.to_wake(self._is_told_to_end, saw, longest=LONGEST_WAIT))
+            self._logged_at = report.logged_at
             self._heed()
             self._take_event(watching.as_event())
 
@@ -743,7 +745,7 @@ class Batch:
                 webhook_conn_id=options.webhook_conn_id,
                 cancel_on_kill=cancels,
                 deferred_at=now,
-                shown={"progress": self._live()},
+                shown={"progress": self._live(), "logged_at": self._logged_at},
             ),
             method_name="execute_complete",
             kwargs={"batch": self._carried()},

@@ -178,13 +178,16 @@ def _troubles(unknown_since: float | None) -> dict[Trouble, float | None]:
 
 
 class BatchProgress:
-    """Progress of a batch for the Crew tab, and the line in the log, while rows are being watched."""
+    """
+    Progress of a batch for the Crew tab, and the line in the log, while rows are being watched.
+
+    :param logged_at: Time of the last line.
+    """
 
     has_content = True
 
-    def __init__(self, known: Mapping[str, Any], log: Any) -> None:
-        self._known, self._log = known, log
-        self._logged_at = time.monotonic()
+    def __init__(self, known: Mapping[str, Any], log: Any, logged_at: float) -> None:
+        self._known, self._log, self.logged_at = known, log, logged_at
         self._now: dict[str, Any] = dict(known)
 
     def saw(self, watching: Watching) -> bool:
@@ -193,8 +196,8 @@ class BatchProgress:
         now = batch | {"running": batch["running"] - watching.news, "unread": watching.news}
         told = {"batch": now, "doing": line_of(now), "trouble": watching.trouble, "polled_at": time.time()}
         self._now = {**self._known, **told}
-        if time.monotonic() - self._logged_at >= LONGEST_WAIT:
-            self._logged_at = time.monotonic()
+        if time.time() - self.logged_at >= LONGEST_WAIT:
+            self.logged_at = time.time()
             self._log.info("Batch: %s. %s", line_of(now), watching.trouble)
         return bool(before != now)
 
@@ -213,7 +216,7 @@ def line_of(batch: Mapping[str, Any]) -> str:
 async def watched(trigger: Any) -> dict[str, Any]:
     """Watch the rows of a trigger, and return its event."""
     writer = progress_of(trigger)
-    report = BatchProgress(trigger.shown["progress"], trigger.log)
+    report = BatchProgress(trigger.shown["progress"], trigger.log, trigger.shown["logged_at"])
     rows, since = trigger.running, trigger.deferred_at
     watching = Watching(hook_of(trigger), rows, trigger.rules, trigger.window, since=since)
 
