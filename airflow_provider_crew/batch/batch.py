@@ -794,7 +794,7 @@ class Batch:
         self._push(self._live() | {"state": "completed"})
         return manifest
 
-    def _manifest(self, reason: str, statuses: Mapping[str, int], usage: Mapping[str, float]) -> dict[str, Any]:
+    def _manifest(self, reason: str, statuses: Mapping[Any, int], usage: Mapping[str, float]) -> dict[str, Any]:
         return {
             "schema_version": 1,
             "result_path": self.options.result_path,
