@@ -11,7 +11,10 @@ POLL_INTERVAL = 5
 MANY = int(os.environ.get("BENCH_MANY", "10000"))
 MANY_ACTIVE = 1000
 MANY_SECONDS = 60
-MANY_POLL_INTERVAL = 15
+# Rows that take so long that the batch waits in the triggerer.
+LONG = int(os.environ.get("BENCH_LONG", "3000"))
+LONG_SECONDS = 240
+LAG = "/tmp/bench-batch-lag"  # noqa: S108 - deleted by the benchmark
 
 
 def rows(number: int) -> list[dict[str, str]]:

@@ -46,7 +46,7 @@ from airflow_provider_crew.batch.rows import (
     rows_of,
 )
 from airflow_provider_crew.batch.trigger import CrewBatchTrigger
-from airflow_provider_crew.batch.watching import BatchProgress, Watching, line_of
+from airflow_provider_crew.batch.watching import LONGEST_WAIT, SHARE_IN_WORKER, BatchProgress, Watching, line_of
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import KickoffRequest, compare_inputs, resend
 from airflow_provider_crew.client.client import CrewClient
@@ -154,13 +154,13 @@ class Batch:
         self._trouble: CrewError | None = None
         self._outage_since: float | None = None
         self._not_before = 0.0
-        self._is_superseded = self._has_warned = False
+        self._is_superseded = self._has_warned = self._is_quick = False
         self._is_blind = self.ti.try_number > 1 or bool(next_kwargs)
         self._changed = self._removed = self._tokens = self._earlier = 0
         self._left: set[str] = set()
         self._failures: list[dict[str, str]] = []
         self._pushed_at = 0.0
-        self.started_at = self.deadline = time.time()
+        self.started_at = self.deadline = self._logged_at = time.time()
 
     # The story of an attempt, in order.
 
@@ -170,7 +170,8 @@ class Batch:
         log = logging.getLogger(CrewClient.__module__)
         log.addFilter(_is_warning)
         try:
-            return self._run()
+            with asyncio.Runner() as self._loop:
+                return self._run()
         finally:
             log.removeFilter(_is_warning)
 
@@ -190,6 +191,12 @@ class Batch:
         if isinstance(error, CutShort | EndedByAirflow):
             with suppress(Exception):  # what cannot be cancelled now keeps running
                 self._collect_rest(errors.WaitedTooLong(error.event))
+        if isinstance(error, EndedByAirflow):
+            statuses = Counter(row.status for row in self._rows)
+            with suppress(Exception):  # the results are in other files
+                self._files.write(
+                    MANIFEST, [self._manifest("cancelled", statuses, {"total_tokens": self._tokens})]
+                )
         end = end_of_batch(error, self._count())
         known = ended(self._progress(), end.failure, time.time())
         known["end"] = end.as_dict() | {"choices": choices_after(end.if_cleared, end.failure.cost)} | known["end"]
@@ -353,7 +360,7 @@ class Batch:
         self._changed, self._removed, self._window = known["changed"], known["removed"], known["window"]
         self._outage_since, self._not_before = known["outage_since"], known["not_before"]
         self._failures, self._tokens, self.started_at = known["failures"], known["tokens"], known["started_at"]
-        self._earlier = known["earlier"]
+        self._earlier, self._logged_at = known["earlier"], known["logged_at"]
         self._files.number = known["number"]
 
     def _carried(self) -> dict[str, Any]:
@@ -372,6 +379,7 @@ class Batch:
             "failures": self._failures,
             "tokens": self._tokens,
             "earlier": self._earlier,
+            "logged_at": self._logged_at,
             "started_at": self.started_at,
             "number": self._files.number,
         }
@@ -567,6 +575,7 @@ class Batch:
 
     def _take_event(self, event: Mapping[str, Any]) -> None:
         """Collect what has ended while the rows were being watched."""
+        self._is_quick = event["is_quick"]
         for name, (began_at, unknown_since) in event["known"].items():
             if row := self._running.get(name):
                 row.began_at, row.unknown_since = began_at, unknown_since
@@ -694,17 +703,19 @@ class Batch:
             while time.time() < min(self._not_before, self.deadline):
                 self._heed()
                 time.sleep(_LOOK)
-        elif self.options.deferrable:
+        elif self.options.deferrable and not self._is_quick:
             self._defer()
         else:
-            watching = Watching(self.hook, self._watched(), self._rules(), self.options.max_active)
-            report = BatchProgress(self._live(), self.log)
+            most = self.options.max_active
+            watching = Watching(self.hook, self._watched(), self._rules(), most, share=SHARE_IN_WORKER)
+            report = BatchProgress(self._live(), self.log, self._logged_at)
 
             def saw(now: Watching) -> None:
                 if report.saw(now) and time.monotonic() - self._pushed_at >= _PAUSE:
                     self._push(report.as_dict())
 
-            asyncio.run(watching.to_wake(self._is_told_to_end, saw))
+            self._loop.run(watching.to_wake(self._is_told_to_end, saw, longest=LONGEST_WAIT))
+            self._logged_at = report.logged_at
             self._heed()
             self._take_event(watching.as_event())
 
@@ -734,7 +745,7 @@ class Batch:
                 webhook_conn_id=options.webhook_conn_id,
                 cancel_on_kill=cancels,
                 deferred_at=now,
-                shown={"progress": self._live()},
+                shown={"progress": self._live(), "logged_at": self._logged_at},
             ),
             method_name="execute_complete",
             kwargs={"batch": self._carried()},
@@ -770,16 +781,7 @@ class Batch:
             reason = "too_many_failed"
         if is_late:
             reason = "expired"
-        manifest = {
-            "schema_version": 1,
-            "result_path": self.options.result_path,
-            "request_count": len(self._rows),
-            "counts": {status: statuses[status] for status in STATUSES},
-            "terminal_reason": reason,
-            "usage": usage,
-            "changed": self._changed,
-            "removed": self._removed,
-        }
+        manifest = self._manifest(reason, statuses, usage)
         self._files.write(MANIFEST, [manifest])
         if is_late:
             event = f"The batch had not ended when its timeout passed: {left:,} rows were running."
@@ -791,6 +793,18 @@ class Batch:
             raise BatchFailed(event, examples=tuple(each["reason"] for each in self._failures[:3]))
         self._push(self._live() | {"state": "completed"})
         return manifest
+
+    def _manifest(self, reason: str, statuses: Mapping[Any, int], usage: Mapping[str, float]) -> dict[str, Any]:
+        return {
+            "schema_version": 1,
+            "result_path": self.options.result_path,
+            "request_count": len(self._rows),
+            "counts": {status: statuses[status] for status in STATUSES},
+            "terminal_reason": reason,
+            "usage": usage,
+            "changed": self._changed,
+            "removed": self._removed,
+        }
 
     # Access to Airflow and to the crew.
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from airflow_provider_crew.hooks.connection import TokenType
 
 _SHARE = re.compile(r"(\d+(\.\d+)?)%")
-_MOST_ACTIVE = 5_000
+# The names of as many groups are one entry of less than 64 KB in the task state store.
+_MOST_ACTIVE = 2_000
 
 
 class CrewBatchOperator(CrewTask):
@@ -57,8 +58,8 @@ class CrewBatchOperator(CrewTask):
     :param output_type: Type that each output must match, as in CrewRunOperator.
     :param on_uncertain_kickoff: Reaction to a row of which it is unknown whether it was started. ``fail`` reports
         it, and ``retry`` lets a retry of the task start it again, so that two may be billed.
-    :param deferrable: Whether to wait in the triggerer instead of a worker. By default
-        ``[operators] default_deferrable``.
+    :param deferrable: Whether to wait in the triggerer instead of a worker, unless rows end every few seconds. By
+        default ``[operators] default_deferrable``.
     :param poll_interval: Seconds between two polls of a row, as in CrewRunOperator.
     :param max_outage: Seconds the crew may be unreachable before an attempt ends.
     """

@@ -37,6 +37,8 @@ _LOOK = 0.5
 # Seconds after which a wait ends if any row has ended, and between two lines in the log.
 LONGEST_WAIT = 30.0
 _SHARE_OF_WINDOW = 4
+# In a worker, starting rows again costs no resumption of the task.
+SHARE_IN_WORKER = 8
 _MOST_AT_ONCE = 8
 _LONGEST_TROUBLE = 300
 
@@ -62,29 +64,35 @@ class Watching:
     :param running: Kickoff ID, kickoff time, begin and unknown_since of each row.
     :param rules: Arguments of the operator: poll_interval, max_outage, row_timeout, and the deadline of the batch.
     :param window: Number of executions that may run at a time.
+    :param share: Share of the window, as a divisor, after which the watch ends.
+    :param since: Time since when nobody has watched the rows.
     """
 
     hook: CrewHook
     running: Sequence[Sequence[Any]]
     rules: Mapping[str, Any]
     window: int
+    share: int = _SHARE_OF_WINDOW
+    since: float = field(default_factory=time.time)
     ended: list[str] = field(default_factory=list)
     over: dict[str, CrewError] = field(default_factory=dict)
     error: CrewError | None = None
     trouble: str = ""
 
-    async def to_wake(self, is_told_to_end: Callable[[], bool], saw: Callable[["Watching"], None]) -> None:
-        """Return if a quarter of the window has ended, if anything has after 30 s, or to start rows again."""
+    async def to_wake(
+        self, is_told_to_end: Callable[[], bool], saw: Callable[["Watching"], None], *, longest: float = math.inf
+    ) -> None:
+        """Return if a share of the window has ended, if anything has after 30 s, or to start rows again."""
         self._states = {row[0]: WatchState(row[1], seen=True, troubles=_troubles(row[3])) for row in self.running}
         self._began: dict[str, float | None] = {row[0]: row[2] for row in self.running}
         self._heard_at: dict[str, float] = {}
         tasks = [asyncio.create_task(self._watch(row[0], row[1])) for row in self.running]
-        quota, began = min(len(tasks), max(1, self.window // _SHARE_OF_WINDOW)), time.monotonic()
+        quota, began = min(len(tasks), max(1, self.window // self.share)), time.monotonic()
         try:
             while not (self.error or is_told_to_end() or time.time() >= self.rules["deadline"]):
-                news = len(self.ended) + len(self.over)
-                is_due = time.time() >= (self.rules["wake_at"] or math.inf)
-                if is_due or news >= quota or (news and time.monotonic() - began >= LONGEST_WAIT):
+                lasted = time.monotonic() - began
+                is_due = time.time() >= (self.rules["wake_at"] or math.inf) or lasted >= longest
+                if is_due or self.news >= quota or (self.news and lasted >= LONGEST_WAIT):
                     break
                 saw(self)
                 await asyncio.sleep(_LOOK)
@@ -92,6 +100,17 @@ class Watching:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def news(self) -> int:
+        """Number of rows that have ended."""
+        return len(self.ended) + len(self.over)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether rows end so quickly that a deferral, which takes 10 to 20 s, would leave places empty."""
+        quarter = min(len(self.running), self.window) / _SHARE_OF_WINDOW
+        return self.news * LONGEST_WAIT >= quarter * (time.time() - self.since)
 
     async def _watch(self, kickoff_id: str, sent_at: float) -> None:
         rules = self.rules
@@ -149,6 +168,7 @@ class Watching:
             "ended": self.ended,
             "over": {name: error_record(error) for name, error in self.over.items()},
             "error": error_record(self.error) if self.error else None,
+            "is_quick": self.is_quick,
             "known": {name: told for name, told in known.items() if name not in self.ended},
         }
 
@@ -158,24 +178,26 @@ def _troubles(unknown_since: float | None) -> dict[Trouble, float | None]:
 
 
 class BatchProgress:
-    """Progress of a batch for the Crew tab, and the line in the log, while rows are being watched."""
+    """
+    Progress of a batch for the Crew tab, and the line in the log, while rows are being watched.
+
+    :param logged_at: Time of the last line.
+    """
 
     has_content = True
 
-    def __init__(self, known: Mapping[str, Any], log: Any) -> None:
-        self._known, self._log = known, log
-        self._logged_at = time.monotonic()
+    def __init__(self, known: Mapping[str, Any], log: Any, logged_at: float) -> None:
+        self._known, self._log, self.logged_at = known, log, logged_at
         self._now: dict[str, Any] = dict(known)
 
     def saw(self, watching: Watching) -> bool:
         """Update the progress, and return whether there is news."""
         before, batch = self._now["batch"], self._known["batch"]
-        ended = len(watching.ended) + len(watching.over)
-        now = batch | {"running": batch["running"] - ended, "unread": ended}
+        now = batch | {"running": batch["running"] - watching.news, "unread": watching.news}
         told = {"batch": now, "doing": line_of(now), "trouble": watching.trouble, "polled_at": time.time()}
         self._now = {**self._known, **told}
-        if time.monotonic() - self._logged_at >= LONGEST_WAIT:
-            self._logged_at = time.monotonic()
+        if time.time() - self.logged_at >= LONGEST_WAIT:
+            self.logged_at = time.time()
             self._log.info("Batch: %s. %s", line_of(now), watching.trouble)
         return bool(before != now)
 
@@ -194,8 +216,9 @@ def line_of(batch: Mapping[str, Any]) -> str:
 async def watched(trigger: Any) -> dict[str, Any]:
     """Watch the rows of a trigger, and return its event."""
     writer = progress_of(trigger)
-    report = BatchProgress(trigger.shown["progress"], trigger.log)
-    watching = Watching(hook_of(trigger), trigger.running, trigger.rules, trigger.window)
+    report = BatchProgress(trigger.shown["progress"], trigger.log, trigger.shown["logged_at"])
+    rows, since = trigger.running, trigger.deferred_at
+    watching = Watching(hook_of(trigger), rows, trigger.rules, trigger.window, since=since)
 
     def saw(now: Watching) -> None:
         is_news = report.saw(now)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.batch.end import BatchFailed
+from airflow_provider_crew.batch.rows import STATUSES
+from airflow_provider_crew.batch.watching import Watching
 from airflow_provider_crew.client.errors import Cost, WaitedTooLong
+from airflow_provider_crew.exceptions import EndedByAirflow
 from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.integration.tasks import FAILING, QUICK, SLOW, Task, TaskStateStore, fired
 from tests.supported import AIRFLOW
@@ -127,8 +131,8 @@ def resumed(task: Task, **lost: Any) -> Any:
         return deferred
 
 
-def event_of(task: Task, waiting: TaskDeferred) -> dict[str, Any]:
-    return asyncio.run(fired(task.revived(waiting)))
+def event_of(task: Task, waiting: TaskDeferred, *, is_quick: bool = False) -> dict[str, Any]:
+    return asyncio.run(fired(task.revived(waiting))) | {"is_quick": is_quick}
 
 
 def test_resumed_batch_without_its_values_starts_nothing_again(live_crew, batch):
@@ -139,6 +143,56 @@ def test_resumed_batch_without_its_values_starts_nothing_again(live_crew, batch)
         then = resumed(task, event=event_of(task, then))  # as dag.test() does
 
     assert then["counts"]["error"] == len(live_crew.kickoffs) == 3
+
+
+def test_manifest_of_a_cancelled_batch_says_so(live_crew, batch, tmp_path, monkeypatch):
+    live_crew.scenario = SLOW
+    monkeypatch.setattr("airflow_provider_crew.versions.has_ended", lambda _: True)
+    monkeypatch.setattr(CrewBatchOperator, "_is_ending", lambda _: len(live_crew.kickoffs) == 4)
+    with pytest.raises(EndedByAirflow):
+        batch(cancel_on_kill=True).run()
+
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["terminal_reason"] == "cancelled"
+    assert manifest["counts"] == dict.fromkeys(STATUSES, 0) | {"cancelled": 4, "not_started": 6}
+
+
+@pytest.mark.usefixtures("live_crew")
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_quick_rows_keep_the_task_in_its_worker(batch, is_quick):
+    task = batch(8, deferrable=True, max_active=2)
+    first = task.deferred()
+    then = resumed(task, **first.kwargs, event=event_of(task, first, is_quick=is_quick))
+    assert isinstance(then, dict if is_quick else TaskDeferred)
+
+
+@pytest.mark.usefixtures("live_crew")
+def test_log_has_a_line_every_thirty_seconds_of_short_watches(batch, capsys):
+    task = batch(8, deferrable=True, max_active=2)
+    first = task.deferred()
+    event = event_of(task, first, is_quick=True)
+    first.kwargs["batch"]["logged_at"] -= 60
+    capsys.readouterr()
+    resumed(task, **first.kwargs, event=event)
+    assert capsys.readouterr().out.count("Batch: ") == 1
+
+
+def test_slow_rows_after_quick_ones_defer_the_task_again(live_crew, batch, monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.batch.batch.LONGEST_WAIT", 0.1)
+    task = batch(8, deferrable=True, max_active=2)
+    first = task.deferred()
+    event = event_of(task, first, is_quick=True)
+    live_crew.scenario = SLOW
+    assert isinstance(resumed(task, **first.kwargs, event=event), TaskDeferred)
+
+
+@pytest.mark.parametrize(("ended", "after", "is_quick"), [(3, 25.0, True), (2, 25.0, False), (3, 35.0, False)])
+def test_rows_are_quick_if_a_quarter_ends_in_thirty_seconds(ended, after, is_quick, monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.batch.watching.time.time", lambda: 1000.0 + after)
+    running: list[list[Any]] = [[str(number), 1000.0, None, None] for number in range(12)]
+    watching = Watching(cast("Any", None), running, {}, 100, since=1000.0)
+    watching.ended = [row[0] for row in running[:ended]]
+    assert watching.is_quick == is_quick
 
 
 def test_failed_trigger_starts_no_row_again(live_crew, batch):

@@ -6,9 +6,9 @@ from airflow.providers.common.compat.sdk import DAG
 
 from airflow_provider_crew.operators.crew import CrewBatchOperator
 from benchmarks.batch_rows import (
+    LONG,
     MANY,
     MANY_ACTIVE,
-    MANY_POLL_INTERVAL,
     MAX_ACTIVE,
     POLL_INTERVAL,
     ROWS,
@@ -17,7 +17,8 @@ from benchmarks.batch_rows import (
 
 for name, number, max_active, poll_interval in (
     ("batch_rows", ROWS, MAX_ACTIVE, POLL_INTERVAL),
-    ("many_rows", MANY, MANY_ACTIVE, MANY_POLL_INTERVAL),
+    ("many_rows", MANY, MANY_ACTIVE, None),
+    ("long_rows", LONG, MANY_ACTIVE, None),
 ):
     with DAG(name, schedule=None):
         CrewBatchOperator(
