@@ -42,7 +42,7 @@ class WatchEnd(BaseModel):
 
     ``deadline``: time at which the wait ends. ``too_large``: the response was too large for the triggerer, and the
     execution may be running. ``completed``: a poll saw the execution complete. ``seen``: a poll found the
-    execution. ``has_response``: a poll of the triggerer returned a status. ``progress``: progress at the last poll.
+    execution. ``has_response``: a poll of the triggerer returned a status. ``progress``: that of the last poll.
     ``memory``: state of the watch, if the task polls again.
     """
 

@@ -129,7 +129,7 @@ def test_failure_keeps_its_usage() -> None:
 
 
 @pytest.mark.parametrize("has_response", [True, False])
-def test_event_tells_whether_its_polls_had_a_response(has_response: bool) -> None:
+def test_event_tells_whether_its_polls_had_a_response(*, has_response: bool) -> None:
     watch: Any = SimpleNamespace(has_response=has_response, memory=SimpleNamespace(seen=True))
 
     end = read_event(stored(event_of(completed())) | told_watch(watch))
