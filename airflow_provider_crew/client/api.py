@@ -135,7 +135,8 @@ def _checked(name: str, kind: type, value: Any) -> Any:
     # A template renders to a string, whatever the option should be. A whole number is a number, and True is none.
     kinds = (int, float) if kind is float else (kind,)
     if not isinstance(value, kinds) or value == "" or (isinstance(value, bool) and kind is not bool):
-        wanted = {str: "a text", Mapping: "an object of names and values"}.get(kind, f"a {kind.__name__}")
+        names: dict[type, str] = {str: "a text", Mapping: "an object of names and values"}
+        wanted = names.get(kind, f"a {kind.__name__}")
         given = "empty" if value == "" else f"of type {type(value).__name__}"
         raise InvalidInputs(f"{name} must be {wanted}, and is {given}.")
     return plain(value, name)
