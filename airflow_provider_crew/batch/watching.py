@@ -65,7 +65,7 @@ class Watching:
     :param rules: Arguments of the operator: poll_interval, max_outage, row_timeout, and the deadline of the batch.
     :param window: Number of executions that may run at a time.
     :param share: Share of the window, as a divisor, after which the watch ends.
-    :param since: Time since when nobody has watched the rows.
+    :param since: Time since when the rows have not been watched.
     """
 
     hook: CrewHook

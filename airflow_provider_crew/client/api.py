@@ -132,7 +132,7 @@ def _checked(name: str, kind: type, value: Any) -> Any:
             return issued_kickoff_id(value)
         except ValueError:
             raise InvalidInputs(f"{name} of type {type(value).__name__} is not a kickoff ID.") from None
-    # A template renders to a string, whatever the option should be. A whole number is a number, and True is none.
+    # A template renders to a string, whatever the option should be. A whole number is a number, and True is not.
     kinds = (int, float) if kind is float else (kind,)
     if not isinstance(value, kinds) or value == "" or (isinstance(value, bool) and kind is not bool):
         names: dict[type, str] = {str: "a text", Mapping: "an object of names and values"}
