@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
@@ -26,6 +27,9 @@ hypothesis.settings.load_profile("whatever-the-machine")
 
 # They start an Airflow, a browser or a crew, for which a busy machine takes minutes.
 _SLOW = [Path(__file__).with_name(name) for name in ("agents", "crews", "faults", "system")]
+
+# A shell has what it runs in the background ignore it, and so would all that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _HOME = tempfile.mkdtemp(prefix="airflow-provider-crew-")
 atexit.register(shutil.rmtree, _HOME, ignore_errors=True)

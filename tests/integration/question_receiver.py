@@ -34,6 +34,8 @@ class Questions:
         self.xcoms = xcoms
         self.secret: WebhookSecret | None = WebhookSecret(password=SECRET)
         self.changes = self.loads = 0
+        self.arrived: set[str] = set()
+        """IDs of the questions that the receiver has left for the task."""
         self.receiver._read_at = float("-inf")
 
     def load(self, conn_id: str) -> WebhookSecret:
@@ -48,6 +50,7 @@ class Questions:
         if (value := change(found)) is not None:
             self.xcoms[key] = json.loads(json.dumps(value))
             self.changes += 1
+            self.arrived.add(value["question"]["task_id"])
 
     def deliver(self, body: Any, **headers: str | None) -> requests.Response:
         """Deliver a webhook."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 from airflow.sdk.bases.operator import ExecutorSafeguard
@@ -21,6 +22,18 @@ def task_log(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> TaskStateStore:
     return TaskStateStore() if AIRFLOW >= (3, 3) else Variables(monkeypatch)
+
+
+@pytest.fixture
+def each_look_takes(live_crew: WatchedService, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Let deadlines come nearer by some seconds at each poll from now on. The crew has a clock of its own."""
+    clock, passed = time.time, [0.0]
+
+    def start(seconds: float) -> None:
+        monkeypatch.setattr(time, "time", lambda: clock() + sum(passed))
+        live_crew.after = lambda request: passed.append(seconds) if request.operation == "status" else None
+
+    return start
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from itertools import count
@@ -12,12 +13,15 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
+from pydantic import PrivateAttr
 
 from airflow_provider_crew.answers.attempt import ANSWER, APPROVE, KEY, SEND_BACK
 from airflow_provider_crew.answers.question import QUESTION
 from airflow_provider_crew.client.errors import Cost, ExecutionUnknown, WaitStopped
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import Scenario, ScenarioTask
+from airflow_provider_crew.local.faults.exchange import Exchange
+from airflow_provider_crew.local.faults.kinds import HangFault
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING
 from tests.integration.operators import run
 from tests.integration.question_receiver import SECRET, Questions, receiving
@@ -43,6 +47,17 @@ def asking(*drafts: str, **options: Any) -> Scenario:
     return Scenario(inputs=(), dialect="deployed", tasks=(*asks, last), **options)
 
 
+class AfterWebhook(HangFault):
+    """Answer a poll only when the webhook of the crew's question has arrived, as it does long before a poll."""
+
+    _has_arrived: Callable[[str], bool] = PrivateAttr()
+
+    async def happen(self, exchange: Exchange) -> None:
+        while not self._has_arrived(exchange.request.path.rpartition("/")[2]):
+            await exchange.pause(0.01)
+        await exchange.send(await exchange.take())
+
+
 class Dialog:
     """A task, its crew, the receiver of the crew's questions, and a user."""
 
@@ -53,6 +68,14 @@ class Dialog:
         self.requests: list[dict[str, Any]] = []
         self.told: list[str] = []
         self.task = self.task_with()
+        polls = AfterWebhook(on="status", for_seconds=math.inf)
+        polls._has_arrived = self.has_arrived
+        crew.faults.add(polls)
+
+    def has_arrived(self, kickoff_id: str) -> bool:
+        """Return whether the receiver has got the question of an execution, if it waits."""
+        now = self.crew.execution(kickoff_id).standing(self.crew.now())
+        return not now.waiting or now.question in self.questions.arrived
 
     def task_with(self, **options: Any) -> Task:
         """Make a task."""
@@ -406,6 +429,7 @@ def test_old_question_is_not_shown_for_a_new_wait(dialog):
 
 def test_webhook_that_does_not_arrive_leaves_the_notice(dialog):
     dialog.questions.secret = None
+    dialog.crew.faults.clear()
 
     waiting = dialog.asked()
 
@@ -416,9 +440,13 @@ def test_webhook_that_does_not_arrive_leaves_the_notice(dialog):
 
 
 def test_late_question_replaces_the_notice(dialog):
-    dialog.crew.scenario = asking("draft-1", human_input_webhook={"delay": 1.5})
+    dialog.crew.scenario = asking("draft-1", human_input_webhook={"delay": 3600})
+    dialog.crew.faults.clear()
     waiting = dialog.asked()
     assert dialog.requests[-1]["options"] == [HAS_ANSWERED, STOP_WAITING]
+    (kickoff,) = dialog.crew.kickoffs
+    question = kickoff.standing(dialog.crew.now()).question
+    dialog.questions.deliver({"task_id": question, "task_output": "draft-1", "meta": kickoff.meta})
 
     waiting = dialog.asked(waiting)
 

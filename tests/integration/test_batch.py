@@ -213,35 +213,38 @@ def test_result_path_of_another_batch_is_rejected(live_crew, batch):
 
 
 @both_ways
-def test_timeout_ends_the_batch_and_a_retry_waits_for_it(live_crew, batch, deferrable):
+def test_timeout_ends_the_batch_and_a_retry_waits_for_it(live_crew, batch, each_look_takes, deferrable):
     live_crew.scenario = SLOW
-    task = batch(timeout=1.0, deferrable=deferrable)
+    each_look_takes(1)
+    task = batch(timeout=300, max_active=4, deferrable=deferrable)
     with pytest.raises(WaitedTooLong) as raised:
         task.run()
     assert raised.value.cost == "running"
-    started = len(live_crew.kickoffs)
+    assert len(live_crew.kickoffs) == 4
     for kickoff in live_crew.kickoffs:
         live_crew.revoke(kickoff.kickoff_id)
     live_crew.scenario = QUICK
     task._make = lambda: batch(max_failed=None)._make()
     manifest = task.run()
-    assert manifest["counts"]["cancelled"] == started
-    assert manifest["counts"]["success"] == 10 - started
+    assert (manifest["counts"]["cancelled"], manifest["counts"]["success"]) == (4, 6)
 
 
 @both_ways
-def test_timeout_cancels_running_rows_if_wanted(live_crew, batch, deferrable):
+def test_timeout_cancels_running_rows_if_wanted(live_crew, batch, each_look_takes, deferrable):
     live_crew.scenario = SLOW
+    each_look_takes(1)
     with pytest.raises(WaitedTooLong):
-        batch(timeout=1.0, deferrable=deferrable, cancel_on_timeout=True).run()
+        batch(timeout=300, deferrable=deferrable, cancel_on_timeout=True).run()
+    assert len(live_crew.kickoffs) == 10
     assert all(CrewHook().status(kickoff.kickoff_id).was_stopped for kickoff in live_crew.kickoffs)
 
 
 @both_ways
-def test_row_timeout_ends_one_row(live_crew, batch, deferrable):
+def test_row_timeout_ends_one_row(live_crew, batch, each_look_takes, deferrable):
     live_crew.scenario = SLOW
+    each_look_takes(1)
     manifest = batch(
-        rows(3), row_timeout=0.3, deferrable=deferrable, max_failed=None, cancel_on_timeout=True
+        rows(3), row_timeout=300, deferrable=deferrable, max_failed=None, cancel_on_timeout=True
     ).run()
     assert manifest["counts"]["cancelled"] == 3
 

@@ -404,13 +404,22 @@ def test_lost_result_file_is_reported_and_not_run_again(live_crew, batch, out, m
 # The crew fails.
 
 
-def test_crew_that_answers_500_about_one_row_fails_only_that_row(live_crew, batch):
+def test_crew_that_answers_500_about_one_row_fails_only_that_row(live_crew, batch, each_look_takes):
     live_crew.scenario = SLOW
-    task = batch(rows(4), max_active=4, max_outage=1.0, max_failed=None, poll_interval=0.05)
+    each_look_takes(10)
+    task = batch(rows(4), max_active=4, max_outage=600, max_failed=None)
+    pass_time, without = live_crew.after, count(1)
 
-    def finish_all_but_one() -> None:
-        for kickoff in live_crew.kickoffs[1:]:
-            live_crew.finish(kickoff.kickoff_id)
+    def finish_others_once_it_has_ended(request: Any) -> None:
+        nonlocal without
+        pass_time(request)
+        if live_crew.kickoffs and live_crew.kickoffs[0].kickoff_id in request.path:
+            without = count(1)
+        elif next(without) > 60:
+            for kickoff in live_crew.kickoffs[1:]:
+                live_crew.finish(kickoff.kickoff_id)
+
+    live_crew.after = finish_others_once_it_has_ended
 
     class OfOne(AnswerFault):
         async def happen(self, exchange: Any) -> None:
@@ -420,17 +429,16 @@ def test_crew_that_answers_500_about_one_row_fails_only_that_row(live_crew, batc
                 await exchange.send(await exchange.take())
 
     live_crew.faults.add(OfOne(status=500, on="status", for_seconds=1000))
-    threading.Timer(2.5, finish_all_but_one).start()
     manifest = task.run()
     assert manifest["counts"]["success"] == 3
     assert manifest["counts"]["error"] == 1
 
 
 @pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
-def test_rows_are_started_after_a_back_off_while_one_runs(live_crew, batch, monkeypatch, deferrable):
-    monkeypatch.setattr("airflow_provider_crew.batch.batch._BACK_OFF", 0.2)
+def test_rows_are_started_after_a_back_off_while_one_runs(live_crew, batch, each_look_takes, deferrable):
     live_crew.scenario = SLOW
-    task = batch(rows(4), max_active=4, timeout=4.0, deferrable=deferrable)
+    each_look_takes(1)
+    task = batch(rows(4), max_active=4, timeout=300, deferrable=deferrable)
     begun = threading.Event()
 
     def away() -> None:
@@ -452,8 +460,9 @@ def test_outage_makes_few_rows_uncertain(live_crew, batch, monkeypatch):
     assert counts["success"] == 60 - counts["uncertain"]
 
 
-def test_token_rejected_at_the_timeout_names_what_runs(live_crew, batch, monkeypatch):
+def test_token_rejected_at_the_timeout_names_what_runs(live_crew, batch, monkeypatch, each_look_takes):
     live_crew.scenario = SLOW
+    each_look_takes(1)
     finish = Batch._finish
 
     def rejected(self: Batch) -> Any:
@@ -462,7 +471,7 @@ def test_token_rejected_at_the_timeout_names_what_runs(live_crew, batch, monkeyp
 
     monkeypatch.setattr(Batch, "_finish", rejected)
     with pytest.raises(WaitedTooLong) as raised:
-        batch(rows(2), timeout=1.0, cancel_on_timeout=True).run()
+        batch(rows(2), timeout=300, cancel_on_timeout=True).run()
     assert raised.value.cost == "running"
 
 

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -22,6 +24,9 @@ from airflow_provider_crew.client.errors import (
     ExecutionNotFound,
 )
 from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.local.faults.exchange import Exchange
+from airflow_provider_crew.local.faults.kinds import ResetFault
+from tests.airflow_runs import eventually
 from tests.integration.tasks import CONNECTION, FAILING, INPUTS, SLOW, TOKEN
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -138,26 +143,29 @@ class Interrupted(BaseException):
 
 
 @contextlib.contextmanager
-def interrupted_after(seconds: float, *, once: Callable[[], object] = lambda: True) -> Iterator[None]:
-    """Interrupt the block, but not before ``once`` holds, for which a busy machine may take its time."""
+def interrupted(once: Callable[[], object]) -> Iterator[threading.Event]:
+    """Interrupt the block when something is so. Yield what tells that it is interrupted."""
+    done = threading.Event()
 
     def interrupt(_: int, frame: FrameType | None) -> None:
-        if not once():
-            signal.setitimer(signal.ITIMER_REAL, seconds)
-            return
-        if frame and frame.f_code.co_name == "_remove":  # of a weak set, where Python drops what is raised
-            signal.setitimer(signal.ITIMER_REAL, 0.01)
-            return
-        raise Interrupted
+        if not (frame and frame.f_code.co_name == "_remove"):  # of a weak set, where Python drops what is raised
+            done.set()
+            raise Interrupted
 
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    def send_signal() -> None:
+        eventually(once, pause=0.02)
+        while not done.wait(0.1):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    sending = threading.Thread(target=send_signal)
+    sending.start()
     try:
         with pytest.raises(Interrupted):
-            yield
+            yield done
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        sending.join()
+        signal.signal(signal.SIGTERM, before)
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -166,11 +174,16 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in records if record.levelno >= logging.WARNING]
 
 
-def test_interrupted_kickoff_is_logged(hook, live_crew, monkeypatch, caplog, task_log):
-    monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?request_timeout=1")  # a thread waits for it
-    live_crew.faults.hang(on="kickoff", after_taken=True)
+def test_interrupted_kickoff_is_logged(hook, live_crew, caplog, task_log):
+    class LostOnceInterrupted(ResetFault):
+        async def happen(self, exchange: Exchange) -> None:
+            await exchange.take()
+            await asyncio.to_thread(done.wait)
+            await exchange.reset()
 
-    with interrupted_after(0.2, once=lambda: live_crew.kickoffs):
+    live_crew.faults.add(LostOnceInterrupted(on="kickoff"))
+
+    with interrupted(lambda: live_crew.kickoffs) as done:
         hook.kickoff(INPUTS)
 
     assert len(live_crew.kickoffs) == 1
@@ -231,7 +244,7 @@ def test_interrupted_wait_logs_kickoff_id(hook, live_crew, task_log):
     kickoff_id = hook.kickoff({})
     before = task_log.text
 
-    with interrupted_after(0.2):
+    with interrupted(lambda: live_crew.requests.on("status")):
         hook.wait(kickoff_id, poll_interval=10)
 
     assert kickoff_id in task_log.text.removeprefix(before)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 import time
 from datetime import timedelta
 from itertools import count
@@ -28,13 +30,19 @@ pytest_plugins = ["tests.integration.task_fixtures"]
 
 @pytest.fixture
 def alarm():
-    """Ring as an execution_timeout does."""
+    """Ring as an execution_timeout does, and return once it has rung in the main thread."""
+    rung = threading.Event()
 
     def ring(*_: object) -> None:
+        rung.set()
         raise AirflowTaskTimeout("Timeout")
 
+    def alarm() -> None:
+        signal.raise_signal(signal.SIGALRM)
+        rung.wait()
+
     before = signal.signal(signal.SIGALRM, ring)
-    yield lambda: signal.raise_signal(signal.SIGALRM)
+    yield alarm
     signal.signal(signal.SIGALRM, before)
 
 
@@ -87,7 +95,7 @@ def test_task_that_ends_before_kickoff_is_resent_starts_nothing(
 
     def pause(*_: object) -> float:
         end()
-        return 0.8  # a signal handler runs in the main thread, which looks twice a second
+        return 3600.0 * (how == "timeout")  # which ends the pause
 
     monkeypatch.setattr("airflow_provider_crew.client.api._wait", pause)
 
@@ -312,25 +320,29 @@ class Killed(BaseException):
 @pytest.mark.parametrize("during_kickoff", [True, False])
 def test_killed_task_names_its_execution(live_crew, task_log, during_kickoff):
     live_crew.scenario = SLOW
-    operator = run()
+    operator, killed = run(), threading.Event()
 
     def kill(*_: object) -> None:
-        operator.on_kill()
-        raise Killed
+        killed.set()
+        try:
+            operator.on_kill()  # interrupts a poll
+        finally:
+            raise Killed
 
-    def send_signal(*_: object) -> None:
-        signal.raise_signal(signal.SIGTERM)
+    def send_signal() -> None:
+        while not killed.wait(0.1):  # Python does not notice one that comes just before the main thread blocks
+            os.kill(os.getpid(), signal.SIGTERM)
 
-    before = signal.signal(signal.SIGTERM, kill), signal.signal(signal.SIGALRM, send_signal)
+    before = signal.signal(signal.SIGTERM, kill)
     if during_kickoff:
-        live_crew.faults.hang(seconds=0.3, on="kickoff", after_taken=True)
+        live_crew.at_kickoff = send_signal
+    else:
+        live_crew.at_look(1, send_signal)
     try:
-        live_crew.at_kickoff = lambda: signal.setitimer(signal.ITIMER_REAL, 0.1 if during_kickoff else 0.5)
         with pytest.raises((Killed, CrewTaskFailed)) as caught:
             Task(lambda: operator).run()
     finally:
-        signal.signal(signal.SIGTERM, before[0])
-        signal.signal(signal.SIGALRM, before[1])
+        signal.signal(signal.SIGTERM, before)
 
     (taken,) = live_crew.kickoffs
     assert taken.kickoff_id in task_log.text + str(caught.value)

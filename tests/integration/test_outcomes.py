@@ -43,6 +43,7 @@ from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from tests.faults.held import HeldAnswer
 from tests.integration.tasks import (
     CONNECTION,
     FAILING,
@@ -171,7 +172,7 @@ EXCEPTIONS: dict[str, type[BaseException]] = {
 }
 NOT_RETRIED = (AirflowFailException, AirflowSkipException, AirflowSensorTimeout)
 LIST = Scenario(tasks=(ScenarioTask(name="writing_task", output='["Prose."]'),), inputs=())
-LARGE = Scenario(tasks=(ScenarioTask(name="writing_task", seconds=0.2, output="x" * 70_000),), inputs=())
+LARGE = Scenario(tasks=(ScenarioTask(name="writing_task", seconds=3600, output="x" * 70_000),), inputs=())
 BASE: dict[str, dict[str, Any]] = {
     "kickoff": {"inputs": INPUTS},
     "run": {"inputs": INPUTS, "poll_interval": 0.02, "max_outage": 0.2},
@@ -209,10 +210,12 @@ class Stage:
         self, kind: str, crew: WatchedService, patch: pytest.MonkeyPatch, store: Any = None, retries: int = 1
     ) -> None:
         self.kind, self.crew, self.monkeypatch, self.store, self.retries = kind, crew, patch, store, retries
+        self.each_look_takes: Callable[[float], None] = lambda _: None
         self.fixed: dict[str, Any] = {}
         self.options = dict(BASE[kind])
         self.at_begin: Callable[[Any], None] = lambda _: None
-        self.alarm_at = ""
+        self.held: HeldAnswer | None = None
+        """Answer of the crew during which execution_timeout passes."""
         self.result_trouble: Callable[[Stage], None] | None = None
         self._connection = os.environ[CONNECTION]
         self.task = Task(self._operator, store=store, retries=retries)
@@ -239,12 +242,8 @@ class Stage:
 
     def _attempt(self) -> None:
         if self.result_trouble is None:
-            before = signal.signal(signal.SIGALRM, ring)
-            try:
-                with self._alarm():
-                    poked(self.task)
-            finally:
-                signal.signal(signal.SIGALRM, before)
+            with self._alarm():
+                poked(self.task)
             return
         waiting = self.task.deferred()
         event = asyncio.run(fired(self.task.revived(waiting)))
@@ -254,25 +253,32 @@ class Stage:
 
     @contextmanager
     def _alarm(self) -> Iterator[None]:
-        """Let execution_timeout pass as soon as the crew has received a call, if one is named."""
-        over = threading.Event()
-        seen = len(self.crew.calls)
+        """Let execution_timeout pass while the crew holds an answer back, if it does."""
+        held, rung, over = self.held, threading.Event(), threading.Event()
+        if held is None:
+            yield
+            return
 
-        def ring_at_call() -> None:
-            while not over.wait(0.02):
-                if any(self.alarm_at in call for call in self.crew.calls[seen:]):
-                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
-                    return
+        def ring(*_: object) -> None:
+            rung.set()
+            raise AirflowTaskTimeout("Timeout")
 
-        watcher = threading.Thread(target=ring_at_call)
-        if self.alarm_at:
-            watcher.start()
+        def ring_while_held() -> None:
+            while not (held.is_held or over.wait(0.02)):
+                pass
+            while not (over.is_set() or rung.wait(0.1)):
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+            held.release()
+
+        before = signal.signal(signal.SIGALRM, ring)
+        watcher = threading.Thread(target=ring_while_held)
+        watcher.start()
         try:
             yield
         finally:
             over.set()
-            if self.alarm_at:
-                watcher.join()
+            watcher.join()
+            signal.signal(signal.SIGALRM, before)
 
     def _next(self, *, retried: bool) -> str:
         self._heal()
@@ -294,16 +300,12 @@ class Stage:
             name: given for name, given in self.options.items() if name == "kickoff_id"
         }
         self.at_begin = lambda _: None
-        self.alarm_at, self.result_trouble = "", None
+        self.held, self.result_trouble = None, None
         if self.store is not None:
             self.store.breaks_at = lambda _: False
         for kickoff in self.crew.kickoffs:
             with suppress(LookupError):  # the crew may have forgotten it
                 self.crew.finish(kickoff.kickoff_id)
-
-
-def ring(*_: object) -> None:
-    raise AirflowTaskTimeout("Timeout")
 
 
 def answers(stage: Stage, call: str, trouble: str) -> None:
@@ -316,14 +318,19 @@ def answers(stage: Stage, call: str, trouble: str) -> None:
             faults.reset(**extent, **taken)
         case "too large":
             faults.huge(80_000_000, **extent)
-        case "hangs":
-            faults.hang(seconds=0.3, **extent, **taken)
         case _:
             faults.answer(int(trouble), **extent, **(taken if trouble >= "5" else {}))
 
 
 def forget(stage: Stage) -> None:
     stage.crew.forget(stage.crew.kickoffs[-1].kickoff_id)
+
+
+def end_large(stage: Stage, trouble: Callable[[Stage], None]) -> None:
+    """Let the crew complete after the first poll, with a result that the trigger leaves to the task."""
+    crew = stage.crew
+    crew.scenario, stage.result_trouble = LARGE, trouble
+    crew.at_look(1, lambda: crew.finish(crew.kickoffs[-1].kickoff_id))
 
 
 def prepare(stage: Stage, scene: str) -> None:  # noqa: C901, PLR0912, PLR0915 - a table
@@ -349,8 +356,8 @@ def prepare(stage: Stage, scene: str) -> None:  # noqa: C901, PLR0912, PLR0915 -
         case "task: extra attempt":
             stage.task.ti.try_number = 2
         case "time limit: at inputs" | "time limit: at kickoff":
-            answers(stage, scene.rpartition(" ")[2], "hangs")
-            stage.alarm_at = scene.rpartition(" ")[2]
+            stage.held = HeldAnswer(on=scene.rpartition(" ")[2])
+            crew.faults.add(stage.held)
         case "crew: fails":
             crew.scenario = FAILING
         case "crew: forgets":
@@ -363,9 +370,11 @@ def prepare(stage: Stage, scene: str) -> None:  # noqa: C901, PLR0912, PLR0915 -
         case "kickoff_id: empty":
             options["kickoff_id"] = ""
         case "timeout: over":
-            options["timeout"] = 0.3
+            options["timeout"] = 60
+            stage.each_look_takes(61)
         case "time limit: over":
-            options["execution_timeout"] = timedelta(seconds=0.3)
+            options["execution_timeout"] = timedelta(seconds=60)
+            stage.each_look_takes(61)
         case "output: misfit" | "output: misfit, to retry":
             crew.scenario = LIST
             options["output_type"] = dict
@@ -373,9 +382,9 @@ def prepare(stage: Stage, scene: str) -> None:  # noqa: C901, PLR0912, PLR0915 -
             crew.scenario = LIST
             options["output_type"] = Annotated[Any, BeforeValidator(breaks)]
         case "result: forgotten":
-            crew.scenario, stage.result_trouble = LARGE, forget
+            end_large(stage, forget)
         case _ if call == "result":
-            crew.scenario, stage.result_trouble = LARGE, lambda stage: answers(stage, "status", trouble)
+            end_large(stage, lambda stage: answers(stage, "status", trouble))
         case _:
             answers(stage, call, trouble)
     if scene.endswith("to retry"):
@@ -451,12 +460,13 @@ def test_later_kickoff_ends_as_the_table_says(live_crew, monkeypatch, row, mode)
 
 
 @in_modes(WAITS, lambda row: ["deferred"] if row[0].startswith("result") else ["in the worker", "deferred"])
-def test_run_ends_as_the_table_says(live_crew, monkeypatch, row, mode):
+def test_run_ends_as_the_table_says(live_crew, monkeypatch, each_look_takes, row, mode):
     scene, stored, *_ = row
     is_deferred = mode == "deferred"
     has_store = stored == "yes" if stored != "." else is_deferred
     stage = Stage("run", live_crew, monkeypatch, TaskStateStore() if has_store else None, retries=int(is_deferred))
     stage.fixed["deferrable"] = is_deferred
+    stage.each_look_takes = each_look_takes
     live_crew.scenario = SLOW
     prepare(stage, scene)
 
@@ -481,10 +491,11 @@ def sensor_modes(row: list[str]) -> list[str]:
 
 
 @in_modes(SENSORS, sensor_modes)
-def test_sensor_ends_as_the_table_says(live_crew, monkeypatch, row, mode):
+def test_sensor_ends_as_the_table_says(live_crew, monkeypatch, each_look_takes, row, mode):
     scene, option, *_ = row
     stage = Stage("sensor", live_crew, monkeypatch, TaskStateStore())
     stage.fixed |= MODES[mode] | ({} if option == "." else {option: True})
+    stage.each_look_takes = each_look_takes
     live_crew.scenario = SLOW
     prepare(stage, scene)
     stage.options.setdefault("kickoff_id", live_crew.take(INPUTS, None, {}))

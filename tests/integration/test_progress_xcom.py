@@ -15,8 +15,10 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.client.errors import ExecutionFailed
 from airflow_provider_crew.exceptions import CrewTaskFailed
+from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.triggers.events import STOP_WAITING, read_event
+from tests.airflow_runs import PATIENCE
 from tests.integration.operators import both_ways, kickoff, run
 from tests.integration.tasks import INPUTS, SLOW, Task, WatchedService, fired
 from tests.supported import AIRFLOW
@@ -53,6 +55,20 @@ def after_the_first_look(crew: WatchedService, *answers: Any) -> None:
     """Let the crew answer these in turn after the first poll."""
     crew.scenario = SLOW
     crew.at_look(1, lambda: crew.set_status(crew.kickoffs[0].kickoff_id, *answers))
+
+
+def once(crew: WatchedService, is_so: Callable[[], object], first: Any, *others: Any) -> None:
+    """Let the crew answer this after the first poll until something is so, and then the others in turn."""
+    after_the_first_look(crew, first)
+    look_first = crew.after
+
+    def note(request: ReceivedRequest) -> None:
+        look_first(request)
+        if request.operation == "status" and is_so():
+            crew.set_status(crew.kickoffs[0].kickoff_id, *others)
+            crew.after = lambda _: None
+
+    crew.after = note
 
 
 @pytest.fixture
@@ -96,14 +112,14 @@ def stuck(backend):
 
 
 async def until(there: Callable[[], Any]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not there():  # noqa: ASYNC110 - what is waited for happens in other threads
             await asyncio.sleep(0.01)
 
 
 @both_ways
 def test_each_change_is_pushed_once(live_crew, deferrable):
-    after_the_first_look(live_crew, SECOND, SECOND, *[SECOND] * 20, DONE)
+    once(live_crew, lambda: AT_SECOND in story(live_crew), SECOND, *[SECOND] * 5, DONE)
 
     result = Task(lambda: run(deferrable=deferrable)).run()
 
@@ -166,7 +182,7 @@ def test_each_poke_of_a_rescheduled_sensor_pushes_it_again(live_crew, request, r
 
 def test_trigger_pushes_seldom_and_keeps_the_last_change(live_crew, monkeypatch):
     monkeypatch.setattr("airflow_provider_crew.triggers.progress.PAUSE", 3600.0)
-    after_the_first_look(live_crew, *[SECOND] * 10, *[THIRD] * 10, FAILED)
+    once(live_crew, lambda: AT_SECOND in story(live_crew), SECOND, *[THIRD] * 10, FAILED)
 
     with pytest.raises(ExecutionFailed):
         Task(lambda: run(deferrable=True)).run()
@@ -177,13 +193,12 @@ def test_trigger_pushes_seldom_and_keeps_the_last_change(live_crew, monkeypatch)
 async def test_triggers_push_one_after_the_other(live_crew, monkeypatch):
     monkeypatch.setattr("airflow_provider_crew.triggers.progress._PAUSE_FOR_ALL", 0.3)
     live_crew.scenario = SLOW
+    began = time.monotonic()
 
     running = [asyncio.create_task(fired(trigger_of(live_crew, map_index=number))) for number in range(3)]
-    await until(lambda: live_crew.xcoms.left_for)
-    began = time.monotonic()
     await until(lambda: len(live_crew.xcoms.left_for) == 3)
 
-    assert time.monotonic() - began > 0.55
+    assert time.monotonic() - began >= 0.6
     assert {of["map_index"] for of in live_crew.xcoms.left_for} == set(range(3))
     for each in running:
         each.cancel()
@@ -222,13 +237,13 @@ def test_unchanged_progress_of_a_worker_is_pushed_again(live_crew, monkeypatch, 
     assert polled == sorted(polled)
 
 
-def trigger_of(crew: WatchedService, *, seconds: float = 60, **instance: Any) -> Any:
+def trigger_of(crew: WatchedService, **instance: Any) -> Any:
     """Return the trigger of a task that deferred before its first poll."""
     from airflow_provider_crew.client.watch import WatchRules
     from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
     from tests.integration.tasks import TaskInstance
 
-    rules = asdict(WatchRules(deadline=time.time() + seconds, poll_interval=0.02))
+    rules = asdict(WatchRules(deadline=time.time() + 3600, poll_interval=0.02))
     trigger = CrewExecutionTrigger(crew.take(INPUTS, None, {}), "crew_default", rules=rules)
     trigger.task_instance = TaskInstance(**instance)  # type: ignore[assignment]
     return trigger
@@ -245,11 +260,11 @@ async def test_stuck_backend_delays_no_polls_and_no_events(live_crew, stuck):
     for taken in live_crew.kickoffs:
         live_crew.finish(taken.kickoff_id)
 
-    events = await asyncio.wait_for(asyncio.gather(*running), 60)
+    events = await asyncio.wait_for(asyncio.gather(*running), PATIENCE)
     assert all(read_event(event).result for event in events)
     assert len(stuck.threads) == MOST_STUCK
     # The other threads of the default pool are there for whoever asks.
-    assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), 5) == "free"
+    assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), PATIENCE) == "free"
     assert live_crew.xcoms.progress == []
     stuck.set()  # the event loop waits for its threads
 
@@ -276,7 +291,7 @@ def test_failing_backend_is_logged_once_per_triggerer(live_crew, backend, monkey
     warnings: list[str] = []
     monkeypatch.setattr("airflow_provider_crew.triggers.progress.warn", lambda _, text: warnings.append(text))
     backend.before = staticmethod(fail)
-    after_the_first_look(live_crew, *[SECOND] * 5, *[THIRD] * 5, DONE)
+    once(live_crew, lambda: warnings, SECOND, *[THIRD] * 5, DONE)
 
     assert Task(lambda: run(deferrable=True)).run()["output"] == "Done."
 

@@ -28,7 +28,7 @@ from tests.integration.tasks import CONNECTION, SLOW, TOKEN, Task, fired, revive
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
-LARGE = Scenario(tasks=(ScenarioTask(name="a", seconds=0.2, output="x" * 70_000),), inputs=())
+LARGE = Scenario(tasks=(ScenarioTask(name="a", seconds=3600, output="x" * 70_000),), inputs=())
 
 
 @pytest.mark.parametrize("status", [None, 503, 404])
@@ -48,6 +48,7 @@ def test_large_result_survives_an_outage_and_the_deadline(live_crew, store, with
 def large_event(task: Task, live_crew: Any) -> tuple[Any, dict[str, Any]]:
     live_crew.scenario = LARGE
     waiting = task.deferred()
+    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
     return waiting, asyncio.run(fired(revived(waiting.trigger)))
 
 
