@@ -73,7 +73,7 @@ def trigger_timed_out(next_kwargs: Mapping[str, Any]) -> bool:
 
 def api_server_is_away(error: Exception) -> bool:
     """
-    Whether Airflow's API server did not answer, or failed. A rejected request would be rejected again.
+    Whether Airflow's API server did not respond, or failed. A rejected request would be rejected again.
 
     Every request of a task goes to the API server. During an outage, Airflow repeats a request for about ten
     seconds before it fails.

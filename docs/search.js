@@ -13,7 +13,7 @@ const wordsInTitle = (title) => {
 var Scorer = {
   score: ([page, title, , , score]) => {
     const [, penalty] = PENALTIES.find(([pages]) => pages.test(page)) || [null, 0];
-    return score + wordsInTitle(title) - penalty;
+    return score + 4 * wordsInTitle(title) - penalty;
   },
   objNameMatch: 11,
   objPartialMatch: 6,

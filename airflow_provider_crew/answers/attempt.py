@@ -70,7 +70,7 @@ class AnsweringAttempt(Attempt):
             "the task is not deferrable": not self.options.deferrable,
             "[crew] events_url is not set": not url,
             "[crew] webhook_conn_id is not set": not secret_id,
-            "webhook_conn_id of the task is another than [crew] webhook_conn_id": own not in {None, secret_id},
+            "the task's webhook_conn_id differs from [crew] webhook_conn_id": own not in {None, secret_id},
             "[crew] required_actions is False": not self.may_ask(),
         }
         return next((reason for reason, applies in hindrances.items() if applies), "")
@@ -111,7 +111,7 @@ class AnsweringAttempt(Attempt):
             return
         self._kept = kept if isinstance(kept, dict) and kept.get("kickoff_id") == kickoff_id else {}
         if self._kept.get("outcome") == "sending":
-            self._note_uncertain("The process that sent it has ended before the response.")
+            self._note_uncertain("The process that sent it ended before the response.")
 
     # The wait.
 

@@ -517,7 +517,7 @@ class Attempt:
         return None
 
     def _log_reattached(self, kickoff_id: str) -> None:
-        self.log.info("Reattached to execution %s, which an earlier attempt has started.", kickoff_id)
+        self.log.info("Reattached to execution %s, which an earlier attempt started.", kickoff_id)
 
     def _poll_earlier(self, kickoff_id: str) -> PolledStatus:
         """Return the status of an earlier attempt's execution, and record its end."""

@@ -23,7 +23,7 @@ _LASTING = (
 )
 
 
-_RUNS_ALL = "runs all rows again that have ended, which are billed again, and continues with the others"
+_RUNS_ALL = "reruns all rows that have ended, which is billed again, and continues with the others"
 # What happens to the executions of a batch that has ended.
 _LEFT: dict[Cost, str] = {
     Cost.NONE: "nothing is billed",
@@ -91,7 +91,7 @@ def end_of_batch(error: BaseException, counted: Counted) -> Verdict:
 
 def _effects(counted: Counted) -> tuple[str, str]:
     """Return the effects of a retry and of clearing the task."""
-    parts = ["does not run the rows again that have succeeded"]
+    parts = ["does not rerun the rows that have succeeded"]
     if counted.running:
         parts.append(f"waits for the running ones ({counted.running:,})")
     if counted.again:

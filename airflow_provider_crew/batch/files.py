@@ -56,7 +56,7 @@ class ResultFiles:
                 f"The batch has begun, but {self.path} has none of its files, so its rows might be started again."
             )
             raise CrewTaskError(
-                f"{event} A batch keeps its result_path, and workers have to share a local folder."
+                f"{event} Keep the result_path of a batch. If it is a local folder, all workers must share it."
             )
         if found is None:
             self.write(OWNER, [owner])
@@ -107,7 +107,7 @@ class ResultFiles:
         if is_local:
             os.replace(target.path, path.path)  # noqa: PTH105 - pathlib would take it for a path of its own
         found = path.stat().st_size
-        return "" if found == size else f"it has {found:,} bytes, and {size:,} were written"
+        return "" if found == size else f"it has {found:,} bytes, but {size:,} were written"
 
     def read(self, name: str) -> Iterator[Any]:
         """Yield the values of the lines of a file. A file that is not there has none."""

@@ -97,7 +97,7 @@ def failure(error: CrewError, stage: str) -> dict[str, Any]:
 def rows_of(given: Iterable[Any], key: str | None, state_id: Any) -> list[Row]:
     """Return the rows of a batch. Raise InvalidInputs if one is unusable, before anything is sent."""
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        raise InvalidInputs(f"inputs must be a list of objects, and is of type {type(given).__name__}.")
+        raise InvalidInputs(f"inputs must be a list of objects, not {type(given).__name__}.")
     rows = [_row_of(index, item, key, state_id) for index, item in enumerate(given)]
     if not rows:
         raise InvalidInputs("inputs is empty.")
@@ -110,7 +110,7 @@ def _row_of(index: int, item: Any, key: str | None, state_id: Any) -> Row:
     is_of_failed_file = isinstance(item, Mapping) and item.keys() == _FAILED
     inputs = item["inputs"] if is_of_failed_file else item
     if not isinstance(inputs, Mapping):
-        raise InvalidInputs(f"inputs[{index}] must be an object, and is of type {type(inputs).__name__}.")
+        raise InvalidInputs(f"inputs[{index}] must be an object, not {type(inputs).__name__}.")
     if key is not None and inputs.get(key) in (None, ""):
         raise InvalidInputs(f"inputs[{index}] has no {key!r}, which is the key of the batch.")
     name = str(index if key is None else inputs[key])

@@ -138,15 +138,15 @@ def _checked(name: str, kind: type, value: Any) -> Any:
         names: dict[type, str] = {str: "a text", Mapping: "an object of names and values"}
         wanted = names.get(kind, f"a {kind.__name__}")
         given = "empty" if value == "" else f"of type {type(value).__name__}"
-        raise InvalidInputs(f"{name} must be {wanted}, and is {given}.")
+        raise InvalidInputs(f"{name} must be {wanted}, but is {given}.")
     return plain(value, name)
 
 
 def _check_webhooks(webhooks: dict[str, Any]) -> None:
     if "authentication" in webhooks:
         raise InvalidInputs(
-            "webhooks.authentication would show a secret in the rendered template. It belongs in the password of "
-            "the connection that `webhook_conn_id` names."
+            "webhooks.authentication would show a secret in the rendered template. Store the secret as the password "
+            "of a connection, and set `webhook_conn_id` to its ID."
         )
     if not (webhooks.get("url") and isinstance(webhooks.get("events"), list)):
         raise InvalidInputs("webhooks needs a url and a list of events.")
@@ -205,8 +205,8 @@ def compare_inputs(given: Mapping[str, Any], known: CrewInputs) -> list[str]:
     warnings = [f"{doubt} It is sent anyway." for doubt in doubts]
     if missing:
         warnings.append(
-            f"Inputs are missing that the crew lists: {some_names(missing)}. A crew rejects the kickoff, and a "
-            "flow runs on its defaults."
+            f"The crew lists inputs that are missing: {some_names(missing)}. A crew rejects such a kickoff, but a "
+            "flow runs with its defaults."
         )
     if _STATE_ID in given:
         warnings.append(
@@ -448,7 +448,7 @@ class Response:
         try:
             return reader(self._json_object(self.request.masks.results))
         except ValidationError:
-            fault = "a field has a type it should not have"
+            fault = "a field has an unexpected type"
         except RecursionError:
             fault = "it is nested too deeply"
         except ValueError as error:
@@ -474,7 +474,7 @@ class Response:
         """Return the error for an execution that is unknown to the crew."""
         if not (self.is_success or self.has_error_body):
             # A gateway without the crew behind it also returns 404, while the execution keeps running.
-            return self._unreadable("it is not the crew's own")
+            return self._unreadable("it does not come from the crew")
         return errors.ExecutionNotFound(
             f"Execution {self.request.kickoff_id} is unknown to the crew: {self._described()}",
             http_status=self.status,
@@ -615,7 +615,7 @@ def after_kickoff(error: CallError, response: Response | None) -> CallError | er
     """
     if response and (kickoff_id := response.named_execution):
         return errors.UncertainKickoff(
-            f"The kickoff has probably started execution {kickoff_id}, which its response names. {error.event}",
+            f"The kickoff has probably started execution {kickoff_id}, whose ID is in the response. {error.event}",
             kickoff_id=kickoff_id,
         )
     if proves_nothing_was_done(error):

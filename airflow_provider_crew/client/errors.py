@@ -285,7 +285,7 @@ class InvalidOutput(WatchError):
 
 
 class HumanInputNeeded(WatchError):
-    """The crew waits for human input, and the watch was to stop for that."""
+    """The crew waits for human input, at which the caller asked the watch to stop."""
 
 
 class WaitStopped(WatchError):

@@ -34,7 +34,7 @@ def json_within(text: str) -> Any:
             return _read(max(blocks, key=len))
     if found := re.search(r"[{\[]", text):
         return _read(text, found.start())
-    raise ValueError("it holds no JSON object or array")
+    raise ValueError("it contains no JSON object or array")
 
 
 def doubt_about(text: str) -> str:
@@ -110,7 +110,7 @@ def result_of(body: Mapping[str, Any]) -> dict[str, Any]:
     result_json = body.get("result_json")
     # A deployed crew or flow without output sends null. The execution has ended, so waiting adds nothing.
     if output is None and result_json is None and not _word(body.get("state")):
-        raise ValueError("it is completed and has no result")
+        raise ValueError("it is completed, but has no result")
     listed = tasks if isinstance(tasks, list) else []
     return {
         "output": output,

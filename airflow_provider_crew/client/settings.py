@@ -53,7 +53,7 @@ def parsed_url(text: str, default_scheme: str = "") -> HttpUrl:
     """Return a URL. Reject line breaks, which parsers drop silently."""
     text = text.strip()
     if not text.isprintable():
-        raise ValueError("it holds characters that cannot be printed")
+        raise ValueError("it contains characters that cannot be printed")
     return HttpUrl(text if "://" in text else f"{default_scheme}://{text}")
 
 
@@ -62,7 +62,7 @@ def _crew_address(address: str) -> str:
     url = parsed_url(address, "https")
     found = str(url).rstrip("/")
     if re.search("[@?#]", address) or found.endswith(_ENDPOINTS) or url.host in {"http", "https"}:
-        raise ValueError("it is more than an address")
+        raise ValueError("it contains more than an address")
     return found
 
 

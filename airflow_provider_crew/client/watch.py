@@ -629,7 +629,7 @@ def result_out_of_reach(kickoff_id: str, lasted: float) -> errors.ExecutionUnkno
 def unknown_elsewhere(kickoff_id: str, kicked_off_at: str, polled_at: str) -> errors.ExecutionUnknown:
     """Return the error for an execution that was polled at a different address than that of its kickoff."""
     return errors.ExecutionUnknown(
-        f"Execution {kickoff_id} was started at {kicked_off_at}, and is unknown at {polled_at}, where the "
+        f"Execution {kickoff_id} was started at {kicked_off_at}, but is unknown at {polled_at}, where the "
         "connection points now.",
         kickoff_id=kickoff_id,
         elsewhere=kicked_off_at,

@@ -161,7 +161,7 @@ def _unreadable_if_not_found(conn_id: str) -> Iterator[None]:
     except Exception as error:
         if not api_server_is_away(error):
             raise
-        why = "Airflow's API server did not answer"
+        why = "Airflow's API server did not respond"
     else:
         return
     event = f"Connection {conn_id!r} is unreadable: {why}."

@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--token", help="organization token to accept; default: that of the scenario")
     parser.add_argument("--scenario", metavar="FILE", help="TOML file with inputs, tasks and faults")
     parser.add_argument(
-        "--dialect", choices=get_args(DialectName), help="format of the answers; default: that of the scenario"
+        "--dialect", choices=get_args(DialectName), help="format of the responses; default: that of the scenario"
     )
     parser.add_argument(
         "--airflow-url", type=_http_url, default=_AIRFLOW_URL, help="Airflow UI to link to; default: %(default)s"

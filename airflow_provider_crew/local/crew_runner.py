@@ -305,7 +305,7 @@ def in_folder(folder: Path) -> Any:
     found = [each for module, each in classes if hasattr(each, mark) and each.__module__ == module.__name__]
     if len(found) != 1:
         names = ", ".join(f"{each.__module__}:{each.__name__}" for each in found) or "none"
-        raise ProjectError(f"{folder} has to have one {kind}, or you name one by its import path. Found: {names}.")
+        raise ProjectError(f"{folder} must contain one {kind}, unless you name one by its import path. Found: {names}.")
     return found[0], {}
 
 
@@ -332,7 +332,7 @@ def version_of_crewai() -> str:
         version = importlib.metadata.version("crewai")
     except importlib.metadata.PackageNotFoundError:
         raise ProjectError(
-            f"{sys.executable} has no crewai. Name the project's interpreter by --python."
+            f"{sys.executable} has no crewai. Pass the project's interpreter as --python."
         ) from None
     if tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < _OLDEST:
         raise ProjectError(f"crewai {version} is too old. Use {'.'.join(map(str, _OLDEST))} or newer.")

@@ -179,13 +179,13 @@ class Delivery(_Strict):
 
 class Scenario(_Course):
     """
-    Scenario of the local server: the course of each execution, and the answers about it.
+    Scenario of the local server: the course of each execution, and the responses about it.
 
     Texts may contain ``{name}`` for an input. Any other brace is left as it is, so that an output can be JSON.
     ``statuses`` replaces the status of the tasks: one body per poll, and the last one is repeated.
     ``when`` gives kickoffs with certain inputs another course; the first match applies.
     ``dialect`` is ``documented`` for the API reference or ``deployed`` for the behavior of deployments. Only the
-    deployed dialect has ``result_json``, ``usage`` and ``kind``. ``usage`` holds the token counts, which are
+    deployed dialect has ``result_json``, ``usage`` and ``kind``. ``usage`` contains the token counts, which are
     returned at the end; an empty table is returned as null. A crew needs all its required inputs. A flow needs
     none, drops unknown ones, reports steps instead of tasks and stays known while it waits for human input. Only
     the documented dialect has ``inputs_shape``.
@@ -196,7 +196,7 @@ class Scenario(_Course):
     under the ID that it returns. Another text than a short approval makes the task run again.
     ``human_input_webhook`` sets how the webhook is delivered.
     ``unknown_path`` sets whether its 404 has the documented error body. With ``cold_start`` the crew sleeps at
-    first: the first request wakes it, and for that many seconds a gateway answers 503 to every request.
+    first: the first request wakes it, and for that many seconds a gateway returns 503 for every request.
     """
 
     inputs: tuple[CrewInput, ...] = _DEMO_INPUTS

@@ -54,7 +54,7 @@ class AnswerFault(_RequestFault):
     @model_validator(mode="after")
     def _some_answers_have_no_body(self) -> Self:
         if self.body and self.status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
-            raise ValueError(f"an answer {self.status} has no body")
+            raise ValueError(f"a response with status {self.status} has no body")
         if self.retry_after_date and self.retry_after is None:
             raise ValueError("retry_after_date needs retry_after")
         return self
@@ -201,7 +201,7 @@ def _error_body(status: int) -> JsonValue:
         title = HTTPStatus(status).phrase
     except ValueError:
         title = "Error"
-    return {"error": title, "message": f"The local server was asked to answer {status}."}
+    return {"error": title, "message": f"The local server was asked to return {status}."}
 
 
 def _encoded(body: JsonValue | bytes) -> tuple[bytes, str]:

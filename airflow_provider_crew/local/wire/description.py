@@ -64,7 +64,7 @@ def _paths(scenario: Scenario, answers: Mapping[str, Described], taken: Describe
     for variant, path in _STATUS_PATHS.items():
         if scenario.status_paths in ("both", variant):
             told = operation(
-                "status", f"getStatus_{variant}", "Tell how an execution stands", parameters=[_KICKOFF_ID]
+                "status", f"getStatus_{variant}", "Return the status of an execution", parameters=[_KICKOFF_ID]
             )
             paths[path] = {"get": told}
     stop = operation("stop", "stop", "Stop an execution", parameters=[_KICKOFF_ID])

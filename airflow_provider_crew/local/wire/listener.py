@@ -84,7 +84,7 @@ class Listener:
 
     def _do(self, change: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if not self._thread.is_alive():
-            raise RuntimeError("The local crew service is not running. Use it inside its with block.")
+            raise RuntimeError("The local server is not running. Use it inside its with block.")
         done = asyncio.run_coroutine_threadsafe(change(), self._loop)
         # If the server itself calls this in its thread, waiting would deadlock.
         if threading.current_thread() is not self._thread:
