@@ -145,8 +145,8 @@ def _checked(name: str, kind: type, value: Any) -> Any:
 def _check_webhooks(webhooks: dict[str, Any]) -> None:
     if "authentication" in webhooks:
         raise InvalidInputs(
-            "webhooks.authentication would show a secret in the rendered template. Store the secret as the password "
-            "of a connection, and set `webhook_conn_id` to its ID."
+            "webhooks.authentication would show a secret in the rendered template. Store the secret as the "
+            "password of a connection, and set `webhook_conn_id` to its ID."
         )
     if not (webhooks.get("url") and isinstance(webhooks.get("events"), list)):
         raise InvalidInputs("webhooks needs a url and a list of events.")

@@ -305,7 +305,9 @@ def in_folder(folder: Path) -> Any:
     found = [each for module, each in classes if hasattr(each, mark) and each.__module__ == module.__name__]
     if len(found) != 1:
         names = ", ".join(f"{each.__module__}:{each.__name__}" for each in found) or "none"
-        raise ProjectError(f"{folder} must contain one {kind}, unless you name one by its import path. Found: {names}.")
+        raise ProjectError(
+            f"{folder} must contain one {kind}, unless you name one by its import path. Found: {names}."
+        )
     return found[0], {}
 
 
