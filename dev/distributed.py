@@ -61,10 +61,10 @@ class CeleryStack(AirflowStack):
         """Return the processes whose children supervise the tasks."""
         return self.all_of("worker")
 
-    def start(self, timeout: float = 240) -> Self:
+    def start(self) -> Self:
         """Start everything, and return when all of it is healthy."""
         self.broker.start()
-        return super().start(timeout)
+        return super().start()
 
     def stop(self) -> None:
         """Stop everything."""

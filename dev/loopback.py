@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 
 HOST = "127.0.0.1"
 # All of these are this machine, so that a process can have an address of its own.
 NETWORK = "127.0.0.0/8"
 ADDRESS = "AIRFLOW_DEV_ADDRESS"
+# Linux takes the ports that nobody has chosen from 32768 on.
+_PORTS = (20_000, 32_000)
 
 
 def hostname() -> str:
@@ -17,10 +20,9 @@ def hostname() -> str:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
+    """Return a port that nobody listens on, and that the system gives to no connection and no other server."""
+    while not is_free(port := random.SystemRandom().randrange(*_PORTS)):
+        pass
     return port
 
 

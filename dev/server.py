@@ -56,7 +56,7 @@ class Server(ABC):
         """Whether it was started and has not ended."""
         return self._process is not None and self._process.running
 
-    def start(self, timeout: float = 60) -> Self:
+    def start(self, timeout: float = 300) -> Self:
         """Start it, or start it again, and return when it answers."""
         try:
             self._process = self._process or self._new_process()

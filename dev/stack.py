@@ -73,7 +73,7 @@ class AirflowStack:
         self._more: list[Process] = []
         self._guardian: Guardian | None = None
 
-    def start(self, timeout: float = 240) -> Self:
+    def start(self) -> Self:
         """Start everything, and return when all of it is healthy."""
         self.home.mkdir(parents=True, exist_ok=True)
         self._guardian = self._new_guardian()
@@ -84,7 +84,7 @@ class AirflowStack:
                     name = _name(component, number)
                     self.processes[name] = self._new_process(name, self._command(name), self._guardian)
                     self.processes[name].start()
-            self.wait_until_healthy(timeout)
+            self.wait_until_healthy()
         except BaseException:
             self.stop()
             raise
@@ -139,7 +139,7 @@ class AirflowStack:
             if not process.running:
                 process.start()
 
-    def wait_until_healthy(self, timeout: float = 60) -> None:
+    def wait_until_healthy(self, timeout: float = 300) -> None:
         """Wait until every component has been heard of since it was last started."""
         until = time.monotonic() + timeout
         while True:

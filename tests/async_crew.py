@@ -21,7 +21,7 @@ class AsyncCrew:
         self._runner = asyncio.Runner()
 
     def status(self, kickoff_id: str, **options: Any) -> Any:
-        return self._runner.run(self._polls.status(kickoff_id, deadline=time.time() + 60, **options))
+        return self._runner.run(self._polls.status(kickoff_id, deadline=time.time() + 3600, **options))
 
     def close(self) -> None:
         self._client.close()

@@ -20,15 +20,15 @@ from airflow_provider_crew.versions import CLEARING_DELETES_TASK_STATE
 from dev.postgres import PostgresServer
 from dev.rest import ApiError
 from dev.stack import AirflowStack
-from tests.airflow_runs import DASHBOARD, Run, eventually
+from tests.airflow_runs import DASHBOARD, PATIENCE, Run, eventually
 from tests.faults.harm import Incident
 from tests.faults.held import HeldAnswer
 
 TOPIC = "ferries"
 # Between two requests to Airflow, because many rows run at a time.
 PAUSE = 1.0
-# A task notes its delivery about a second after its success. Cleared earlier, it returns the same result again.
-_NOTES_DELIVERY = 4.0
+# Longer than a row needs for what it does while an answer is held.
+_NO_TIMEOUT = {"request_timeout": 900}
 
 _HEAD = """\
 import datetime
@@ -108,6 +108,10 @@ class Code(str):
     __repr__ = str.__str__
 
 
+# Holds each retry until ``scene.now("retry")``.
+RETRY_LATER = Code("lambda context: context['ti'].try_number > 1 and until('retry')")
+
+
 class Scene:
     """
     A running row, with the methods that its function uses.
@@ -169,7 +173,6 @@ class Scene:
 
     def start_and_hold_the_answer(self) -> HeldAnswer:
         """Start a run whose kickoff starts an execution. The row releases the answer."""
-        self.connect(extra={"request_timeout": 900})
         held = self.hold("kickoff")
         self.start()
         self.execution()
@@ -177,6 +180,7 @@ class Scene:
 
     def start_without_an_answer(self) -> None:
         """Start a run whose kickoff starts an execution, without an answer."""
+        self.connect(extra=_NO_TIMEOUT)
         self.crew.faults.hang(on="kickoff", after_taken=True)
         self.start()
         self.execution()
@@ -309,7 +313,8 @@ class Scene:
         eventually(lambda: any(it.status == status for it in self.crew.requests.on("status")), pause=0.2)
 
     def hold(self, operation: Any) -> HeldAnswer:
-        """Let the crew process the next request, and hold its answer until the row releases it."""
+        """Let the crew process the next request, and hold its answer until the row releases it, if ever."""
+        self.connect(extra=_NO_TIMEOUT)
         held = HeldAnswer(on=operation)
         self.crew.faults.add(held)
         return held
@@ -364,11 +369,18 @@ class Scene:
         return process, supervisor
 
     def wait_until_idle(self, process: psutil.Process) -> None:
-        """Wait until the process only waits."""
+        """Wait until the process only waits, and not for a processor."""
+
+        def sleeps() -> bool:
+            states = (path.read_text() for path in Path(f"/proc/{process.pid}/task").glob("*/stat"))
+            return all(state.rpartition(")")[2].split()[0] == "S" for state in states)
 
         def idle() -> bool:
             before = process.cpu_times()
-            time.sleep(0.5)
+            for _ in range(10):
+                if not sleeps():
+                    return False
+                time.sleep(0.05)
             return process.cpu_times() == before
 
         eventually(idle, pause=0.1)
@@ -383,9 +395,12 @@ class Scene:
         self.run.clear(self.task_id)
 
     def wait_until_noted(self) -> None:
-        """Give a successful task the time to note its delivery."""
+        """Wait until a successful task has noted its delivery. If cleared before, it returns the same result."""
+        from tests.faults.facts import kickoff_record, record_state
+
         if self.task["state"] == "success":
-            time.sleep(_NOTES_DELIVERY)
+            noted = {"delivered", "none"}
+            eventually(lambda: record_state(kickoff_record(self.run, self.task_id)) in noted, pause=0.5)
 
     def waits_for_a_person(self, number: int = 1) -> None:
         """Let the crew wait for human input from now on: its service answers NOT FOUND."""
@@ -454,7 +469,7 @@ class Scene:
                 ]
         return "\n".join(lines)
 
-    def wait_until_over(self, *, finishing: bool = False) -> None:
+    def wait_until_over(self, seconds: float = PATIENCE, *, finishing: bool = False) -> None:
         """Wait until the run is over. ``finishing``: let all started executions complete."""
 
         def over() -> bool:
@@ -462,7 +477,7 @@ class Scene:
                 self.crew.finish(execution.kickoff_id)
             return self.airflow.api.run_state(self.dag_id, self.run.run_id) in _OVER
 
-        eventually(over, pause=PAUSE)
+        eventually(over, seconds=seconds, pause=PAUSE)
 
 
 _READS_UNKNOWN: Any = {"state": "NOT FOUND", "status": "Task not found or Invalid kickoff id"}

@@ -41,7 +41,7 @@ def api_server_hangs(airflow, _database):
     finally:
         for process in everything:
             process.resume()
-    airflow.wait_until_healthy(120)
+    airflow.wait_until_healthy()
 
 
 def _ended(process):

@@ -42,9 +42,9 @@ def storage(fault: str, *, attempt: int = 0) -> Code:
 @batch_row(again, ways=RUN)
 def test_batch_killed_before_a_group(scene):
     """The worker is killed before it starts the first rows."""
-    scene.crew.faults.hang(on="inputs", seconds=60)
+    held = scene.hold("inputs")
     scene.start()
-    scene.asked("inputs")
+    eventually(lambda: held.is_held, pause=0.2)
     scene.kill()
 
 

@@ -321,7 +321,7 @@ def triggerer_restarted(airflow, _database):
     for triggerer in airflow.all_of("triggerer"):
         triggerer.stop(grace=60)
     airflow.start_what_has_ended()
-    airflow.wait_until_healthy(120)
+    airflow.wait_until_healthy()
     yield
 
 
@@ -330,7 +330,7 @@ def triggerer_killed(airflow, _database):
     for triggerer in airflow.all_of("triggerer"):
         triggerer.kill()
     airflow.start_what_has_ended()
-    airflow.wait_until_healthy(120)
+    airflow.wait_until_healthy()
     yield
 
 
@@ -361,7 +361,7 @@ def no_triggerer(airflow, _database):
         triggerer.stop(grace=60)
     yield
     airflow.start_what_has_ended()
-    airflow.wait_until_healthy(120)
+    airflow.wait_until_healthy()
 
 
 @row(CANCELLED, ways=BY_TRIGGER, harm=no_triggerer, needs_store=BY_TRIGGER, **ALWAYS)
@@ -442,6 +442,6 @@ def test_cancel_not_when_handed_over(scene):
         triggerer.stop(grace=60)
         scene.looked(2)
         scene.airflow.start_what_has_ended()
-        scene.airflow.wait_until_healthy(120)
+        scene.airflow.wait_until_healthy()
     scene.finish()
     never_stopped(scene)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -44,9 +45,18 @@ def test_cleared_just_before_the_answer(scene):
     held = scene.hold("kickoff")
     scene.start()
     scene.execution()
-    scene.run.clear(scene.task_id)
-    held.release()
+    with ThreadPoolExecutor(1) as pool:
+        # Airflow kills the process some seconds after the clear, maybe before it says that it has cleared.
+        clearing = pool.submit(scene.run.clear, scene.task_id)
+        eventually(lambda: _state(scene) != "running", pause=0.05)
+        held.release()
+        clearing.result()
     scene.finish()
+
+
+def _state(scene):
+    state = "SELECT state FROM task_instance WHERE dag_id = %s AND task_id = %s"
+    return scene.database.execute(state, scene.dag_id, scene.task_id)[0][0]
 
 
 @row(
@@ -104,10 +114,7 @@ def test_cleared_while_it_succeeds(scene):
     ) as clearing:
         assert any("Cleared soon" in line for line in clearing.stdout)
         scene.now("cleared")
-        state = "SELECT state FROM task_instance WHERE dag_id = %s AND task_id = %s"
-        eventually(
-            lambda: scene.database.execute(state, scene.dag_id, scene.task_id) == [("success",)], pause=0.02
-        )
+        eventually(lambda: _state(scene) == "success", pause=0.02)
         time.sleep(0.5)
         clearing.communicate("\n")
     assert clearing.returncode == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, Ends, row
-from tests.faults.scenes import Code
+from tests.faults.scenes import RETRY_LATER
 
 IMPATIENT = {"request_timeout": 3}
 
@@ -18,13 +18,14 @@ def waited(scene, operation: str) -> float:
     return second.received_at - first.received_at
 
 
-@row(COMPLETED_IN_ATTEMPT_2, ways=RUN, core=True, retries=1, retry_delay=Code("datetime.timedelta(seconds=15)"))
+@row(COMPLETED_IN_ATTEMPT_2, ways=RUN, core=True, retries=1, pre_execute=RETRY_LATER)
 def test_service_refuses_until_the_retry(scene):
     """The crew refuses connections when the task starts, and works again before the retry."""
     scene.crew.faults.refuse()
     scene.start()
-    scene.wait_for("up_for_retry")
+    scene.wait_for("running", tries=2)
     scene.crew.faults.clear()
+    scene.now("retry")
     scene.finish()
 
 
@@ -35,14 +36,15 @@ def test_service_refuses_in_every_try(scene):
     scene.start()
 
 
-@row(COMPLETED_IN_ATTEMPT_2, ways=RUN, retries=1)
+@row(COMPLETED_IN_ATTEMPT_2, ways=RUN, retries=1, pre_execute=RETRY_LATER)
 def test_service_refuses_only_the_kickoff(scene):
     """The crew refuses the kickoff's connection, and works again before the retry."""
     scene.after_request = lambda _: scene.crew.faults.refuse()
     scene.start()
-    scene.wait_for("up_for_retry")
+    scene.wait_for("running", tries=2)
     scene.after_request = lambda _: None
     scene.crew.faults.clear()
+    scene.now("retry")
     scene.finish()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow_provider_crew.local.dialects.documented import Completed, Result
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, RUN, SENSOR, Ends, paid_again, row
-from tests.faults.scenes import Code
+from tests.faults.scenes import RETRY_LATER
 
 IMPATIENT = {"request_timeout": 3}
 # An event carries no result of that size, so the task reads it.
@@ -225,14 +225,15 @@ def test_waiting_unknown_when_read(scene):
     scenario=LONG.model_copy(update={"output": LARGE}),
     max_outage=25,  # on a busy machine, a triggerer may wait 10 seconds for the connection
     retries=1,
-    retry_delay=Code("datetime.timedelta(seconds=15)"),
+    pre_execute=RETRY_LATER,
 )
 def test_waiting_down_when_read(scene):
     """An outage longer than `max_outage` begins before a large result is read, and ends before the retry."""
     waiting(scene)
     done_and_then(scene, scene.crew.faults.refuse)
-    scene.wait_for("up_for_retry")
+    scene.wait_for("running", tries=2)
     scene.crew.faults.clear()
+    scene.now("retry")
 
 
 @row(COMPLETED, scenario=LONG.model_copy(update={"output": LARGE}))

@@ -56,7 +56,9 @@ def test_supervisor_asked_to_end_before_the_answer(scene):
 def test_asked_to_end_before_no_answer(scene):
     """The task gets SIGTERM before the answer to its kickoff, and none arrives."""
     scene.connect(extra={"request_timeout": 15})
-    scene.start_without_an_answer()
+    scene.crew.faults.hang(on="kickoff", after_taken=True)
+    scene.start()
+    scene.execution()
     scene.kill(number=signal.SIGTERM)
 
 

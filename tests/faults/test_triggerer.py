@@ -32,7 +32,7 @@ def no_triggerer(airflow, _database):
         triggerer.kill()
     yield
     airflow.start_what_has_ended()
-    airflow.wait_until_healthy(120)
+    airflow.wait_until_healthy()
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def no_triggerer_in_time(airflow, database):
 def triggerer_restarted(airflow, _database):
     airflow.processes["triggerer"].stop(grace=60)
     airflow.processes["triggerer"].start()
-    airflow.wait_until_healthy(120)
+    airflow.wait_until_healthy()
     yield
 
 

@@ -24,9 +24,9 @@ def held(scene):
 @row(COMPLETED_IN_ATTEMPT_2, ways=(*RUN, "kickoff"), core=True, retries=1)
 def test_killed_before_the_kickoff(scene):
     """The worker is killed before the kickoff is sent."""
-    scene.crew.faults.hang(on="inputs", seconds=60)
+    held = scene.hold("inputs")
     scene.start()
-    scene.asked("inputs")
+    eventually(lambda: held.is_held, pause=0.2)
     scene.kill()
     scene.finish()
 
@@ -86,10 +86,11 @@ def test_killed_with_its_supervisor_with_the_answer(scene):
 
 def _at_the_answer(scene):
     """Return task and supervisor when the task has the answer, but cannot report it."""
-    scene.crew.faults.hang(on="kickoff", after_taken=True, seconds=10)
+    held = scene.hold("kickoff")
     scene.start()
     scene.execution()
     process, supervisor = scene.frozen()
+    held.release()
     scene.answered("kickoff")
     scene.wait_until_idle(process)
     return process, supervisor
@@ -98,10 +99,9 @@ def _at_the_answer(scene):
 @row(COMPLETED_IN_ATTEMPT_2, ways=RUN, core=True, retries=1)
 def test_killed_before_the_deferral(scene):
     """The worker is killed between the kickoff and the deferral."""
-    scene.crew.faults.hang(on="status", seconds=60)
+    held = scene.hold("status")
     scene.start()
-    scene.execution()
-    scene.asked("status")
+    eventually(lambda: held.is_held, pause=0.2)
     scene.kill()
     scene.finish()
 

@@ -21,7 +21,7 @@ from tests.fuzz.world import World
 # Cases of each kind. Without the variable they are always the same.
 EXAMPLES = int(os.environ.get("CREW_FUZZ_CASES", "25"))
 _MOST_COMPUTING = 5.0
-_MOST_SECONDS = 60.0
+_MOST_SECONDS = 240.0
 _LONGEST_TEXT = 200_000
 
 

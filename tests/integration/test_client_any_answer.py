@@ -63,7 +63,7 @@ def patient_crew(connect, service):
 
 @pytest.fixture
 def both_crews(service) -> Iterator[tuple[Any, Any]]:
-    settings = ServiceSettings(address=service.url, token=TOKEN, request_timeout=5)
+    settings = ServiceSettings(address=service.url, token=TOKEN, request_timeout=60)
     crews = CrewClient(settings), AsyncCrew(settings)
     yield crews
     for crew in crews:

@@ -12,6 +12,7 @@ import pytest
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.settings import ServiceSettings
 from airflow_provider_crew.hooks.crew import CrewHook
+from tests.airflow_runs import PATIENCE
 from tests.integration.clients import INPUTS, TOKEN
 from tests.integration.sent_server import Talk, answer
 
@@ -29,7 +30,7 @@ def echo(talk: Talk) -> None:
 def test_client_used_before_fork_opens_a_connection_of_its_own(server):
     arrived = server.play(echo)
     address = f"http://127.0.0.1:{server.port}"
-    with CrewClient(ServiceSettings(address=address, token=TOKEN, request_timeout=5)) as crew:
+    with CrewClient(ServiceSettings(address=address, token=TOKEN, request_timeout=60)) as crew:
         assert crew.status("before").output == "before"
         with warnings.catch_warnings():
             # There are threads, which the child leaves alone.
@@ -60,7 +61,7 @@ async def test_cancelled_kickoff_async_logs_the_id(server, hook, task_log):
     def respond(talk: Talk) -> None:
         talk.read_request()
         loop.call_soon_threadsafe(has_arrived.set)
-        may_respond.wait(10)
+        may_respond.wait(PATIENCE)
         talk.send(answer(200, b'{"kickoff_id": "the-id-that-was-paid-for"}'))
 
     arrived = server.play(respond)
@@ -72,7 +73,7 @@ async def test_cancelled_kickoff_async_logs_the_id(server, hook, task_log):
         await task
     may_respond.set()
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while "the-id-that-was-paid-for" not in task_log.text:  # noqa: ASYNC110 - a thread logs it
             await asyncio.sleep(0.02)
     assert len(arrived.posts) == 1

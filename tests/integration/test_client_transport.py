@@ -43,7 +43,7 @@ class TestDeadline:
         assert (caught.value.sent, caught.value.timed_out) == (True, True)
 
     def test_ends_answer_that_never_comes_on_kept_connection(self, connect, service):
-        crew = connect(service.url, request_timeout=0.5)
+        crew = connect(service.url, request_timeout=2)
         crew.inputs()
         service.faults.hang(on="status")
 

@@ -32,7 +32,7 @@ GZIP = "Content-Encoding: gzip"
 
 
 def settings_of(server: SentServer, **others: Any) -> ServiceSettings:
-    settings = {"address": f"http://127.0.0.1:{server.port}", "token": TOKEN, "request_timeout": 5}
+    settings = {"address": f"http://127.0.0.1:{server.port}", "token": TOKEN, "request_timeout": 60}
     return ServiceSettings(**settings | others)
 
 

@@ -38,8 +38,8 @@ pytest_plugins = ["tests.integration.sent_fixtures"]
 # As a policy may repeat what was certainly not taken.
 MOST_ATTEMPTS = 3
 # Where a timeout is the point. Elsewhere nothing waits for one.
-SHORT = 0.4
-LONG = 3.0
+SHORT = 1.0
+LONG = 60.0
 
 
 class Credentials(NamedTuple):

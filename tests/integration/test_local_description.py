@@ -83,7 +83,7 @@ def test_the_status_of_an_execution_is_as_described(dialect, kind, tasks):
             f"{service.url}/kickoff",
             json={"inputs": {"topic": "tides", "audience": "sailors"}},
             headers=by(service.token),
-            timeout=5,
+            timeout=60,
         )
         status = described(service)["/status/{kickoff_id}"]["GET"].Case(
             path_parameters={"kickoff_id": started.json()["kickoff_id"]}

@@ -30,7 +30,7 @@ RULES = {each.name for each in fields(WatchRules)}
 
 
 def trigger(kickoff_id: str, **options: Any) -> CrewExecutionTrigger:
-    given = {"deadline": time.time() + 60, "poll_interval": 0.02, **options}
+    given = {"deadline": time.time() + 3600, "poll_interval": 0.02, **options}
     rules = asdict(WatchRules(**{name: given.pop(name) for name in RULES & given.keys()}))
     return CrewExecutionTrigger(kickoff_id, "crew_default", rules=rules, **given)
 
@@ -51,7 +51,7 @@ def pauses(live_crew: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[float,
 
 async def test_fires_one_event_with_the_result(live_crew):
     kickoff_id = kicked_off(live_crew)
-    deadline = time.time() + 60
+    deadline = time.time() + 3600
 
     end = read_event(await fired(trigger(kickoff_id, deadline=deadline)))
 

@@ -40,7 +40,7 @@ async def test_large_answer_is_read_outside_the_event_loop(live_crew, body, monk
 
     monkeypatch.setattr("airflow_provider_crew.client.api.read_execution", read)
     live_crew.faults.answer(200, body=body, on="status")
-    rules = {"poll_interval": 0.05, "deadline": time.time() + 60}
+    rules = {"poll_interval": 0.05, "deadline": time.time() + 3600}
 
     end = read_event(await fired(CrewExecutionTrigger(kickoff_id, "crew_default", rules=rules)))
 

@@ -180,6 +180,8 @@ def test_flow_restores_the_state_of_another_execution(runs, crews):
 
 @in_both_dialects
 def test_hook_in_tasks_returns_the_result(runs, crews, start, dialect):
+    for run in runs.values():
+        run.wait()  # they share the crew
     crew = crews["default"]
     usual = crew.scenario
     crew.scenario = usual.model_copy(update={"dialect": dialect})
