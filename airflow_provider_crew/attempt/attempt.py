@@ -613,8 +613,8 @@ class Attempt:
         template = self.options.given.get(name)
         if is_nothing(value) and (is_set or value is not None or template is not None):
             raise kind(
-                f"{name} is set, but renders to {value!r:.40}. Its template: {self._template(name, value)}. Check "
-                "the task whose result it names."
+                f"{name} is set, but renders to {value!r:.40}. Its template, which may name a task without a "
+                f"result: {self._template(name, value)}."
             )
 
     def _template(self, name: str, value: Any) -> str:
@@ -1170,13 +1170,12 @@ def _time_of_day(seconds: float | None) -> str:
 
 
 def _seen_by_triggerer(error: CrewError, event: WatchEnd) -> CrewError:
-    """Add a hint if the triggerer cannot reach the crew although the worker did."""
+    """Tell if the triggerer cannot reach the crew although the worker did."""
     if not isinstance(error, errors.LostContact) or not event.seen or event.has_response:
         return error
     hint = (
-        "The triggerer does not find the connection, but the worker does. Compare their environment variables and "
-        "secrets backends."
+        "The triggerer does not find the connection, but the worker does."
         if error.lacks_connection
-        else "The triggerer never got a response, but the worker did. Compare how they reach the crew."
+        else "The triggerer never got a response, but the worker did."
     )
-    return error.replace(f"{error.event} {hint}")
+    return error.replace(f"{error.event} {hint}", only_in_triggerer=True)

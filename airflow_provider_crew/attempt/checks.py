@@ -67,7 +67,7 @@ def count_kickoffs(hook: CrewHook, ti: Any, origin: dict[str, Any], log: Any, wa
         if versions.refuses_runs(error):
             raise errors.InvalidSettings(
                 f"Connection {conn_id!r} is unusable. Its max_kickoffs_per_day needs the DAG crew_budget, which "
-                "is missing. Copy the DAG with `python -m airflow_provider_crew dags --into DIR`: "
+                "is missing. `python -m airflow_provider_crew dags --into DIR` copies the DAG: "
                 f"{in_words(error)}.",
             ) from None
         raise errors.TransientError(

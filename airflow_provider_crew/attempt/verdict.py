@@ -1,7 +1,7 @@
 """
 Verdict on a task that ends without a result: what Airflow does, the cost, and the next step. It does no I/O.
 
-``decide()`` is its twin for the beginning of a task. Every next step of this package stands here, once.
+``decide()`` is its twin for the beginning of a task. Every next step stands here, once, but that of a batch.
 ``tests/unit/verdicts.txt`` has the table as text.
 """
 
@@ -360,8 +360,14 @@ _CHECK_KICKOFF_TASK = (
 
 def _fix_first(error: CrewError) -> str:
     """Return what a person may have to do before a retry can succeed, if anything."""
-    is_wrong_host = isinstance(error, errors.Unreachable) and not (error.sent and error.trusted)
-    return fix_for(error) if is_wrong_host or getattr(error, "lacks_connection", False) else ""
+    match error:
+        case errors.Unreachable(sent=True, trusted=True, lacks_connection=False):
+            return ""
+        case errors.Unreachable() | errors.LostContact(lacks_connection=True):
+            return fix_for(error)
+        case errors.LostContact(only_in_triggerer=True) | errors.LostContact(http_status=500):
+            return fix_for(error)
+    return ""
 
 
 def fix_for(error: CrewError) -> str:  # noqa: PLR0911, PLR0912, C901 - a table
@@ -381,6 +387,14 @@ def fix_for(error: CrewError) -> str:  # noqa: PLR0911, PLR0912, C901 - a table
             return "Check the host in the connection."
         case errors.Rejected():
             return "Fix what the response reports."
+        case errors.LostContact(only_in_triggerer=True):
+            return (
+                "Compare the environment variables and secrets backends of triggerer and worker."
+                if error.lacks_connection
+                else "Compare how the triggerer and the worker reach the crew."
+            )
+        case errors.LostContact(http_status=500):
+            return "Check the crew's dashboard, because the execution may have failed."
         case errors.Unreachable(lacks_connection=True) | errors.LostContact(lacks_connection=True):
             return (
                 "Check that the connection exists, that its type is Crew, and that Airflow's API server and "

@@ -319,10 +319,13 @@ class LostContact(WatchError):
     """
     There was no usable response for longer than ``max_outage``.
 
-    ``lacks_connection``: Airflow's connection was unreadable.
+    ``http_status``: that of the last response. ``lacks_connection``: Airflow's connection was unreadable.
+    ``only_in_triggerer``: the worker had a usable response.
     """
 
+    http_status: int | None = None
     lacks_connection: bool = False
+    only_in_triggerer: bool = False
 
 
 # Attributes that stay in the process that raised the error.

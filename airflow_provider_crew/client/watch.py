@@ -33,7 +33,7 @@ _SOON = limits.NOT_FOUND_GRACE / 6
 # Human input takes a while, and nothing else ends such a wait.
 _WHILE_PEOPLE_DECIDE = 60.0
 _WORD = 100
-_MAY_HAVE_FAILED = " The status of a failed execution may look like this indefinitely: check the crew's dashboard."
+_MAY_HAVE_FAILED = " The status of a failed execution may look like this indefinitely."
 
 # Text from the crew may be as long as a response. Logs, errors and stored data are limited.
 _PROGRESS = 200
@@ -443,6 +443,7 @@ class Watch:
             errors.LostContact,
             f"The crew returned no usable response about execution {self.kickoff_id} for {duration(lasted)}. "
             f"{error.event}{hint} Last seen: {self.memory.progress}.",
+            http_status=error.http_status,
             lacks_connection=isinstance(error, errors.Unreachable) and error.lacks_connection,
         )
 

@@ -276,8 +276,8 @@ class CrewHook(BaseHook):
             raise
         except BaseException:
             self.log.warning(
-                "Interrupted while waiting for execution %s, which is still running and billed. Wait for it again "
-                "with its kickoff ID.",
+                "Interrupted while waiting for execution %s, which is still running and billed. Its kickoff ID is "
+                "enough to wait for it again.",
                 kickoff_id,
             )
             raise

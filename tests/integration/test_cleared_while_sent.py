@@ -12,8 +12,8 @@ import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.client.errors import Cost, UncertainKickoff
-from airflow_provider_crew.exceptions import CrewTaskFailed, ExecutionStopped
-from tests.integration.operators import every_operator, id_of, kickoff
+from airflow_provider_crew.exceptions import CrewTaskFailed, ExecutionFailed, ExecutionStopped
+from tests.integration.operators import every_operator, id_of, kickoff, run
 from tests.integration.tasks import (
     ASKING,
     INPUTS,
@@ -228,3 +228,14 @@ class TestAnEndOnceSeen:
         assert len(live_crew.kickoffs) == 1
         task.clear()
         assert task.run() == live_crew.kickoffs[1].kickoff_id
+
+    @outlives_the_return
+    @pytest.mark.parametrize(("state", "end"), [("FAILED", "failed"), ("REVOKED", "stopped")])
+    def test_end_seen_by_a_wait_is_recorded(self, live_crew, store, state, end):
+        status = {"state": state, "status": "ValueError: no"}
+        live_crew.scenario = SLOW.model_copy(update={"dialect": "deployed", "statuses": (status,)})
+
+        with pytest.raises((ExecutionFailed, CrewTaskFailed)):
+            Task(run, store=store, retries=2).run()
+
+        assert store.kickoff["end"] == end

@@ -14,14 +14,17 @@ from airflow.providers.common.compat.sdk import (
 
 from airflow_provider_crew.client.errors import (
     InvalidKickoffId,
+    InvalidSettings,
     LostContact,
     NotAuthenticated,
     WatchBroken,
 )
+from airflow_provider_crew.client.watch import Watch
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import ScenarioTask
 from tests.integration.operators import in_every_mode, sensor
 from tests.integration.tasks import (
+    CONNECTION,
     INPUTS,
     QUICK,
     SLOW,
@@ -83,6 +86,22 @@ def test_rejected_token_ends_a_rescheduled_sensor_without_store(live_crew, monke
 
     assert isinstance(caught.value.failure, WatchBroken)
     assert isinstance(caught.value.failure.cause, NotAuthenticated)
+
+
+@in_every_mode
+def test_unusable_connection_is_read_again_until_it_is_fixed(live_crew, monkeypatch, mode):
+    kickoff_id, note = kicked_off(live_crew), Watch.on_error
+
+    def fix_connection(watch: Watch, error: Any) -> Any:
+        monkeypatch.setenv(CONNECTION, live_crew.connection_uri)
+        assert isinstance(error, InvalidSettings)
+        return note(watch, error)
+
+    monkeypatch.setenv(CONNECTION, "crew://nowhere")
+    monkeypatch.setattr(Watch, "on_error", fix_connection)
+
+    assert poked(waiting(kickoff_id, **mode))["kickoff_id"] == kickoff_id
+    assert live_crew.requests.on("status")
 
 
 @in_every_mode

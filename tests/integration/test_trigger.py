@@ -12,7 +12,13 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew.attempt.verdict import while_waiting
-from airflow_provider_crew.client.errors import ExecutionFailed, LostContact, WaitedTooLong
+from airflow_provider_crew.client.errors import (
+    ExecutionFailed,
+    InvalidSettings,
+    LostContact,
+    WaitedTooLong,
+    WatchBroken,
+)
 from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import DEFERRAL, LARGEST_RESPONSE, read_event
@@ -125,9 +131,10 @@ async def test_does_not_fire_too_soon_after_the_deferral(live_crew, pauses, monk
     assert before_it_fires == (pytest.approx(waits, abs=1e-3), ["status"])
 
 
-async def test_connection_unreadable_at_first_is_read_again(live_crew, monkeypatch):
+@pytest.mark.parametrize("broken", ["", "crew://nowhere"], ids=["deleted", "unusable"])
+async def test_connection_unreadable_at_first_is_read_again(live_crew, monkeypatch, broken):
     kickoff_id = kicked_off(live_crew)
-    monkeypatch.delenv(CONNECTION)
+    monkeypatch.setenv(CONNECTION, broken)
     running = asyncio.create_task(fired(trigger(kickoff_id)))
     await asyncio.sleep(0.15)
     assert not running.done()
@@ -135,6 +142,17 @@ async def test_connection_unreadable_at_first_is_read_again(live_crew, monkeypat
     monkeypatch.setenv(CONNECTION, live_crew.connection_uri)
 
     assert read_event(await running).result
+
+
+async def test_connection_that_stays_unusable_ends_the_wait(live_crew, monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.client.options.MAX_REJECTION", 0.15)
+    kickoff_id = kicked_off(live_crew)
+    monkeypatch.setenv(CONNECTION, "crew://nowhere")
+
+    end = read_event(await fired(trigger(kickoff_id)))
+
+    assert isinstance(end.error, WatchBroken)
+    assert isinstance(end.error.cause, InvalidSettings)
 
 
 async def test_first_polls_are_spread_over_one_interval(live_crew, pauses, monkeypatch):

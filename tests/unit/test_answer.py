@@ -73,6 +73,7 @@ def test_any_retry_after_is_a_time_or_none(header: str) -> None:
         pytest.param(
             {"statusCode": 404, "message": "Cannot GET /status/7", "error": "Not Found"}, False, id="NestJS"
         ),
+        pytest.param({"error": "Not Found", "message": "no", "path": "/status/7"}, False, id="a path"),
         pytest.param({"message": "a"}, False, id="no error"),
         pytest.param({"detail": "Not Found"}, False, id="a framework's"),
         pytest.param({"error": {"code": 404}, "message": "b"}, False, id="an object"),

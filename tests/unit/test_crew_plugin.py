@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_crew.attempt.verdict import UNREPORTED, Facts, if_lost, verdict
 from airflow_provider_crew.plugins.crew import CrewPlugin
 
 FILES = Path(__file__).parents[2] / "airflow_provider_crew" / "plugins" / "tab"
@@ -72,3 +73,12 @@ def test_scripts_never_turn_text_into_markup_or_code(script):
     # And nothing is loaded from elsewhere.
     assert set(re.findall(r"\bfrom \"(.*)\"", source)) <= {f"./{each.name}" for each in SCRIPTS}
     assert "://" not in re.sub(r"https\?:\\/\\/|https?:\\/\\/", "", source)
+
+
+def test_sentences_of_the_tab_are_those_of_the_verdict():
+    own = re.findall(r'(?:if_retried|next_step):\s*"(.+?)"', (FILES / "ending.js").read_text())
+    waits, another = if_lost("57a13a6e", None)["if_retried"], if_lost("57a13a6e", "failed")["if_retried"]
+    known = (waits, another, verdict(ValueError(), Facts()).if_cleared, UNREPORTED)
+
+    assert len(own) == 6
+    assert [text for text in own if not any(sentence in text for sentence in known)] == []

@@ -198,3 +198,25 @@ def test_only_the_client_has_the_words_of_the_service():
 
     assert others
     assert {(module, text) for module in others for text in texts(module) if is_of_the_service(text)} == set()
+
+
+def values_of(name: str, module: str) -> Iterator[ast.AST]:
+    """Find what a module gives under a name: as an argument, in a dictionary, or as an item."""
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Dict):
+            keys = zip(node.keys, node.values, strict=True)
+            yield from (value for key, value in keys if isinstance(key, ast.Constant) and key.value == name)
+        elif (isinstance(node, ast.keyword) and node.arg == name) or (
+            isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).endswith(f"['{name}']")
+        ):
+            yield node.value
+
+
+def test_next_steps_are_written_in_one_place():
+    writers = {module for module in MODULES for value in values_of("next_step", module) if has_text(value)}
+
+    assert writers == {f"{NAME}.attempt.verdict", f"{NAME}.batch.end"}
+
+
+def has_text(value: ast.AST) -> bool:
+    return any(isinstance(node, ast.Constant) and " " in str(node.value) for node in ast.walk(value))

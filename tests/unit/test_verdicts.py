@@ -114,6 +114,23 @@ def test_unreachable_host_is_to_be_checked(facts: Any) -> None:
     assert not verdict(errors.Unreachable("reset"), Facts()).failure.next_step.startswith("Check")
 
 
+@pytest.mark.parametrize("is_sensor", [False, True])
+def test_lost_contact_says_where_to_look(is_sensor: Any) -> None:
+    facts = Facts(phase="waiting", kickoff_id="7", is_sensor=is_sensor)
+    looks: list[Any] = [
+        {"http_status": 500},
+        {"lacks_connection": True},
+        {"only_in_triggerer": True},
+        {"only_in_triggerer": True, "lacks_connection": True},
+    ]
+
+    plain = verdict(errors.LostContact("outage"), facts).failure.next_step
+    steps = [verdict(errors.LostContact("outage", **look), facts).failure.next_step for look in looks]
+
+    assert all(step.endswith(plain) and step != plain for step in steps)
+    assert len({*steps}) == len(looks)
+
+
 ALL = [verdict(error, facts) for *_, error, facts in cases()]
 
 
