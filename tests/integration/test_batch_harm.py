@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,7 +47,8 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_provider_crew.batch.batch._JITTER", 0.0)
     monkeypatch.setattr("airflow_provider_crew.batch.batch._BACK_OFF", 0.1)
     monkeypatch.setattr("airflow_provider_crew.batch.watching._LOOK", 0.02)
-    monkeypatch.setattr("airflow_provider_crew.batch.files.time.sleep", lambda _: None)
+    # Not time.sleep itself: without it, what waits in other threads would take their turns.
+    monkeypatch.setattr("airflow_provider_crew.batch.files.time", SimpleNamespace(sleep=lambda _: None))
 
 
 @pytest.fixture
@@ -370,7 +372,9 @@ def test_two_batches_that_begin_together_do_not_mix(live_crew, batch, out, monke
         if name == "batch.json" and not done:
             done.append(1)
             write(self, name, given)  # before the other one
-            monkeypatch.setattr("airflow_provider_crew.batch.files.time.sleep", lambda _: overtaken())
+            monkeypatch.setattr(
+                "airflow_provider_crew.batch.files.time", SimpleNamespace(sleep=lambda _: overtaken())
+            )
             return
         write(self, name, given)
 

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -143,8 +143,8 @@ class Interrupted(BaseException):
 
 
 @contextlib.contextmanager
-def interrupted(once: Callable[[], object]) -> Iterator[threading.Event]:
-    """Interrupt the block when something is so. Yield what tells that it is interrupted."""
+def interrupted(once: Callable[[], object]) -> Iterator[None]:
+    """Interrupt the block when something is so."""
     done = threading.Event()
 
     def interrupt(_: int, frame: FrameType | None) -> None:
@@ -162,7 +162,7 @@ def interrupted(once: Callable[[], object]) -> Iterator[threading.Event]:
     sending.start()
     try:
         with pytest.raises(Interrupted):
-            yield done
+            yield
     finally:
         sending.join()
         signal.signal(signal.SIGTERM, before)
@@ -174,16 +174,20 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in records if record.levelno >= logging.WARNING]
 
 
-def test_interrupted_kickoff_is_logged(hook, live_crew, caplog, task_log):
-    class LostOnceInterrupted(ResetFault):
+def test_interrupted_kickoff_is_logged(hook, live_crew, monkeypatch, caplog, task_log):
+    is_cancelled = threading.Event()
+
+    class LostOnceCancelled(ResetFault):
         async def happen(self, exchange: Exchange) -> None:
             await exchange.take()
-            await asyncio.to_thread(done.wait)
+            while not is_cancelled.is_set():  # which only kickoff_async() does; without it, the client is gone
+                await exchange.pause(0.02)
             await exchange.reset()
 
-    live_crew.faults.add(LostOnceInterrupted(on="kickoff"))
+    monkeypatch.setattr("airflow_provider_crew.hooks.crew.threading", SimpleNamespace(Event=lambda: is_cancelled))
+    live_crew.faults.add(LostOnceCancelled(on="kickoff"))
 
-    with interrupted(lambda: live_crew.kickoffs) as done:
+    with interrupted(lambda: live_crew.kickoffs):
         hook.kickoff(INPUTS)
 
     assert len(live_crew.kickoffs) == 1

@@ -66,14 +66,14 @@ class Terminal:
     def end(self, how):
         """End it this way, and return what it has printed since, its errors and its exit code."""
         self.process.send_signal(how)
-        rest, error = self.process.communicate(timeout=60)
+        rest, error = self.process.communicate()
         return rest.strip(), error, self.process.returncode
 
     def events(self):
         """End it as Ctrl-C does, and return the lines it has printed with a time, without that time."""
         self.process.send_signal(signal.SIGINT)
         self.lines += self.process.stdout.read().splitlines()
-        self.process.communicate(timeout=60)
+        self.process.communicate()
         return [line.split(" ", 1)[1] for line in self.lines if re.match(r"\d\d:\d\d:\d\d ", line)]
 
 
@@ -234,7 +234,7 @@ class TestCrew:
 
         rest, _, code = shown.end(how)
         assert (rest, code) == ("", 0)
-        assert all_have_ended(project)
+        eventually(lambda: all_have_ended(project))
 
     def test_nothing_is_lost_when_it_is_killed(self, host, project, tmp_path):
         keep = ("--keep", str(tmp_path / "kept"))
