@@ -17,6 +17,7 @@ from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.versions import MIN_DEFERRAL_SECONDS
 from dev.postgres import PostgresServer
 from dev.rest import seconds_since_epoch
+from dev.settings import WEBHOOK_SECRET
 from dev.stack import AirflowStack
 from tests.airflow_runs import ROOT, TOKEN, Run, connection, eventually, live, scenario
 from tests.integration.pages import PAGES, RECIPES, anywhere, blocks
@@ -181,9 +182,8 @@ def test_chat_gets_the_task_that_waits_for_human_input(start, airflow, dialect):
     with (
         LocalCrewService(story, token=TOKEN, call_webhooks=True) as crew,
         chat() as (told, chat_url),
-        receiver(AIRFLOW_URL=airflow.url, CHAT_URL=chat_url, WEBHOOK_SECRET="SECRET") as webhook_url,
+        receiver(AIRFLOW_URL=airflow.url, CHAT_URL=chat_url, WEBHOOK_SECRET=WEBHOOK_SECRET) as webhook_url,
     ):
-        airflow.api.set_connection("crew_webhook", {"conn_type": "generic", "password": "SECRET"})
         airflow.api.set_connection(f"crew_input_webhook_{dialect}", json.loads(crew.connection_json))
 
         run = start("crew_input_webhook", crew=f"crew_input_webhook_{dialect}", webhook_url=webhook_url)
