@@ -388,11 +388,7 @@ def fix_for(error: CrewError) -> str:  # noqa: PLR0911, PLR0912, C901 - a table
         case errors.Rejected():
             return "Fix what the response reports."
         case errors.LostContact(only_in_triggerer=True):
-            return (
-                "Compare the environment variables and secrets backends of triggerer and worker."
-                if error.lacks_connection
-                else "Compare how the triggerer and the worker reach the crew."
-            )
+            return "Compare environment variables, secrets backend and network of the triggerer and the worker."
         case errors.LostContact(http_status=500):
             return "Check the crew's dashboard, because the execution may have failed."
         case errors.Unreachable(lacks_connection=True) | errors.LostContact(lacks_connection=True):
