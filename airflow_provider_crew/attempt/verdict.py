@@ -229,11 +229,6 @@ def _choices(effect: str, cost: Cost, keeping: str = KEEPING) -> dict[str, str]:
     return {"clear": clear, "mark": f"no retry follows, and {_LEFT[cost]}", "nothing": _LEFT[cost]}
 
 
-def _search(meta: str) -> str:
-    """Return how to find an execution in the crew's dashboard. ``meta``: empty for a meta of the DAG author's."""
-    return f"by its meta, which contains {meta[1:-1]}" if meta else "by the meta of this task"
-
-
 def _event_of(error: BaseException, facts: Facts) -> CrewError:
     """Return the event for an exception that is not ours: of Airflow, of a library, or of a user's function."""
     kickoff_id, is_timeout = facts.kickoff_id, isinstance(error, AirflowTaskTimeout)
@@ -301,7 +296,8 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a ta
             return _Row("retry", _MAY_BILL_TWO)
         case errors.UncertainKickoff():
             adopting = _ADOPTING if facts.reattachable and not facts.is_tool else ""
-            fix = f"Find the execution in the crew's dashboard {_search(facts.meta)}."
+            meta = f"its meta, which contains {facts.meta[1:-1]}" if facts.meta else "the meta of this task"
+            fix = f"Find the execution in the crew's dashboard by {meta}."
             is_over = facts.is_reported or not facts.reattachable
             return _Row("fail", _STARTS_ANOTHER if is_over else _REPORTS, fix, adopting)
         case CutShort():
@@ -388,11 +384,7 @@ def fix_for(error: CrewError) -> str:  # noqa: PLR0911, PLR0912, C901 - a table
         case errors.Rejected():
             return "Fix what the response reports."
         case errors.LostContact(only_in_triggerer=True):
-            return (
-                "Compare the environment variables and secrets backends of triggerer and worker."
-                if error.lacks_connection
-                else "Compare how the triggerer and the worker reach the crew."
-            )
+            return "Compare environment variables, secrets backend and network of the triggerer and the worker."
         case errors.LostContact(http_status=500):
             return "Check the crew's dashboard, because the execution may have failed."
         case errors.Unreachable(lacks_connection=True) | errors.LostContact(lacks_connection=True):

@@ -279,10 +279,11 @@ def test_task_marked_while_its_kickoff_is_sent_cancels(live_crew, store, monkeyp
     live_crew.scenario = SLOW
     live_crew.at_kickoff = made.on_kill
 
-    with pytest.raises(ExecutionCancelled):
-        Task(lambda: made, store=store).run()
+    with pytest.raises(ExecutionCancelled) as caught:
+        Task(lambda: made, store=store, retries=2).run()
 
     assert len(live_crew.requests.on("stop")) == 1
+    assert "retry" not in caught.value.next_step
 
 
 @pytest.mark.parametrize("is_cleared", [False, True])

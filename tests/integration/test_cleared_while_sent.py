@@ -106,6 +106,16 @@ def test_clear_before_the_report_does_not_count(live_crew, store, monkeypatch, s
     assert task.run() == live_crew.kickoffs[1].kickoff_id
 
 
+def test_report_of_a_task_that_is_being_ended_does_not_count(live_crew, store):
+    live_crew.faults.answer(504, on="kickoff", after_taken=True)
+    made = kickoff()
+    live_crew.at_kickoff = made.on_kill
+
+    assert_uncertain(Task(lambda: made, store=store))
+
+    assert (store.kickoff["kickoff_id"], store.kickoff["reported"]) == (None, False)
+
+
 @pytest.fixture(params=[True, False], ids=["forgets at Clear", "keeps at Clear"])
 def forgets(request, monkeypatch) -> bool:
     """Airflow from 3.4 on, and before."""

@@ -121,7 +121,6 @@ def test_lost_contact_says_where_to_look(is_sensor: Any) -> None:
         {"http_status": 500},
         {"lacks_connection": True},
         {"only_in_triggerer": True},
-        {"only_in_triggerer": True, "lacks_connection": True},
     ]
 
     plain = verdict(errors.LostContact("outage"), facts).failure.next_step
