@@ -8,6 +8,8 @@ from http import HTTPStatus
 from typing import Any
 from uuid import uuid4
 
+from airflow.providers.common.compat.sdk import conf
+
 from airflow_provider_crew.attempt.shielded import shielded
 from airflow_provider_crew.attempt.verdict import AFTER_COMPLETION, WHILE_PAUSED, WHILE_RUNNING, fix_for
 from airflow_provider_crew.client import errors
@@ -119,6 +121,10 @@ def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: C
         )
     except ExecutionNotFound as error:
         about["dialect"] = "documented" if error.http_status == HTTPStatus.NOT_FOUND else "deployed"
+    if conf.get("crew", "events_url", fallback=""):
+        from airflow_provider_crew.answers.check import check_receiver
+
+        about |= check_receiver(crew.settings.address)
     if not starts:
         return
     about["doubts"] = compare_inputs(options.inputs, known)

@@ -48,7 +48,6 @@ TRIGGER_FAILED = "__fail__"
 _STATES_OF_ITS_OWN = frozenset({"running", "success", "failed", "up_for_retry"})
 # Only clearing a task in these states runs it again. Airflow may restore a removed one.
 LAST_STATES = frozenset({"success", "failed", "skipped"})
-_NOT_WAITING = LAST_STATES | {None, "removed", "upstream_failed", "up_for_retry"}
 
 
 def resumed_with_old_error(next_kwargs: Mapping[str, Any], ti: Any) -> bool:
@@ -269,25 +268,34 @@ def change_xcom(task: Mapping[str, Any], key: str, change: Callable[[Any], Any])
     Only a plugin in the API server may call this, because it uses Airflow's database. The request is deleted
     because Airflow 3.3 would keep its text.
 
+    :param task: Columns that identify the task instance, or instead the name and value of one of its XComs.
     :param change: Takes the XCom, or None if there is no such task. Returns None to change nothing.
     """
     from airflow.models.hitl import HITLDetail
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
+    from airflow.utils.state import State
     from sqlalchemy import delete, select
 
+    names = ("dag_id", "run_id", "task_id", "map_index")
+    goes_on = TaskInstance.state.in_(State.unfinished - {None, "up_for_retry"})
     with create_session() as session:
+        if len(task) == 1:
+            ((name, value),) = task.items()
+            pushed = session.scalars(select(XComModel).join(XComModel.task).where(XComModel.key == name, goes_on))
+            its = next((each for each in pushed if each.value == value), None)
+            task = {each: getattr(its, each, None) for each in names}
         # Locked, so that two deliveries change it one after the other.
-        waiting = select(TaskInstance.id, TaskInstance.state).filter_by(**task).with_for_update()
-        instances = [(id_, state) for id_, state in session.execute(waiting) if state not in _NOT_WAITING]
-        ids = {"dag_ids": task["dag_id"], "task_ids": task["task_id"], "map_indexes": task["map_index"]}
-        query = XComModel.get_many(run_id=task["run_id"], key=key, **ids)
+        instances = session.scalars(
+            select(TaskInstance.id).filter_by(**task).where(goes_on).with_for_update()
+        ).all()
+        its_xcom = select(XComModel).filter_by(key=key, **task)
         is_one = len(instances) == 1  # a task loop has more
-        found: Any = session.scalars(query).first() if is_one else None
-        if (value := change(found and found.value)) is not None:
-            XComModel.set(key, value, **task, serialize=False, session=session)
-            session.execute(delete(HITLDetail).where(HITLDetail.ti_id == instances[0][0]))
+        found = session.scalars(its_xcom).first() if is_one else None
+        if (changed := change(found and found.value)) is not None:
+            XComModel.set(key, changed, **task, serialize=False, session=session)
+            session.execute(delete(HITLDetail).where(HITLDetail.ti_id == instances[0]))
 
 
 def call_on_success(operator: Any, note: Callable[[], None]) -> None:

@@ -3,28 +3,36 @@
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_crew import versions
-from airflow_provider_crew.answers.question import QUESTION, empty_box, question_in, typed
+from airflow_provider_crew.answers.question import QUESTION, callback_in, empty_box, question_in, typed
 from airflow_provider_crew.answers.trigger import AnswerTrigger
 from airflow_provider_crew.attempt.attempt import Attempt, Options
 from airflow_provider_crew.attempt.record import retry_while_away
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.api import answer_body, proves_nothing_was_done
+from airflow_provider_crew.client.api import Answer, answer_to_crew, answer_to_flow, proves_nothing_was_done
 from airflow_provider_crew.client.text import forms_of, in_words, mask, quoted
+from airflow_provider_crew.client.watch import duration
 from airflow_provider_crew.hooks.connection import load_secret
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING, WatchEnd
 
 APPROVE = "Approve"
 SEND_BACK = "Send back"
 ANSWER = "Answer"
+_AT_TIMEOUT = {
+    "leave": "this request closes",
+    "approve": "Airflow approves the draft",
+    "send_back": "Airflow sends the draft back, once",
+}
 _OPTIONS = (APPROVE, SEND_BACK, ANSWER, STOP_WAITING)
 # A deployment that ignores isApprove takes any longer text for a reason to do the task again.
 _APPROVAL = "Approved."
+_TIMEOUT = "No person has answered in time. Do the task again."
 TEXT = "text"
 _FORM = {
     TEXT: {
@@ -42,7 +50,7 @@ class AnsweringAttempt(Attempt):
     """
     Attempt of a task with ``answer_in_airflow``.
 
-    A question is over when a poll has found the execution since its request was opened or answered.
+    A question is over when a poll has found the execution at work since its request was opened or answered.
     """
 
     trigger_class = AnswerTrigger
@@ -51,6 +59,7 @@ class AnsweringAttempt(Attempt):
         super().__init__(options, context, log, **attempt)
         self._store = context.get("task_state_store")
         self._kept: dict[str, Any] = {}
+        self._opened = (self.next_kwargs or {}).get("question")
         secret_id, url = (conf.get("crew", name, fallback="") for name in ("webhook_conn_id", "events_url"))
         self._hindrance = self._found_hindrance(secret_id, url)
         if self._hindrance:
@@ -117,7 +126,8 @@ class AnsweringAttempt(Attempt):
 
     def trigger_options(self) -> dict[str, Any]:
         """Return the question that the trigger need not report."""
-        return {"known_question": None if self._hindrance else self._known_question}
+        known = None if self._hindrance else self._known_question
+        return {"known_question": known, "answer_by": self._kept.get("answer_by")}
 
     def rules(self, deadline: float, **changes: Any) -> Any:
         """Return the rules for polling both IDs of the execution."""
@@ -137,26 +147,33 @@ class AnsweringAttempt(Attempt):
         )
         if question and question["task_id"] != self._known_question:
             question["draft"] = mask(question["draft"], forms_of(self.hook.connection.settings.token))
-            self._keep(question=question, answer="", outcome="", is_over=False)
+            limit = self.options.response_timeout
+            answer_by = limit and time.time() + limit
+            self._keep(question=question, answer="", outcome="", is_over=False, answer_by=answer_by)
             self._notify()
         elif not self._known_question:
             self.warn("The crew's question cannot be shown in Airflow: its webhook has not arrived.")
             return super().ask(event)
-        elif self._kept.get("is_over") or (event.memory or {}).get("seen"):
+        elif self._kept.get("is_over") or (event.memory or {}).get("works"):
             # The text of the earlier request may still be on Airflow's page, so no request is opened.
             self._keep(is_over=True)
             self.warn("The crew waits again, but its webhook has not arrived. Answer in the crew's dashboard.")
             return self.wait(asks=False, **known)
+        elif self._opened == self._known_question:
+            return self._time_out(known)
         return self._open(known)
 
     def _open(self, known: dict[str, Any]) -> dict[str, Any]:
         """Open the request for the known question, and wait."""
-        question, known = self._kept["question"], _unseen(known)
+        question, known = self._kept["question"], _idle(known)
         try:
+            if question["callback"]:
+                self._answer(APPROVE, _APPROVAL)  # raises if none could be sent
             users = [dict(user) for user in self.options.assigned_users]
             self.open_request(self._text_of(question), _OPTIONS, params=_FORM, assigned_users=users)
         except Exception as error:  # noqa: BLE001 - the wait goes on without a request
-            self.warn(f"No request was created under Required Actions: {error}")
+            reason = error.event if isinstance(error, errors.CrewError) else in_words(error)
+            self.warn(f"No request was created under Required Actions: {reason}")
             return self.wait(asks=False, **known)
         self.log.info("The crew asks a question. Answer it under Required Actions.")
         self.kept["question"] = question["task_id"]
@@ -164,7 +181,8 @@ class AnsweringAttempt(Attempt):
 
     def _text_of(self, question: Mapping[str, str]) -> str:
         page = self._page(self.kickoff_id)
-        outcome = self._kept.get("outcome")
+        outcome, answer_by = self._kept.get("outcome"), self._kept.get("answer_by")
+        until = answer_by and datetime.fromtimestamp(answer_by, UTC).strftime("%d %B, %H:%M UTC")
         text = [
             f"Execution {self.kickoff_id} waits for human input. The crew wrote:",
             f"```text\n{quoted(question['draft'], _LONGEST_SHOWN)[0]}\n```",
@@ -172,6 +190,8 @@ class AnsweringAttempt(Attempt):
             f"**{SEND_BACK}** makes the crew do the task again with your text.",
             f"**{ANSWER}** gives your text to a crew that has asked a question.",
             f"**{STOP_WAITING}** fails this task. The execution keeps running and is billed.",
+            "A flow gets your text alone, and chooses an outcome by it." if question["callback"] else "",
+            f"Without an answer until {until}, {_AT_TIMEOUT[self.options.on_response_timeout]}." if until else "",
             f"The last answer is {outcome}, and the crew still waits." if outcome else "",
             f"[The crew's page]({page})" if page else "",
             *self.kept.get("chosen", []),
@@ -202,7 +222,33 @@ class AnsweringAttempt(Attempt):
             sent = self._not_sent(f"{option!r} {'takes no text' if text else 'needs a text'}.")
         else:
             sent = self._send_answer(option, text or _APPROVAL, str(event.get("responded_at")))
-        return self.wait(answered_at=time.time(), **_unseen(known)) if sent else self._open(known)
+        return self.wait(answered_at=time.time(), **_idle(known)) if sent else self._open(known)
+
+    def _time_out(self, known: dict[str, Any]) -> dict[str, Any]:
+        """Answer once if no user has answered in time, or answer nothing, and continue to wait."""
+        self.warn(f"No user has answered within {duration(self.options.response_timeout or 0)}.")
+        choice, is_first = self.options.on_response_timeout, not self._kept.get("outcome")
+        sends_back = choice == "send_back" and not self._kept.get("sent_back")
+        if is_first and (sends_back or choice == "approve"):
+            self._kept["sent_back"] = sends_back
+            option, text = (SEND_BACK, _TIMEOUT) if sends_back else (APPROVE, _APPROVAL)
+            if self._send_answer(option, text, f"response_timeout {self._known_question}"):
+                return self.wait(answered_at=time.time(), **_idle(known))
+        return self.wait(asks=False, **known)
+
+    def _answer(self, option: str, text: str) -> Answer:
+        """Return the answer to the known question. Raise a CrewError if it cannot be sent."""
+        question, secret = self._kept["question"], load_secret(str(self.options.webhook_conn_id))
+        if url := callback_in(question, secret):
+            return answer_to_flow(url, text, self.hook.connection.settings)
+        return answer_to_crew(
+            self.kickoff_id,
+            question["task_id"],
+            text,
+            is_approved=option != SEND_BACK,
+            options=self.options.kickoff,
+            webhook_secret=secret,
+        )
 
     def _send_answer(self, option: str, text: str, answer: str) -> bool:
         """
@@ -214,22 +260,14 @@ class AnsweringAttempt(Attempt):
             self.log.info("An earlier process has sent this answer.")
             return True
         try:
-            crew = self.hook.get_conn()
-            body = answer_body(
-                self.kickoff_id,
-                self._known_question,
-                text,
-                is_approved=option != SEND_BACK,
-                options=self.options.kickoff,
-                webhook_secret=load_secret(str(self.options.webhook_conn_id)),
-            )
+            crew, given = self.hook.get_conn(), self._answer(option, text)
         except errors.CrewError as error:
             return self._not_sent(error.event)
         if not self._keep(answer=answer, outcome="sending"):
             return self._not_sent("Airflow did not store the intent.")
         try:
             self.look_before_sending("answer")
-            continued_as = crew.answer(self.kickoff_id, body)
+            continued_as = crew.answer(self.kickoff_id, given)
         except errors.CallError as error:
             if proves_nothing_was_done(error):
                 return self._not_sent(error.event, "rejected")
@@ -268,7 +306,7 @@ class AnsweringAttempt(Attempt):
         return super().end(error)
 
 
-def _unseen(known: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of the watch from which on a poll that finds the execution ends the question."""
+def _idle(known: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of the watch from which on a poll that finds the execution at work ends the question."""
     memory = known.get("memory")
-    return {**known, "memory": memory and {**memory, "seen": False}}
+    return {**known, "memory": memory and {**memory, "works": False}}

@@ -9,6 +9,7 @@ import asyncio
 import base64
 import hmac
 import json
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,8 +28,16 @@ from airflow_provider_crew.versions import change_xcom
 _MOST_BYTES = 64 * 1024
 # Seconds for the whole body.
 _TIME_TO_READ = 10.0
+# CrewAI waits for 30 seconds, and delivers a flow's question once.
+_TIME_TO_STORE = 10.0
+# Seconds for which a signature is valid, and by which the signer's clock may be ahead.
+_OLDEST, _AHEAD = 300.0, 60.0
+_SIGNATURE = re.compile("sha256=[0-9a-f]{64}")
 # Seconds before the connection is read again. An unauthenticated flood must not reach a secrets backend.
 _FRESH = 30.0
+
+
+_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 408: {"Connection": "close"}, 413: {"Connection": "close"}}
 
 Change = Callable[[Mapping[str, Any], str, Callable[[Any], Any]], None]
 
@@ -44,24 +53,40 @@ class Receiver:
 
     async def receive(self, request: Request) -> Response:
         """Deliver the question of a crew to the task that waits for it."""
-        secret = await self._known_secret()
-        if secret is None or not _is_authentic(request.headers.get("authorization", ""), secret):
-            return _refusal(401, "the secret is missing or wrong", {"WWW-Authenticate": "Bearer"})
         try:
-            async with asyncio.timeout(_TIME_TO_READ):
-                body = await _read(request)
-            if body is None:
-                return _refusal(413, "the body is too large", {"Connection": "close"})
-            call = Call.of(json.loads(body))
-            call.draft = mask(call.draft, forms_of(*secret.secrets))
-            await run_in_threadpool(self._change, call.task, QUESTION, call.added_to)
+            await self._deliver(await self._read(request))
         except Undeliverable as why:
-            return _refusal(422, str(why))
-        except (ValueError, RecursionError):
-            return _refusal(422, "the body is not JSON")
-        except TimeoutError:
-            return _refusal(408, "the body took too long", {"Connection": "close"})
+            return JSONResponse({"detail": str(why)}, why.status, _HEADERS.get(why.status))
         return Response(status_code=204)
+
+    async def _read(self, request: Request) -> Call:
+        """Return the question in a delivery. A signed one is a flow's, and proves itself only by its body."""
+        secret, signature = await self._known_secret(), request.headers.get("x-signature", "")
+        at = request.headers.get("x-timestamp", "")
+        is_signed = bool(_SIGNATURE.fullmatch(signature)) and _is_recent(at)
+        if secret is None or not (is_signed or _has_secret(request.headers.get("authorization", ""), secret)):
+            raise _stranger()
+        body = await _body_of(request)
+        if is_signed and not hmac.compare_digest(signature, _signature_of(body, at, secret)):
+            raise _stranger()
+        try:
+            told = json.loads(body)
+        except (ValueError, RecursionError):
+            raise Undeliverable("the body is not JSON") from None
+        call = Call.of_flow(told, secret) if is_signed else Call.of(told)
+        call.draft = mask(call.draft, forms_of(*secret.secrets))
+        return call
+
+    async def _deliver(self, call: Call) -> None:
+        """Leave the question for its task. A flow may ask before the task has stored the ID of the kickoff."""
+        until = time.monotonic() + (0.0 if call.origin else _TIME_TO_STORE)
+        while True:
+            try:
+                return await run_in_threadpool(self._change, call.task, QUESTION, call.added_to)
+            except Undeliverable:
+                if time.monotonic() >= until:
+                    raise
+                await asyncio.sleep(1.0)
 
     async def _known_secret(self) -> WebhookSecret | None:
         """Return the secret of the receiver, or None if it is unreadable."""
@@ -82,7 +107,7 @@ def app() -> FastAPI:
     return application
 
 
-def _is_authentic(given: str, secret: WebhookSecret) -> bool:
+def _has_secret(given: str, secret: WebhookSecret) -> bool:
     """Whether the crew has sent the secret as kickoffs ask for it: as Basic if there is a login, or as Bearer."""
     scheme, _, credentials = given.partition(" ")
     wanted, proof = "bearer", secret.password
@@ -92,15 +117,31 @@ def _is_authentic(given: str, secret: WebhookSecret) -> bool:
     return is_equal and scheme.lower() == wanted
 
 
-async def _read(request: Request) -> bytes | None:
-    """Return the body, or None if it is too large, whatever length it declares."""
+def _is_recent(at: str) -> bool:
+    try:
+        return -_AHEAD <= time.time() - float(at) <= _OLDEST
+    except ValueError:
+        return False
+
+
+def _signature_of(body: bytes, at: str, secret: WebhookSecret) -> str:
+    signature = hmac.new(secret.password.encode(), f"{at}.".encode() + body, "sha256")
+    return f"sha256={signature.hexdigest()}"
+
+
+async def _body_of(request: Request) -> bytes:
+    """Return the body. It may not be too large, whatever length it declares."""
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MOST_BYTES:
-            return None
+    try:
+        async with asyncio.timeout(_TIME_TO_READ):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > _MOST_BYTES:
+                    raise Undeliverable("the body is too large", 413)
+    except TimeoutError:
+        raise Undeliverable("the body took too long", 408) from None
     return bytes(body)
 
 
-def _refusal(status: int, why: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"detail": why}, status_code=status, headers=headers)
+def _stranger() -> Undeliverable:
+    return Undeliverable("the secret or the signature is missing, wrong or too old", 401)

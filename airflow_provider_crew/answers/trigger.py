@@ -1,6 +1,7 @@
 """Trigger of a task whose crew is answered from Airflow."""
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
@@ -19,26 +20,28 @@ class AnswerTrigger(CrewExecutionTrigger):
     Watch one execution, and fire when the crew asks a question.
 
     :param known_question: ID of the question that the task knows. Empty if there is none. ``None`` reports none.
+    :param answer_by: Time at which an open request is closed. ``None`` leaves it open.
     """
 
-    def __init__(self, *args: Any, known_question: str | None = None, **kwargs: Any) -> None:
+    stored = f"{CrewExecutionTrigger.stored} known_question answer_by"
+
+    def __init__(
+        self, *args: Any, known_question: str | None = None, answer_by: float | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.known_question = known_question
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments to store."""
-        path, stored = super().serialize()
-        return path, {**stored, "known_question": self.known_question}
+        self.answer_by = answer_by
 
     async def end_of(self, wait: Coroutine[Any, Any, Any]) -> Any:
-        """Return what ends the wait, or raise HumanInputNeeded for a new question."""
+        """Return what ends the wait. Raise HumanInputNeeded for a new question, or without a timely answer."""
         from airflow_provider_crew.client.errors import HumanInputNeeded
 
         end = asyncio.create_task(wait)
         try:
             while self.task_instance and self.known_question is not None and not end.done():
-                if await self._is_asked():
-                    self.asked = False  # the receiver has deleted the request that was open
+                is_new = await self._is_asked()
+                if is_new or (self.asked and self.answer_by and time.time() >= self.answer_by):
+                    self.asked = not is_new  # the receiver has deleted the request that was open
                     event = f"Execution {self.kickoff_id} waits for human input."
                     raise HumanInputNeeded(event, kickoff_id=self.kickoff_id)
                 await asyncio.wait({end}, timeout=_LOOK)

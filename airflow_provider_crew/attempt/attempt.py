@@ -47,6 +47,7 @@ from airflow_provider_crew.client.options import (
     TIMEOUT,
     KickoffOptions,
     OnInvalidOutput,
+    OnResponseTimeout,
     OnUncertainKickoff,
 )
 from airflow_provider_crew.client.text import in_words, one_line, quoted, warn
@@ -152,6 +153,9 @@ class Options:
     output_type: object = None
     on_invalid_output: OnInvalidOutput = "fail"
     return_inputs: bool = False
+    # Of answers from Airflow
+    response_timeout: float | None = None
+    on_response_timeout: OnResponseTimeout = "leave"
     notifiers: Sequence[Callable[[Any], object]] = ()
     assigned_users: Sequence[Mapping[str, str]] = ()
 

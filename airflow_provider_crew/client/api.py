@@ -15,7 +15,7 @@ from email.utils import parsedate_to_datetime
 from functools import cached_property
 from http import HTTPStatus
 from typing import Any, NamedTuple, Self, TypeVar, Unpack, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from pydantic import ValidationError
 
@@ -100,11 +100,20 @@ class KickoffRequest:
         return cls(sent["inputs"], body, () if webhook_secret is None else webhook_secret.secrets)
 
 
+_CALLBACK = re.compile(r"(https?://[\w.:\[\]-]+)(/[!-~]*)", re.ASCII)
+_PLATFORM = re.compile(r"https://([a-z0-9-]+\.)*crewai\.com")
 # A resumed execution forgets these, so each answer repeats them.
 _REPEATED = ("task_webhook_url", "step_webhook_url", "crew_webhook_url", "human_input_webhook_url")
 
 
-def answer_body(  # noqa: PLR0913 - the fields of the body
+class Answer(NamedTuple):
+    """Answer to a crew that waits for human input. ``callback``: address and path of a flow's callback URL."""
+
+    body: bytes
+    callback: tuple[str, str] | None = None
+
+
+def answer_to_crew(  # noqa: PLR0913 - the fields of the body
     kickoff_id: str,
     task_id: str,
     feedback: str,
@@ -112,9 +121,9 @@ def answer_body(  # noqa: PLR0913 - the fields of the body
     is_approved: bool,
     options: KickoffOptions,
     webhook_secret: WebhookSecret,
-) -> bytes:
+) -> Answer:
     """
-    Return the body of an answer to a crew that waits for human input, as two projects send it in production.
+    Return the answer to a crew, as two projects send it in production.
 
     :param kickoff_id: ID from the response to the kickoff. IDs from responses to answers are rejected.
     :param task_id: ID of the question, from the crew's human input webhook.
@@ -123,7 +132,20 @@ def answer_body(  # noqa: PLR0913 - the fields of the body
     ids = {"executionId": kickoff_id, "taskId": task_id}
     sent = {SENT_AS[name].name: options[name] for name in _REPEATED if options.get(name)}  # type: ignore[literal-required]
     _add_secret(sent, webhook_secret)
-    return json.dumps(ids | {"humanFeedback": feedback, "isApprove": is_approved} | sent).encode()
+    return Answer(json.dumps(ids | {"humanFeedback": feedback, "isApprove": is_approved} | sent).encode())
+
+
+def answer_to_flow(callback_url: str, feedback: str, settings: ServiceSettings) -> Answer:
+    """
+    Return the answer to a flow. Its callback URL has to be on its own host or CrewAI's.
+
+    Every crew that knows the secret could sign another URL, and so reach hosts in the worker's network.
+    """
+    own, found = urlsplit(settings.address), _CALLBACK.fullmatch(callback_url)
+    hosts = [f"{own.scheme}://{own.netloc}".lower(), found[1].lower() if found else ""]
+    if not found or (hosts[0] != hosts[1] and not all(map(_PLATFORM.fullmatch, hosts))):
+        raise InvalidInputs(f"The flow's callback URL is neither at {hosts[0]} nor at another host of CrewAI.")
+    return Answer(json.dumps({"feedback": feedback, "source": "airflow"}).encode(), (hosts[1], found[2]))
 
 
 def _checked(name: str, kind: type, value: Any) -> Any:
@@ -265,7 +287,7 @@ class Request:
     """
     HTTP request. The path is already percent-encoded, so no library may decode or normalize it.
 
-    ``kickoff_id`` names an existing execution.
+    ``kickoff_id`` names an existing execution. ``is_private``: the path is a secret.
     """
 
     method: str
@@ -275,6 +297,7 @@ class Request:
     masks: Masks = field(default=Masks(), repr=False)
     body: bytes | None = field(default=None, repr=False)
     kickoff_id: str = ""
+    is_private: bool = False
 
     @property
     def url(self) -> str:
@@ -295,7 +318,7 @@ class Request:
 
     def __str__(self) -> str:
         """Return the method and URL, for messages."""
-        return f"{self.method} {self.url}"
+        return f"{self.method} {self.address if self.is_private else self.url}"
 
 
 class CrewApi:
@@ -339,10 +362,15 @@ class CrewApi:
         """Return the request that stops an execution. The endpoint is undocumented, and a crew may lack it."""
         return self._about(kickoff_id, "POST", "/stop/{}")
 
-    def answer(self, kickoff_id: str, body: bytes) -> Request:
-        """Return the request that answers a crew that waits for human input."""
+    def answer(self, kickoff_id: str, answer: Answer) -> Request:
+        """Return the request that answers a crew that waits for human input. A callback URL gets no token."""
         headers = self._headers | {"Content-Type": "application/json"}
-        return Request("POST", self.settings.address, "/resume", headers, self._masks, body, kickoff_id)
+        if not answer.callback:
+            return Request("POST", self.settings.address, "/resume", headers, self._masks, answer.body, kickoff_id)
+        del headers["Authorization"]
+        address, path = answer.callback
+        masks = self._masks_with(path)
+        return Request("POST", address, path, headers, masks, answer.body, kickoff_id, is_private=True)
 
     def _about(self, kickoff_id: str, method: str, path: str) -> Request:
         path = path.format(path_segment(checked_kickoff_id(kickoff_id)))
@@ -403,7 +431,7 @@ class Response:
     @property
     def redirect_target(self) -> str:
         """Target of a redirect, without its query string, which may hold a secret."""
-        return re.split("[?#]", self._header("Location"), maxsplit=1)[0]
+        return mask(re.split("[?#]", self._header("Location"), maxsplit=1)[0], self.request.masks.errors)
 
     @property
     def retry_after(self) -> float | None:

@@ -15,6 +15,7 @@ import urllib3
 from requests.adapters import HTTPAdapter
 
 from airflow_provider_crew.client.api import (
+    Answer,
     CrewApi,
     KickoffRequest,
     Request,
@@ -121,17 +122,17 @@ class CrewClient:
             failure, cost = error, Cost.UNKNOWN
         raise not_cancelled(kickoff_id, failure, cost)
 
-    def answer(self, kickoff_id: str, body: bytes) -> str:
+    def answer(self, kickoff_id: str, answer: Answer) -> str:
         """
-        Send an answer once, and return the kickoff ID in the response, if any.
+        Send an answer once, and return another kickoff ID under which the execution continues, if there is one.
 
         Only the execution's next status shows the effect: a deployed crew also accepts answers to false IDs.
         """
         self.close()  # a kept connection that the peer has closed looks like a lost response
-        response = self._send(self._api.answer(kickoff_id, body))
+        response = self._send(self._api.answer(kickoff_id, answer))
         if not response.is_success:
             raise response.error()
-        return response.named_execution
+        return "" if answer.callback else response.named_execution
 
     def close(self) -> None:
         """Close the kept connections."""

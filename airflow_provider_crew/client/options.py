@@ -20,6 +20,7 @@ LONGEST_INTERVAL = 60.0
 
 OnUncertainKickoff = Literal["fail", "retry"]
 OnInvalidOutput = Literal["fail", "retry"]
+OnResponseTimeout = Literal["leave", "approve", "send_back"]
 
 
 class Sent(NamedTuple):

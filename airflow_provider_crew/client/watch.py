@@ -130,6 +130,8 @@ class WatchState:
     started_at: Time
     seen: StrictBool = False
     """Whether any poll has found the execution."""
+    works: StrictBool = False
+    """Whether a poll has found it at work since the task has asked a user."""
     progress: str = NOTHING_SEEN
     """Description of the last known progress."""
     place: str = ""
@@ -320,6 +322,7 @@ class Watch:
         self.memory.seen, self.has_response, self.is_in_doubt = True, True, False
         match execution:
             case Running():
+                self.memory.works = True
                 self.memory.follow(execution)
                 return self._poll_again((*self._recovered(), *self._report_progress(execution)))
             case Paused():

@@ -2,6 +2,9 @@
 
 import asyncio
 import base64
+import hmac
+import json
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -20,6 +23,9 @@ _TIMEOUT = aiohttp.ClientTimeout(total=10)
 _BEGIN = Standing(0, over=False, seconds=0.0)
 _BAD = 400
 
+Proof = Mapping[str, str] | str | None
+"""Authentication of a kickoff, or the signing secret of a deployment."""
+
 # The webhook for each event, and the event's names in the event stream for a crew and for a flow.
 _NAMES = {
     "task": ("taskWebhookUrl", "task_completed", "method_execution_finished"),
@@ -32,9 +38,12 @@ _NAMES = {
 class Callbacks:
     """Calls the webhooks of a kickoff, once for each event. A failed call is logged and changes nothing."""
 
-    def __init__(self, clock: Callable[[], float], log: Callable[[str], None]) -> None:
+    def __init__(
+        self, clock: Callable[[], float], log: Callable[[str], None], callback_url: Callable[[str], str]
+    ) -> None:
         self._clock = clock
         self._log = log
+        self._callback_url = callback_url
         self._loop: asyncio.AbstractEventLoop
         self._session: aiohttp.ClientSession
         self._delivered: dict[str, list[dict[str, Any]]] = {}
@@ -53,7 +62,7 @@ class Callbacks:
 
     def follow(self, execution: Execution) -> None:
         """Call the webhooks of this kickoff until the execution has ended. Safe to call from any thread."""
-        if execution.webhooks or execution.events:
+        if execution.webhooks or execution.events or execution.scenario.flow_webhook:
             self._loop.call_soon_threadsafe(self._begin, execution)
 
     def _begin(self, execution: Execution) -> None:
@@ -76,39 +85,56 @@ class Callbacks:
         webhooks: dict[str, Any] = execution.webhooks
         # ``humanInputWebhook`` is an object, the others are URLs.
         webhook = webhooks.get(address.removesuffix("Url")) or {"url": webhooks.get(address)}
-        if url := webhook["url"]:
-            headers = _authorization(webhook.get("authentication"))
+        of_flow = execution.scenario.flow_webhook
+        if what == "waits" and execution.scenario.is_flow and of_flow:
+            await self._deliver(execution, of_flow.url, self._asking(execution, data), of_flow.secret)
+        elif url := webhook["url"]:
             body = {**ids, **data, "meta": execution.meta}
-            if what == "waits":
-                await self._deliver(execution, url, body, headers)
-            else:
-                await self._post(execution, url, body, headers)
+            deliver = self._deliver if what == "waits" else self._post
+            await deliver(execution, url, body, webhook.get("authentication"))
         stream: dict[str, Any] = execution.events or {}
         name = types[execution.scenario.is_flow]
         if name in stream.get("events", ()):
             at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
             event = {"id": f"{uuid.uuid4()}", "execution_id": execution.kickoff_id, "timestamp": at, "type": name}
-            headers = _authorization(stream.get("authentication"))
-            await self._post(execution, stream["url"], {"events": [{**event, "data": data}]}, headers)
+            body = {"events": [{**event, "data": data}]}
+            await self._post(execution, stream["url"], body, stream.get("authentication"))
 
-    async def _deliver(
-        self, execution: Execution, url: str, body: dict[str, Any], headers: dict[str, str]
-    ) -> None:
+    def _asking(self, execution: Execution, data: dict[str, Any]) -> dict[str, Any]:
+        """Return the webhook of a flow, as CrewAI documents it."""
+        request = {
+            "id": data["task_id"],
+            "flow_id": execution.kickoff_id,
+            "method_name": data["task"],
+            "message": data["task_output"],
+            "emit_options": None,
+            "state": {"id": execution.kickoff_id, **execution.inputs},
+            "metadata": {},
+            "created_at": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+        }
+        deployment = {"id": 1, "name": "local", "organization_id": 1}
+        url = self._callback_url(data["task_id"])
+        about = {"deployment": deployment, "callback_url": url, "assigned_to_email": None}
+        return {"event": "new_request", "request": request, **about}
+
+    async def _deliver(self, execution: Execution, url: str, body: dict[str, Any], proof: Proof) -> None:
         """Deliver a human input webhook as the scenario says."""
         way = execution.scenario.human_input_webhook
-        if way.other_ids:
+        if way.other_ids and "request" not in body:
             body |= {"kickoff_id": None, "execution_id": f"{uuid.uuid4()}"}
         if way.nested:
             body = {"type": "human_input_requested", way.nested: body}
         earlier = self._delivered.setdefault(execution.kickoff_id, [])
         await asyncio.sleep(way.delay)
         for each in [*[body] * way.times, *(earlier if way.again else ())]:
-            await self._post(execution, url, each, headers)
+            await self._post(execution, url, each, proof)
         earlier.append(body)
 
-    async def _post(self, execution: Execution, url: str, body: dict[str, Any], headers: dict[str, str]) -> None:
+    async def _post(self, execution: Execution, url: str, body: dict[str, Any], proof: Proof) -> None:
+        sent = json.dumps(body).encode()
+        headers = {"content-type": "application/json", **_proving(proof, sent)}
         try:
-            async with self._session.post(url, json=body, headers=headers, allow_redirects=False) as answer:
+            async with self._session.post(url, data=sent, headers=headers, allow_redirects=False) as answer:
                 problem = f"answers {answer.status}" if answer.status >= _BAD else ""
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             problem = f"cannot be called: {type(error).__name__}"
@@ -117,9 +143,13 @@ class Callbacks:
             self._log(f"{execution.kickoff_id} webhook at {urlsplit(url).hostname} {problem}")
 
 
-def _authorization(proof: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the header that authenticates the server at a receiver."""
+def _proving(proof: Proof, body: bytes) -> dict[str, str]:
+    """Return the headers that authenticate the server at a receiver."""
     match proof:
+        case str(secret):
+            at = f"{time.time():.0f}"
+            signature = hmac.new(secret.encode(), f"{at}.".encode() + body, "sha256").hexdigest()
+            return {"x-signature": f"sha256={signature}", "x-timestamp": at}
         case {"strategy": "bearer", "token": token}:
             return {"authorization": f"Bearer {token}"}
         case {"strategy": "basic", "username": name, "password": password}:

@@ -14,6 +14,7 @@ from airflow_provider_crew.client.options import (
     TIMEOUT,
     KickoffOptions,
     OnInvalidOutput,
+    OnResponseTimeout,
     OnUncertainKickoff,
 )
 from airflow_provider_crew.operators.base import (
@@ -196,6 +197,10 @@ class CrewRunOperator(CrewKickoffOperator):
     :param answer_in_airflow: Whether users answer the crew under Required Actions, instead of in its dashboard.
         Experimental. Needs Airflow 3.3 or later, ``deferrable=True``, ``[crew] events_url`` and
         ``[crew] webhook_conn_id``. Without one of them, the task only shows that its crew waits.
+    :param response_timeout: Seconds that users have to answer. ``None`` disables the limit.
+    :param on_response_timeout: Reaction if no user answers within ``response_timeout``. ``leave`` closes the
+        request, and the task keeps waiting for an answer in the crew's dashboard. ``approve`` approves the draft.
+        ``send_back`` makes the crew do its task again, once, and then leaves the next draft.
     :param assigned_users: Users who may answer, as ``{"id": ..., "name": ...}``. By default, every user who may
         edit the task's run.
     :param notifiers: Notifiers to call for each question.
@@ -231,6 +236,8 @@ class CrewRunOperator(CrewKickoffOperator):
         on_invalid_output: OnInvalidOutput = "fail",
         return_inputs: bool = True,
         answer_in_airflow: bool = False,
+        response_timeout: timedelta | float | None = None,
+        on_response_timeout: OnResponseTimeout = "leave",
         assigned_users: Sequence[Mapping[str, str]] = (),
         notifiers: Sequence[Callable[[Context], object]] = (),
         **kwargs: Any,
@@ -256,6 +263,7 @@ class CrewRunOperator(CrewKickoffOperator):
             **kwargs,
         )
         check_choice(self, "on_invalid_output", on_invalid_output, OnInvalidOutput)
+        check_choice(self, "on_response_timeout", on_response_timeout, OnResponseTimeout)
         if answer_in_airflow and human_input_webhook_url is not None:
             raise ValueError(f"{self.operator_name}: answer_in_airflow sets human_input_webhook_url itself.")
         self.deferrable = deferrable
@@ -270,6 +278,8 @@ class CrewRunOperator(CrewKickoffOperator):
         self.on_invalid_output = on_invalid_output
         self.return_inputs = return_inputs
         self.answer_in_airflow = answer_in_airflow
+        self.response_timeout = seconds_or_none(self, response_timeout, "response_timeout")
+        self.on_response_timeout = on_response_timeout
         self.assigned_users = assigned_users
         self.notifiers = notifiers
         if answer_in_airflow:

@@ -58,7 +58,7 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
             progress.close()
     if polls_again:
         event |= told_memory(poller.watch.memory)
-    if request and trigger.asked:
+    if request:
         await request.close()
     return event | told_watch(poller.watch) | told_progress(poller.report, event)
 
@@ -124,9 +124,11 @@ class RequestedAction:
 
     async def close(self) -> None:
         """Close the request, unless it is closed."""
-        await (self._closing or self._close())
+        if self._closing or self._trigger.asked:
+            await (self._closing or self._close())
 
     async def _close(self) -> None:
+        self._trigger.asked = False
         try:
             await sync_to_async(close_required_action)(self._trigger.task_instance, HAS_ANSWERED)
         except Exception as error:  # noqa: BLE001 - a user may just have answered it

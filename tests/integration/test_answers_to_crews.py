@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ from pydantic import PrivateAttr
 
 from airflow_provider_crew.answers.attempt import ANSWER, APPROVE, KEY, SEND_BACK
 from airflow_provider_crew.answers.question import QUESTION
-from airflow_provider_crew.client.errors import Cost, ExecutionUnknown, WaitStopped
+from airflow_provider_crew.client.api import answer_to_flow
+from airflow_provider_crew.client.errors import Cost, ExecutionUnknown, InvalidInputs, WaitStopped
+from airflow_provider_crew.client.settings import ServiceSettings
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.local.faults.exchange import Exchange
@@ -67,6 +70,8 @@ class Dialog:
         self.store = TaskStateStore()
         self.requests: list[dict[str, Any]] = []
         self.told: list[str] = []
+        self.option = STOP_WAITING
+        """Option of the request to wait for. A notice has only this one."""
         self.task = self.task_with()
         polls = AfterWebhook(on="status", for_seconds=math.inf)
         polls._has_arrived = self.has_arrived
@@ -91,7 +96,7 @@ class Dialog:
         """Run the task until it has opened another request, and is deferred again."""
         before = len(self.requests)
         waiting = waiting or self.task.deferred()
-        while len(self.requests) == before:
+        while not any(self.option in request["options"] for request in self.requests[before:]):
             waiting = self.resumed(waiting, asyncio.run(fired(self.task.revived(waiting))))
         return waiting
 
@@ -540,6 +545,215 @@ def test_secret_is_in_no_trigger_xcom_record_or_request(dialog):
     shown += [dialog.questions.xcoms, dialog.requests, dialog.kept]
     assert SECRET not in str(shown)
     assert dialog.crew.token not in str(shown)
+
+
+class TestFlow:
+    """A flow asks with a signed webhook, and takes the answer at a callback URL."""
+
+    @pytest.fixture
+    def flow(self, dialog) -> Dialog:
+        webhook = {"url": dialog.questions.url, "secret": SECRET}
+        dialog.crew.scenario = asking("draft-1", "draft-2", kind="flow", flow_webhook=webhook)
+        dialog.option = APPROVE  # a flow is known to wait before its webhook has arrived
+        return dialog
+
+    def test_each_answer_goes_to_its_callback_url(self, flow):
+        waiting = flow.chosen(flow.asked(), APPROVE)
+        waiting = flow.chosen(flow.asked(waiting), SEND_BACK, "Rejected: too long")
+
+        assert flow.ended(waiting)["output"] == "The end"
+        assert flow.answers == [
+            {"feedback": "Approved.", "source": "airflow"},
+            {"feedback": "Rejected: too long", "source": "airflow"},
+        ]
+        requests = flow.crew.requests.on("resume")
+        assert len({request.path for request in requests}) == 2
+        assert [request.header("authorization") for request in requests] == [None, None]
+        assert flow.kept["outcome"] == "sent"
+        assert len(flow.crew.kickoffs) == 1
+
+    def test_callback_url_is_in_no_trigger_xcom_record_or_log(self, flow, task_log):
+        waiting = flow.asked()
+        flow.crew.faults.answer(400, on="resume", body="no", headers={"location": "/"})
+        again = flow.chosen(waiting, APPROVE)
+        flow.crew.faults.reset(on="resume")
+        flow.chosen(again, APPROVE, at="later")
+
+        shown = [waiting.trigger.serialize(), waiting.kwargs, again.trigger.serialize(), again.kwargs]
+        shown += [flow.questions.xcoms, flow.requests, flow.kept, task_log.text]
+        assert len(flow.answers) == 2
+        assert flow.crew.callback_key not in str(shown)
+
+    def test_lost_response_is_uncertain_and_asked_again(self, flow):
+        waiting = flow.asked()
+        flow.crew.faults.reset(on="resume")
+        waiting = flow.chosen(waiting, APPROVE)
+        assert flow.kept["outcome"] == "uncertain"
+
+        waiting = flow.chosen(flow.asked(waiting), APPROVE)
+
+        assert flow.kept["outcome"] == "sent"
+        assert len(flow.answers) == 2
+
+    def test_answer_in_the_dashboard_is_replaced_by_the_next_question(self, flow):
+        waiting = flow.asked()
+        flow.crew.approve(flow.crew.kickoffs[0].kickoff_id)
+
+        flow.asked(waiting)
+
+        assert "draft-2" in flow.requests[-1]["body"]
+        assert flow.answers == []
+
+    @pytest.mark.parametrize(
+        "address",
+        [
+            "http://169.254.169.254/latest",
+            "http://127.0.0.1:1/callbacks/1",
+            "https://api.crewai.com/callbacks/1",
+            "https://evil.example/callbacks/1",
+        ],
+    )
+    def test_callback_to_another_host_is_not_called(self, flow, monkeypatch, address, task_log):
+        monkeypatch.setattr(flow.crew._callbacks, "_callback_url", lambda _: address)
+        waiting = flow.task.deferred()
+        while not flow.kept:
+            waiting = flow.resumed(waiting, asyncio.run(fired(flow.task.revived(waiting))))
+
+        assert not any(APPROVE in request["options"] for request in flow.requests)
+        assert "callback URL" in task_log.warnings
+        flow.crew.approve(flow.crew.kickoffs[0].kickoff_id)
+        assert flow.answers == []
+
+    def test_new_secret_prevents_the_answer(self, flow, monkeypatch):
+        waiting = flow.asked()
+        monkeypatch.setenv("AIRFLOW_CONN_CREW_WEBHOOK", "generic://:another-secret-4711@")
+
+        flow.chosen(waiting, APPROVE)
+
+        assert flow.answers == []
+
+
+OWN, HOSTED = "https://crew.example.com", "https://report-42.crewai.com"
+
+
+@pytest.mark.parametrize(
+    ("address", "url", "is_trusted"),
+    [
+        (OWN, "https://crew.example.com/callbacks/1?token=2", True),
+        (f"{OWN}/team", "https://CREW.example.com/callbacks/1", True),
+        (OWN, "http://crew.example.com/callbacks/1", False),
+        (OWN, "https://crew.example.com:8443/callbacks/1", False),
+        (OWN, "https://crew.example.com@evil.example/1", False),
+        (OWN, "https://evil.example\\@crew.example.com/1", False),
+        (OWN, "https://crew.example.com.evil.example/1", False),
+        (OWN, "https://crew.example.com", False),
+        (OWN, "https://api.crewai.com/1", False),
+        (HOSTED, "https://api.crewai.com/1", True),
+        (HOSTED, "https://crewai.com/1", True),
+        (HOSTED, "http://api.crewai.com/1", False),
+        (HOSTED, "https://api.crewai.com:8443/1", False),
+        (HOSTED, "https://notcrewai.com/1", False),
+        (HOSTED, "https://api.crewai.com.evil.example/1", False),
+        (HOSTED, "https://u:p@api.crewai.com/1", False),
+        (HOSTED, "https://127.0.0.1/1", False),
+    ],
+)
+def test_callback_url_is_on_a_host_of_the_flow(address, url, is_trusted):
+    settings = ServiceSettings(address=address, token="token")
+    if not is_trusted:
+        with pytest.raises(InvalidInputs):
+            answer_to_flow(url, "Approved.", settings)
+        return
+    callback = answer_to_flow(url, "Approved.", settings).callback
+    assert callback
+    assert "".join(callback).lower() == url.lower()
+
+
+class TestResponseTimeout:
+    """No user answers in time."""
+
+    @pytest.fixture
+    def late(self, dialog):
+        def start(choice: str, *drafts: str) -> TaskDeferred:
+            dialog.crew.scenario = asking(*drafts or ("draft-1",))
+            dialog.task_with(response_timeout=0.1, on_response_timeout=choice)
+            return dialog.asked()
+
+        return start
+
+    def fired(self, dialog: Dialog, waiting: TaskDeferred) -> TaskDeferred:
+        return dialog.resumed(waiting, asyncio.run(fired(dialog.task.revived(waiting))))
+
+    def test_leave_closes_the_request(self, dialog, late):
+        waiting = self.fired(dialog, late("leave"))
+
+        assert dialog.crew.required_actions == ["closed"]
+        dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)
+        assert dialog.ended(waiting)["output"] == "The end"
+        assert (dialog.answers, len(dialog.requests)) == ([], 1)
+
+    def test_approve_approves_each_draft(self, dialog, late):
+        waiting = self.fired(dialog, late("approve", "draft-1", "draft-2"))
+        waiting = self.fired(dialog, dialog.asked(waiting))
+
+        assert dialog.ended(waiting)["output"] == "The end"
+        assert [(each["humanFeedback"], each["isApprove"]) for each in dialog.answers] == [("Approved.", True)] * 2
+
+    def test_send_back_sends_back_once(self, dialog, late):
+        waiting = self.fired(dialog, late("send_back"))
+        waiting = self.fired(dialog, dialog.asked(waiting))
+
+        (answer,) = dialog.answers
+        assert answer["isApprove"] is False
+        dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)
+        assert dialog.ended(waiting)["output"] == "The end"
+
+    @pytest.mark.parametrize("status", [503, 422])
+    def test_automatic_answer_is_sent_once(self, dialog, late, status):
+        waiting = late("approve")
+        dialog.crew.faults.answer(status, on="resume")
+        waiting = self.fired(dialog, waiting)
+        while status == 503 and not dialog.requests[1:]:
+            waiting = self.fired(dialog, waiting)
+        if status == 503:
+            waiting = self.fired(dialog, waiting)
+
+        dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)
+        assert dialog.ended(waiting)["output"] == "The end"
+        assert len(dialog.answers) == 1
+
+    def test_process_killed_before_the_request_answers_nothing(self, dialog, late, monkeypatch):
+        waiting = late("approve")
+        with monkeypatch.context() as patched:
+            patched.setattr("airflow_provider_crew.client.client.CrewClient.answer", kill)
+            with pytest.raises(Killed):
+                self.fired(dialog, waiting)
+
+        waiting = self.fired(dialog, dialog.asked())
+
+        assert dialog.kept["outcome"] == "uncertain"
+        assert dialog.answers == []
+
+    def test_answer_in_time_is_the_only_one(self, dialog):
+        dialog.task_with(response_timeout=3600, on_response_timeout="approve")
+        waiting = dialog.chosen(dialog.asked(), SEND_BACK, "Shorter")
+
+        assert dialog.ended(dialog.chosen(dialog.asked(waiting), APPROVE))["output"] == "The end"
+        assert [each["humanFeedback"] for each in dialog.answers] == ["Shorter", "Approved."]
+
+    def test_crew_that_continues_by_itself_gets_no_answer(self, dialog, monkeypatch):
+        dialog.task_with(response_timeout=3600, on_response_timeout="approve")
+        waiting = dialog.asked()
+        clock = SimpleNamespace(time=lambda: math.inf if dialog.crew.required_actions else 0.0)
+        monkeypatch.setattr("airflow_provider_crew.answers.trigger.time", clock)
+        dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)
+
+        assert dialog.ended(waiting)["output"] == "The end"
+        assert dialog.answers == []
+
+    def test_choice_is_checked(self):
+        with pytest.raises(ValueError, match="on_response_timeout"):
+            run(on_response_timeout="reject")
 
 
 def kill(*_: Any) -> None:

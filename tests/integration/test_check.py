@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew import cli
+from airflow_provider_crew.answers.check import check_receiver
 from airflow_provider_crew.cli import ANSWERED, FAILED, INTERRUPTED, UNDECIDED, USAGE
 from airflow_provider_crew.client import options
 from airflow_provider_crew.client.errors import Cost
@@ -21,6 +22,7 @@ from airflow_provider_crew.local.record import ReceivedRequest
 from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
 from tests.integration.clients import INPUTS, TOKEN
+from tests.integration.question_receiver import receiving
 from tests.integration.test_command import ENDLESS, FAILING, WRITING, playing
 
 GIVEN = ("--inputs", json.dumps(INPUTS))
@@ -227,3 +229,57 @@ def test_inputs_have_to_be_an_object(capsys, text):
         cli.main(["check", "crew", "--inputs", text])
 
     assert (ended.value.code, capsys.readouterr().out) == (USAGE, "")
+
+
+class TestReceiver:
+    """What is told about ``[crew] events_url``."""
+
+    @pytest.fixture
+    def told(self, monkeypatch) -> Callable[..., dict[str, Any]]:
+        def of(url: str, crew: str = "https://crew.example.com") -> dict[str, Any]:
+            monkeypatch.setenv("AIRFLOW__CREW__EVENTS_URL", url)
+            monkeypatch.setenv("AIRFLOW__CREW__WEBHOOK_CONN_ID", "crew_webhook")
+            return check_receiver(crew)
+
+        return of
+
+    def test_command_shows_the_receiver(self, check, monkeypatch):
+        with receiving({}, {}) as questions, playing("documented", WRITING) as service:
+            monkeypatch.setenv("AIRFLOW__CREW__EVENTS_URL", questions.url)
+            monkeypatch.delenv("AIRFLOW__CREW__WEBHOOK_CONN_ID", raising=False)
+            code, told = check(service)
+
+            assert (code, told["receiver"], told["receiver_from_here"]) == (ANSWERED, questions.url, "proven")
+            assert [("webhook_conn_id" in doubt, "https" in doubt) for doubt in told["receiver_doubts"]] == [
+                (True, False),
+                (False, True),
+            ]
+            assert questions.changes == 0
+
+    def test_nothing_is_told_without_a_receiver(self, check, dialect):
+        with playing(dialect, WRITING) as service:
+            assert "receiver" not in check(service)[1]
+
+    def test_private_address_is_a_doubt_for_a_crew_elsewhere(self, told):
+        with receiving({}, {}) as questions:
+            assert len(told(questions.url)["receiver_doubts"]) == 2
+            assert len(told(questions.url, "http://127.0.0.1:8765")["receiver_doubts"]) == 1
+
+    @pytest.mark.parametrize("host", ["host.invalid", "x..y", f"{'x' * 70}.invalid"])
+    def test_host_without_an_address_is_a_doubt(self, told, monkeypatch, host):
+        monkeypatch.setattr("airflow_provider_crew.answers.check._problem_from_here", lambda _: "")
+
+        (doubt,) = told(f"https://{host}/crew/events")["receiver_doubts"]
+
+        assert "no address" in doubt
+
+    def test_other_program_is_no_receiver(self, told):
+        with playing("documented", WRITING) as service:
+            for path, status in (("/kickoff", "401"), ("/crew/events", "404")):
+                assert status in told(f"{service.url}{path}")["receiver_from_here"]
+
+    def test_closed_port_is_no_receiver(self, told):
+        with playing("documented", WRITING) as service:
+            url = f"{service.url}/crew/events"
+
+        assert "ConnectionError" in told(url)["receiver_from_here"]
