@@ -65,6 +65,7 @@ SCENARIOS = {
     "flow": Scenario.load(ROOT / "example_dags/crew_restore_flow_state.toml"),
     "pausing": live(scenario(0, seconds=1), kind="flow", human_input=2),
     "asking": live(scenario(300), human_input=True),
+    "answering": live(scenario(), human_input=True),
     "waiting": scenario(1, human_input=2),
 }
 # The examples run in both dialects.
@@ -143,6 +144,23 @@ class Run:
             return ti["state"] == state and ti["try_number"] == counted
 
         eventually(there)
+
+    def may_be_answered(self, task_id: str) -> bool:
+        """
+        Whether a task is deferred, and the scheduler has seen the end of its last process.
+
+        Airflow fails a task that resumes before. No person is that fast. The scheduler may see the ends of two
+        processes as one, so their number proves nothing.
+        """
+        task = self.task(task_id)
+        if task["state"] != "deferred":
+            return False
+        queued_at = task["queued_when"].replace("T", " ").removesuffix("Z")
+        seen = re.compile(
+            f"TaskInstance Finished: dag_id={re.escape(self.dag_id)}, task_id={task_id}, "
+            f"run_id={re.escape(self.run_id)}, .* state=deferred, .* queued_dttm={re.escape(queued_at)}"
+        )
+        return any(seen.search(it.log.read_text(errors="replace")) for it in self.airflow.all_of("scheduler"))
 
     def xcom(self, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
         return self.airflow.api.xcom(self.dag_id, self.run_id, task_id, key, map_index)

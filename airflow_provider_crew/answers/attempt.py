@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from textwrap import wrap
 from typing import Any
 
 from airflow.providers.common.compat.sdk import conf
@@ -44,6 +45,7 @@ _FORM = {
 # Key in the task state store of the last question, its answer, and the ID under which the execution continues.
 KEY = "crew_answer"
 _LONGEST_SHOWN = 20 * 1024
+_WIDTH = 78
 
 
 class AnsweringAttempt(Attempt):
@@ -181,18 +183,19 @@ class AnsweringAttempt(Attempt):
 
     def _text_of(self, question: Mapping[str, str]) -> str:
         page = self._page(self.kickoff_id)
-        outcome, answer_by = self._kept.get("outcome"), self._kept.get("answer_by")
+        answer_by = self._kept.get("answer_by")
         until = answer_by and datetime.fromtimestamp(answer_by, UTC).strftime("%d %B, %H:%M UTC")
         text = [
             f"Execution {self.kickoff_id} waits for human input. The crew wrote:",
-            f"```text\n{quoted(question['draft'], _LONGEST_SHOWN)[0]}\n```",
+            f"```text\n{quoted(_wrapped(question['draft']), _LONGEST_SHOWN)[0]}\n```",
             f"**{APPROVE}** releases the draft. Leave the text empty.",
             f"**{SEND_BACK}** makes the crew do the task again with your text.",
             f"**{ANSWER}** gives your text to a crew that has asked a question.",
             f"**{STOP_WAITING}** fails this task. The execution keeps running and is billed.",
             "A flow gets your text alone, and chooses an outcome by it." if question["callback"] else "",
-            f"Without an answer until {until}, {_AT_TIMEOUT[self.options.on_response_timeout]}." if until else "",
-            f"The last answer is {outcome}, and the crew still waits." if outcome else "",
+            f"Without an answer by {until}, {_AT_TIMEOUT[self.options.on_response_timeout]}." if until else "",
+            # Airflow 3.3 keeps this text until the next question.
+            "If this request opens again with the same draft, the task log says what became of the answer.",
             f"[The crew's page]({page})" if page else "",
             *self.kept.get("chosen", []),
         ]
@@ -304,6 +307,12 @@ class AnsweringAttempt(Attempt):
         if isinstance(error, errors.ExecutionUnknown) and self._kept.get("continued_as"):
             self._keep(continued_as="")
         return super().end(error)
+
+
+def _wrapped(draft: str) -> str:
+    """Return a draft in lines as wide as Airflow's page, which otherwise cuts them."""
+    lines = (wrap(line, _WIDTH, replace_whitespace=False, break_on_hyphens=False) for line in draft.splitlines())
+    return "\n".join("\n".join(line) for line in lines)
 
 
 def _idle(known: dict[str, Any]) -> dict[str, Any]:

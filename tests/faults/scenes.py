@@ -55,6 +55,18 @@ def killed_once(*_):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def dies_before_answer(*_):
+    from airflow_provider_crew.client.client import CrewClient
+
+    answer = CrewClient.answer
+
+    def answer_or_die(*given):
+        killed_once()
+        return answer(*given)
+
+    CrewClient.answer = answer_or_die
+
+
 {more}
 with DAG({dag_id!r}, schedule=None, max_active_runs=1) as dag:
 """
@@ -184,11 +196,6 @@ class Scene:
         self.crew.faults.hang(on="kickoff", after_taken=True)
         self.start()
         self.execution()
-
-    def processes_seen_to_end(self) -> int:
-        """Return how many processes of the row's tasks the scheduler has seen to end."""
-        logs = [scheduler.log.read_text(errors="replace") for scheduler in self.airflow.all_of("scheduler")]
-        return sum(log.count(f"TaskInstance Finished: dag_id={self.dag_id},") for log in logs)
 
     @property
     def is_started(self) -> bool:

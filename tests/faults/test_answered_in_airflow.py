@@ -8,21 +8,20 @@ from typing import Any
 import pytest
 import requests as http
 
-from airflow_provider_crew.answers.attempt import ANSWER, APPROVE, SEND_BACK
+from airflow_provider_crew.answers.attempt import ANSWER, APPROVE, KEY, SEND_BACK
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from dev.rest import ApiError
 from dev.settings import WEBHOOK_SECRET
 from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, Ends, paid_again, row
+from tests.faults.scenes import Code
 from tests.faults.test_people import ASKS
 from tests.faults.test_required_actions import requests
 from tests.supported import AIRFLOW
 
 pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A deferred task cannot ask before Airflow 3.3.")
 
-_BEGIN = "::group::Pre Execute"
-"""Line in the task's log with which each of its processes begins."""
 _LAST = ScenarioTask(name="writing_task", agent="Writer", seconds=3600, output="Briefing: {topic}")
 
 
@@ -44,10 +43,7 @@ def asked(scene, draft: str) -> dict[str, Any]:
         return next((each for each in requests(scene) if draft in each["body"]), None)
 
     request: dict[str, Any] = eventually(found, pause=1.0)
-    scene.wait_for("deferred")
-    # Airflow fails a task that resumes before the scheduler has seen its process end. No person is that fast.
-    begun = scene.log().count(_BEGIN)
-    eventually(lambda: scene.processes_seen_to_end() >= begun, pause=1.0)
+    eventually(lambda: scene.run.may_be_answered(scene.task_id), pause=1.0)
     return request
 
 
@@ -56,6 +52,13 @@ def choose(scene, option: str, text: Any = None) -> None:
     task = f"dags/{scene.dag_id}/dagRuns/{scene.run.run_id}/taskInstances/{scene.task_id}/-1"
     answer = {"chosen_options": [option], "params_input": {"text": text}}
     scene.airflow.api.patch(f"{task}/hitlDetails", answer)
+
+
+def outcome(scene) -> str:
+    """Return the outcome of the last answer, from the task state store."""
+    task = f"dags/{scene.dag_id}/dagRuns/{scene.run.run_id}/taskInstances/{scene.task_id}"
+    found: str = scene.airflow.api.get(f"{task}/state-store/{KEY}?map_index=-1")["value"]["outcome"]
+    return found
 
 
 def sent(scene, times: int) -> list[dict[str, Any]]:
@@ -200,6 +203,48 @@ def test_answer_and_a_killed_worker(scene):
     scene.kill()
     held.release()
     scene.wait_for("deferred", tries=2)
+    scene.finish()
+
+
+@row(COMPLETED_IN_ATTEMPT_2, retries=1, pre_execute=Code("dies_before_answer"), **given())
+def test_answer_that_a_killed_worker_never_sent(scene):
+    """The worker is killed after it has stored the intent of an answer, and before the request."""
+    scene.start()
+    asked(scene, "draft-1")
+    choose(scene, APPROVE)
+    scene.wait_for("deferred", tries=2)
+    assert not scene.crew.requests.on("resume")
+    asked(scene, "draft-1")
+    assert outcome(scene) == "uncertain"
+    choose(scene, APPROVE)
+    sent(scene, 1)
+    scene.finish()
+
+
+@row(COMPLETED, response_timeout=20, on_response_timeout="approve", **given())
+def test_answer_without_a_user(scene):
+    """No user answers in time, and the task approves."""
+    scene.start()
+    (answer,) = sent(scene, 1)
+    assert (answer["humanFeedback"], answer["isApprove"]) == ("Approved.", True)
+    scene.finish()
+
+
+@row(COMPLETED, scenario=asking("draft-1", "draft-2", kind="flow"), answer_in_airflow=True)
+def test_answer_to_a_flow(scene):
+    """A flow asks with a signed webhook, and a user answers at its callback URL."""
+    webhook = {"url": f"{scene.airflow.url}/crew/events", "secret": WEBHOOK_SECRET}
+    scene.crew.scenario = Scenario.model_validate(scene.crew.scenario.model_dump() | {"flow_webhook": webhook})
+    scene.start()
+    asked(scene, "draft-1")
+    choose(scene, SEND_BACK, "Rejected: too long")
+    sent(scene, 1)
+    asked(scene, "draft-2")
+    choose(scene, APPROVE)
+    answers = sent(scene, 2)
+    assert [answer["feedback"] for answer in answers] == ["Rejected: too long", "Approved."]
+    assert all(request.header("authorization") is None for request in scene.crew.requests.on("resume"))
+    assert scene.crew.callback_key not in scene.log()
     scene.finish()
 
 

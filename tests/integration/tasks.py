@@ -334,8 +334,8 @@ class LeftXComs:
 class WatchedService(LocalCrewService):
     """A crew that tells when it is kicked off, before it answers, and when it answers."""
 
-    def __init__(self, *, call_webhooks: bool = False) -> None:
-        super().__init__(QUICK, token=TOKEN, on_request=self._ended, call_webhooks=call_webhooks)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"scenario": QUICK, "token": TOKEN, "on_request": self._ended, **options})
         self.rejects_unknown_fields = True
         self.xcoms = LeftXComs()
         self.required_actions: list[Any] = []

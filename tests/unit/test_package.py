@@ -203,8 +203,8 @@ def imported_by(path: Path) -> Iterator[str]:
 # The plugin runs inside pytest, the runner where crewai is, which brings what else it imports; the others
 # come with the Airflow versions that draw forms with them.
 THEIRS = {"pytest", "crewai", "dotenv", "pydantic_core", "flask_appbuilder", "flask_babel", "wtforms"}
-# What serves the tab is imported by an Airflow that has tabs, and that brings it, and the database's with it, and what
-# encrypts its connections.
+# What serves the tab is imported by an Airflow that has tabs. It brings that, and what its database and its
+# connections need.
 BROUGHT = {"cryptography", "fastapi", "sqlalchemy"}
 EXTRAS = ("common-ai", "otel")
 

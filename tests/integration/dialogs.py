@@ -1,0 +1,156 @@
+"""A task, its crew, the receiver of the crew's questions, and a user who answers."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from itertools import count
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import TaskDeferred
+from pydantic import PrivateAttr
+
+from airflow_provider_crew.answers.attempt import KEY
+from airflow_provider_crew.local import Scenario, ScenarioTask
+from airflow_provider_crew.local.faults.exchange import Exchange
+from airflow_provider_crew.local.faults.kinds import HangFault
+from airflow_provider_crew.triggers.events import STOP_WAITING
+from tests.integration.operators import run
+from tests.integration.question_receiver import SECRET, Questions, receiving
+from tests.integration.tasks import Task, TaskInstance, TaskStateStore, WatchedService, fired
+
+_times = count()
+
+
+def asking(*drafts: str, **options: Any) -> Scenario:
+    """Return a deployed crew that asks about each draft, and then completes."""
+    asks = [ScenarioTask(name=text, output=text, human_input=True) for text in drafts]
+    last = ScenarioTask(name="last", seconds=3600, output="The end")
+    return Scenario(inputs=(), dialect="deployed", tasks=(*asks, last), **options)
+
+
+class AfterWebhook(HangFault):
+    """Answer a poll only when the webhook of the crew's question has arrived, as it does long before a poll."""
+
+    _has_arrived: Callable[[str], bool] = PrivateAttr()
+
+    async def happen(self, exchange: Exchange) -> None:
+        while not self._has_arrived(exchange.request.path.rpartition("/")[2]):
+            await exchange.pause(0.01)
+        await exchange.send(await exchange.take())
+
+
+class Dialog:
+    """A task, its crew, the receiver of the crew's questions, and a user."""
+
+    def __init__(self, crew: WatchedService, questions: Questions) -> None:
+        self.crew = crew
+        self.questions = questions
+        self.store = TaskStateStore()
+        self.requests: list[dict[str, Any]] = []
+        self.told: list[str] = []
+        self.option = STOP_WAITING
+        """Option of the request to wait for. A notice has only this one."""
+        self.task = self.task_with()
+        polls = AfterWebhook(on="status", for_seconds=math.inf)
+        polls._has_arrived = self.has_arrived
+        crew.faults.add(polls)
+
+    def has_arrived(self, kickoff_id: str) -> bool:
+        """Return whether the receiver has got the question of an execution, if it waits."""
+        now = self.crew.execution(kickoff_id).standing(self.crew.now())
+        return not now.waiting or now.question in self.questions.arrived
+
+    def task_with(self, **options: Any) -> Task:
+        """Make a task."""
+        given = {"deferrable": True, "answer_in_airflow": True, **options}
+        self.task = Task(lambda: run(**given), store=self.store, retries=1)
+        self.task.ti.xcoms = self.questions.xcoms
+        return self.task
+
+    def opened(self, _ti: Any, _subject: str, body: str, options: Any, **more: Any) -> None:
+        self.requests.append({"body": body, "options": list(options), **more})
+
+    def asked(self, waiting: TaskDeferred | None = None) -> TaskDeferred:
+        """Run the task until it has opened another request, and is deferred again."""
+        before = len(self.requests)
+        waiting = waiting or self.task.deferred()
+        while not any(self.option in request["options"] for request in self.requests[before:]):
+            waiting = self.resumed(waiting, asyncio.run(fired(self.task.revived(waiting))))
+        return waiting
+
+    def resumed(self, waiting: TaskDeferred, event: dict[str, Any]) -> TaskDeferred:
+        """Resume the task, and return its next deferral."""
+        with pytest.raises(TaskDeferred) as again:
+            self.task.resume(waiting, event)
+        return again.value
+
+    def chosen(self, waiting: TaskDeferred, option: str, text: Any = None, at: str = "") -> TaskDeferred:
+        """Let a user answer the open request."""
+        return self.resumed(waiting, chosen(option, text, at))
+
+    def ended(self, waiting: TaskDeferred) -> Any:
+        """Let the crew complete, unless it waits, and the trigger watch to the end."""
+        execution = self.crew.kickoffs[0]
+        if not execution.standing(self.crew.now()).waiting:
+            self.crew.finish(execution.kickoff_id)
+        return self.watched(waiting)
+
+    def watched(self, waiting: TaskDeferred) -> Any:
+        """Let the trigger watch to the end."""
+        while True:
+            try:
+                return self.task.resume(waiting, asyncio.run(fired(self.task.revived(waiting))))
+            except TaskDeferred as again:
+                waiting = again
+
+    @property
+    def answers(self) -> list[dict[str, Any]]:
+        """The bodies that the crew has received."""
+        return [request.json for request in self.crew.requests.on("resume")]
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        return self.store.get(KEY)
+
+
+def chosen(option: str, text: Any = None, at: str = "") -> dict[str, Any]:
+    """Return the event with which Airflow resumes a task after an answer."""
+    return {
+        "chosen_options": [option],
+        "params_input": {"text": text},
+        "responded_by_user": {"id": "1", "name": "Ada"},
+        "responded_at": at or f"{datetime.now(UTC)} {next(_times)}",
+    }
+
+
+@pytest.fixture
+def crew_options() -> dict[str, Any]:
+    """Options of the local server."""
+    return {"scenario": asking("draft-1")}
+
+
+@pytest.fixture
+def dialog(request, monkeypatch, crew_options) -> Iterator[Dialog]:
+    service = partial(WatchedService, call_webhooks=True, **crew_options)
+    monkeypatch.setattr("tests.integration.task_fixtures.WatchedService", service)
+    crew = request.getfixturevalue("live_crew")
+    monkeypatch.setattr("airflow_provider_crew.client.watch._SOON", 0.02)
+    monkeypatch.setattr("airflow_provider_crew.client.options.NOT_FOUND_GRACE", 0.3)
+    monkeypatch.setattr("airflow_provider_crew.client.watch._WHILE_PEOPLE_DECIDE", 0.3)
+    monkeypatch.setattr("airflow_provider_crew.answers.trigger._LOOK", 0.02)
+    monkeypatch.setattr("airflow_provider_crew.local.callbacks._PAUSE", 0.01)
+    monkeypatch.setattr("airflow_provider_crew.answers.trigger.read_own_xcom", lambda ti, key: ti.xcoms.get(key))
+    ti = TaskInstance()
+    task = {name: getattr(ti, name) for name in ("dag_id", "run_id", "task_id", "map_index")}
+    with receiving(task, {}) as questions:
+        monkeypatch.setenv("AIRFLOW__CREW__EVENTS_URL", questions.url)
+        monkeypatch.setenv("AIRFLOW__CREW__WEBHOOK_CONN_ID", "crew_webhook")
+        monkeypatch.setenv("AIRFLOW_CONN_CREW_WEBHOOK", f"generic://:{SECRET}@")
+        dialog = Dialog(crew, questions)
+        monkeypatch.setattr("airflow_provider_crew.versions.open_required_action", dialog.opened)
+        yield dialog
