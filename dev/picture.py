@@ -49,6 +49,7 @@ for name, arguments in {
     "weekly_brief": DEFERRED,
     "failing_brief": DEFERRED,
     "waiting_brief": DEFERRED | {"human_input": True},
+    "answered_brief": DEFERRED | {"answer_in_airflow": True},
     "killed_brief": IN_THE_WORKER,
 }.items():
     with DAG(name, schedule=None):
@@ -73,9 +74,10 @@ def main() -> None:
         "weekly_brief": scenario,
         "failing_brief": scenario.model_copy(update={"tasks": (*first, failing)}),
         "waiting_brief": scenario.model_copy(update={"tasks": (*first, waiting)}),
+        "answered_brief": scenario.model_copy(update={"tasks": (waiting,)}),
         "killed_brief": scenario.model_copy(update={"tasks": longer}),
     }
-    services = {name: LocalCrewService(crew) for name, crew in crews.items()}
+    services = {name: LocalCrewService(crew, call_webhooks=True) for name, crew in crews.items()}
     for service in services.values():
         service.start()
     environment = {
@@ -109,6 +111,7 @@ def _take(airflow: AirflowStack, browser: Chromium, services: dict[str, LocalCre
     page.wait_for(f"{_TAB}?.innerText.includes('1 of 3 tasks done')")
     _save_tab(page, "crew-tab-running.png")
     failed, waiting = _start(airflow, "failing_brief"), _start(airflow, "waiting_brief")
+    answered = _start(airflow, "answered_brief")
     airflow.api.wait_for("weekly_brief", done.run_id, timeout=180)
     page.open(done.tab)
     page.wait_for("document.querySelector('.crew-output')")
@@ -132,15 +135,11 @@ def _take(airflow: AirflowStack, browser: Chromium, services: dict[str, LocalCre
     page.open(waiting.tab)
     page.wait_for(f"{_TAB}?.innerText.includes('human input')")
     _save_tab(page, "crew-tab-waiting.png")
-    waited = f"dags/{waiting.dag_id}/dagRuns/{waiting.run_id}/hitlDetails"
-    until = time.monotonic() + 120
-    while not airflow.api.get(waited)["hitl_details"]:
-        if time.monotonic() > until:
-            raise TimeoutError("The task has not asked under Required Actions.")
-        time.sleep(1)
+    waiting.wait_until_asked()
     page.open(f"{airflow.url}/required_actions")
     page.wait_for("document.body?.innerText.includes('report')")
     page.save_picture(_DOCS / "required-actions.png", clip={"x": 64, "y": 70, "width": _WIDE - 64, "height": 170})
+    _save_request(page, answered)
 
     _save_animation(airflow, browser, services["killed_brief"], page)
 
@@ -164,6 +163,14 @@ class _Run:
         """The page of its Crew tab."""
         return f"{self.task}/plugin/crew"
 
+    def wait_until_asked(self) -> None:
+        """Wait until the task has a request under Required Actions."""
+        until = time.monotonic() + 120
+        while not self.api.get(f"dags/{self.dag_id}/dagRuns/{self.run_id}/hitlDetails")["hitl_details"]:
+            if time.monotonic() > until:
+                raise TimeoutError("The task has not asked under Required Actions.")
+            time.sleep(1)
+
     def instance(self) -> dict[str, object]:
         """Return the task instance."""
         (found,) = self.api.task_instances(self.dag_id, self.run_id)
@@ -178,6 +185,22 @@ def _save_tab(page: Page, name: str) -> None:
     """Save the tab alone, without Airflow's navigation."""
     page.resize(_WIDE, 2 * _HIGH)  # so that nothing of it is scrolled away
     page.save_picture(_DOCS / name, clip=_box(page))
+    page.resize(_WIDE, _HIGH)
+
+
+def _save_request(page: Page, run: _Run) -> None:
+    """Save a request that answers the crew, without the task around it."""
+    run.wait_until_asked()
+    page.resize(_WIDE, 2 * _HIGH)
+    page.open(f"{run.task}/required_actions")
+    # The draft is drawn after the form.
+    page.wait_for("document.querySelector('textarea') && document.querySelector('pre')", 60)
+    top, bottom = page.evaluate(
+        "[document.querySelector('pre').getBoundingClientRect().top,"
+        " document.querySelector('textarea').getBoundingClientRect().bottom]"
+    )
+    clip = {"x": 316, "y": top - 90, "width": _WIDE - 316, "height": bottom - top + 190}
+    page.save_picture(_DOCS / "answer-in-airflow.png", clip=clip)
     page.resize(_WIDE, _HIGH)
 
 

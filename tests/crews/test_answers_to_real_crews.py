@@ -15,7 +15,7 @@ from tests.crews.hosting import ENVIRONMENT, PROJECTS, PYTHON
 from tests.integration.question_receiver import SECRET
 from tests.supported import AIRFLOW
 
-pytest_plugins = ["tests.integration.task_fixtures", "tests.integration.dialogs"]
+pytest_plugins = ["tests.integration.task_fixtures", "tests.integration.dialog_fixtures"]
 pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(AIRFLOW < (3, 3), reason="A deferred task cannot ask before Airflow 3.3."),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -20,8 +19,8 @@ from airflow_provider_crew.local.faults.exchange import Exchange
 from airflow_provider_crew.local.faults.kinds import HangFault
 from airflow_provider_crew.triggers.events import STOP_WAITING
 from tests.integration.operators import run
-from tests.integration.question_receiver import SECRET, Questions, receiving
-from tests.integration.tasks import Task, TaskInstance, TaskStateStore, WatchedService, fired
+from tests.integration.question_receiver import Questions
+from tests.integration.tasks import Task, TaskStateStore, WatchedService, fired
 
 _times = count()
 
@@ -126,31 +125,3 @@ def chosen(option: str, text: Any = None, at: str = "") -> dict[str, Any]:
         "responded_by_user": {"id": "1", "name": "Ada"},
         "responded_at": at or f"{datetime.now(UTC)} {next(_times)}",
     }
-
-
-@pytest.fixture
-def crew_options() -> dict[str, Any]:
-    """Options of the local server."""
-    return {"scenario": asking("draft-1")}
-
-
-@pytest.fixture
-def dialog(request, monkeypatch, crew_options) -> Iterator[Dialog]:
-    service = partial(WatchedService, call_webhooks=True, **crew_options)
-    monkeypatch.setattr("tests.integration.task_fixtures.WatchedService", service)
-    crew = request.getfixturevalue("live_crew")
-    monkeypatch.setattr("airflow_provider_crew.client.watch._SOON", 0.02)
-    monkeypatch.setattr("airflow_provider_crew.client.options.NOT_FOUND_GRACE", 0.3)
-    monkeypatch.setattr("airflow_provider_crew.client.watch._WHILE_PEOPLE_DECIDE", 0.3)
-    monkeypatch.setattr("airflow_provider_crew.answers.trigger._LOOK", 0.02)
-    monkeypatch.setattr("airflow_provider_crew.local.callbacks._PAUSE", 0.01)
-    monkeypatch.setattr("airflow_provider_crew.answers.trigger.read_own_xcom", lambda ti, key: ti.xcoms.get(key))
-    ti = TaskInstance()
-    task = {name: getattr(ti, name) for name in ("dag_id", "run_id", "task_id", "map_index")}
-    with receiving(task, {}) as questions:
-        monkeypatch.setenv("AIRFLOW__CREW__EVENTS_URL", questions.url)
-        monkeypatch.setenv("AIRFLOW__CREW__WEBHOOK_CONN_ID", "crew_webhook")
-        monkeypatch.setenv("AIRFLOW_CONN_CREW_WEBHOOK", f"generic://:{SECRET}@")
-        dialog = Dialog(crew, questions)
-        monkeypatch.setattr("airflow_provider_crew.versions.open_required_action", dialog.opened)
-        yield dialog

@@ -24,7 +24,7 @@ from tests.integration.question_receiver import SECRET
 from tests.integration.tasks import fired
 from tests.supported import AIRFLOW
 
-pytest_plugins = ["tests.integration.task_fixtures", "tests.integration.dialogs"]
+pytest_plugins = ["tests.integration.task_fixtures", "tests.integration.dialog_fixtures"]
 pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A deferred task cannot ask before Airflow 3.3.")
 
 RUNNING: Any = {"state": "RUNNING", "status": "Task is Running"}

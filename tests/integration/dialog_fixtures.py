@@ -1,0 +1,41 @@
+"""A task that answers its crew, as a fixture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.integration.dialogs import Dialog, asking
+from tests.integration.question_receiver import SECRET, receiving
+from tests.integration.tasks import TaskInstance, WatchedService
+
+
+@pytest.fixture
+def crew_options() -> dict[str, Any]:
+    """Options of the local server."""
+    return {"scenario": asking("draft-1")}
+
+
+@pytest.fixture
+def dialog(request, monkeypatch, crew_options) -> Iterator[Dialog]:
+    service = partial(WatchedService, call_webhooks=True, **crew_options)
+    monkeypatch.setattr("tests.integration.task_fixtures.WatchedService", service)
+    crew = request.getfixturevalue("live_crew")
+    monkeypatch.setattr("airflow_provider_crew.client.watch._SOON", 0.02)
+    monkeypatch.setattr("airflow_provider_crew.client.options.NOT_FOUND_GRACE", 0.3)
+    monkeypatch.setattr("airflow_provider_crew.client.watch._WHILE_PEOPLE_DECIDE", 0.3)
+    monkeypatch.setattr("airflow_provider_crew.answers.trigger._LOOK", 0.02)
+    monkeypatch.setattr("airflow_provider_crew.local.callbacks._PAUSE", 0.01)
+    monkeypatch.setattr("airflow_provider_crew.answers.trigger.read_own_xcom", lambda ti, key: ti.xcoms.get(key))
+    ti = TaskInstance()
+    task = {name: getattr(ti, name) for name in ("dag_id", "run_id", "task_id", "map_index")}
+    with receiving(task, {}) as questions:
+        monkeypatch.setenv("AIRFLOW__CREW__EVENTS_URL", questions.url)
+        monkeypatch.setenv("AIRFLOW__CREW__WEBHOOK_CONN_ID", "crew_webhook")
+        monkeypatch.setenv("AIRFLOW_CONN_CREW_WEBHOOK", f"generic://:{SECRET}@")
+        dialog = Dialog(crew, questions)
+        monkeypatch.setattr("airflow_provider_crew.versions.open_required_action", dialog.opened)
+        yield dialog
