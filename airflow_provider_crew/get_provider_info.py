@@ -107,7 +107,9 @@ CONFIGURATION: dict[str, Any] = {
                 example="https://airflow.example.com/crew/events",
             ),
             "webhook_conn_id": _text(
-                "Connection whose password crews send to this receiver.", example="crew_webhook"
+                "Connection whose password crews send to this receiver, or with which CrewAI signs the questions "
+                "of flows.",
+                example="crew_webhook",
             ),
             "kickoff_records_in_variables": _switch(
                 "Before Airflow 3.3, keep each task's kickoff record in an Airflow variable, so that a later "
