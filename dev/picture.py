@@ -194,12 +194,13 @@ def _save_request(page: Page, run: _Run) -> None:
     page.resize(_WIDE, 2 * _HIGH)
     page.open(f"{run.task}/required_actions")
     # The draft is drawn after the form.
-    page.wait_for("document.querySelector('textarea') && document.querySelector('pre')", 60)
+    page.wait_for("document.querySelector('textarea') && document.body.innerText.includes('| ')", 60)
     top, bottom = page.evaluate(
-        "[document.querySelector('pre').getBoundingClientRect().top,"
+        "[document.evaluate('//*[text()[contains(., \"The crew wrote\")]]', document.body, null, 9, null)"
+        ".singleNodeValue.getBoundingClientRect().top,"
         " document.querySelector('textarea').getBoundingClientRect().bottom]"
     )
-    clip = {"x": 316, "y": top - 90, "width": _WIDE - 316, "height": bottom - top + 190}
+    clip = {"x": 316, "y": top - 50, "width": _WIDE - 316, "height": bottom - top + 150}
     page.save_picture(_DOCS / "answer-in-airflow.png", clip=clip)
     page.resize(_WIDE, _HIGH)
 
