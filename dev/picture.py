@@ -194,7 +194,7 @@ def _save_request(page: Page, run: _Run) -> None:
     page.resize(_WIDE, 2 * _HIGH)
     page.open(f"{run.task}/required_actions")
     # The draft is drawn after the form.
-    page.wait_for("document.querySelector('textarea') && document.body.innerText.includes('| ')", 60)
+    page.wait_for("document.querySelector('textarea') && document.body.innerText.includes('| ')")
     top, bottom = page.evaluate(
         "[document.evaluate('//*[text()[contains(., \"The crew wrote\")]]', document.body, null, 9, null)"
         ".singleNodeValue.getBoundingClientRect().top,"

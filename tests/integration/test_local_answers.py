@@ -138,7 +138,7 @@ class TestCallback:
             client = Person(serve(scenario, call_webhooks=True).service)
             kickoff_id = client.kickoff()
             clock.now += 60
-            eventually(lambda: received, 60, 0.02)
+            eventually(lambda: received, pause=0.02)
             yield client, kickoff_id, received[0]
 
     def test_webhook_is_signed(self, asked):

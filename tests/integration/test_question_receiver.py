@@ -348,7 +348,8 @@ def test_replayed_question_of_a_flow_changes_nothing(flows):
 def test_question_of_a_flow_waits_for_the_kickoff_id(flows, monkeypatch):
     monkeypatch.setattr("airflow_provider_crew.answers.receiver._TIME_TO_STORE", 60.0)
     del flows.xcoms["kickoff_id"]
-    change, tries = flows.change, []
+    change = flows.change
+    tries: list[Any] = []
 
     def late(*given):
         if tries:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from urllib.parse import quote
 
 import pytest
@@ -24,15 +25,19 @@ def test_example_sends_the_answers_of_a_person(airflow, start, crews):
         details = airflow.api.get(f"{path}/hitlDetails", response_received=False)["hitl_details"]
         return any(APPROVE in detail["options"] for detail in details) and run.may_be_answered("report")
 
-    for option, text in ((SEND_BACK, "Shorter, please"), (APPROVE, None)):
-        eventually(asks, 120, 1.0)
+    for number, (option, text) in enumerate(((SEND_BACK, "Shorter, please"), (APPROVE, None)), start=1):
+        eventually(asks, pause=1.0)
         answer = {"chosen_options": [option], "params_input": {"text": text}}
         airflow.api.patch(f"{path}/taskInstances/report/-1/hitlDetails", answer)
-        eventually(lambda option=option: _answers(crews)[-1:] == [option == APPROVE], 120, 1.0)
+        eventually(partial(_has_sent, crews, number), pause=1.0)
 
     assert run.wait() == "success"
     assert _answers(crews) == [False, True]
     assert len(crews["answering"].kickoffs) == 1
+
+
+def _has_sent(crews, number: int) -> bool:
+    return len(_answers(crews)) == number
 
 
 def _answers(crews) -> list[bool]:
