@@ -1,4 +1,4 @@
-"""What can be told from here about whether a crew reaches the receiver of its questions."""
+"""Check from this process whether a crew may reach the receiver of its questions."""
 
 import socket
 from ipaddress import ip_address

@@ -1174,7 +1174,7 @@ def _time_of_day(seconds: float | None) -> str:
 
 
 def _seen_by_triggerer(error: CrewError, event: WatchEnd) -> CrewError:
-    """Tell if the triggerer cannot reach the crew although the worker did."""
+    """Return the error with a hint if the triggerer cannot reach the crew although the worker did."""
     if not isinstance(error, errors.LostContact) or not event.seen or event.has_response:
         return error
     hint = (
