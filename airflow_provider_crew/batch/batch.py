@@ -7,6 +7,7 @@ refuses that to a process that it has replaced, so two processes never start row
 
 import asyncio
 import logging
+import math
 import random
 import threading
 import time
@@ -714,7 +715,9 @@ class Batch:
                 if report.saw(now) and time.monotonic() - self._pushed_at >= _PAUSE:
                     self._push(report.as_dict())
 
-            self._loop.run(watching.to_wake(self._is_told_to_end, saw, longest=LONGEST_WAIT))
+            # A new watch forgets how long the crew has not responded, so only a task that may defer begins one.
+            longest = LONGEST_WAIT if self.options.deferrable else math.inf
+            self._loop.run(watching.to_wake(self._is_told_to_end, saw, longest=longest))
             self._logged_at = report.logged_at
             self._heed()
             self._take_event(watching.as_event())

@@ -22,7 +22,7 @@ from airflow_provider_crew.batch.batch import Batch
 from airflow_provider_crew.batch.end import Counted, end_of_batch
 from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.rows import STATUSES
-from airflow_provider_crew.exceptions import CrewTaskError, WaitedTooLong
+from airflow_provider_crew.exceptions import CrewTaskError, LostContact, WaitedTooLong
 from airflow_provider_crew.local.faults.kinds import AnswerFault
 from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.airflow_runs import eventually
@@ -436,6 +436,18 @@ def test_crew_that_answers_500_about_one_row_fails_only_that_row(live_crew, batc
     manifest = task.run()
     assert manifest["counts"]["success"] == 3
     assert manifest["counts"]["error"] == 1
+
+
+@pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
+def test_outage_ends_a_batch_after_max_outage(live_crew, batch, each_look_takes, monkeypatch, deferrable):
+    monkeypatch.setattr("airflow_provider_crew.batch.batch.LONGEST_WAIT", 0.1)
+    live_crew.scenario = SLOW
+    task = batch(rows(2), max_active=2, max_outage=600, timeout=7200, deferrable=deferrable)
+    each_look_takes(10)
+    live_crew.faults.answer(500, on="status", for_seconds=1000)
+    with pytest.raises(LostContact):
+        task.run()
+    assert len(live_crew.kickoffs) == 2
 
 
 @pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
