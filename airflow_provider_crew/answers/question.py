@@ -9,7 +9,7 @@ from cryptography.fernet import Fernet, InvalidToken
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from airflow_provider_crew.attempt.record import KICKOFF_ID
-from airflow_provider_crew.client.errors import InvalidSettings, text_of
+from airflow_provider_crew.client.errors import InvalidSettings, storable_json, storable_text, text_of
 from airflow_provider_crew.client.settings import WebhookSecret
 
 # XCom key of the last question. The task opens it before its kickoff.
@@ -22,7 +22,8 @@ _MOST_KNOWN = 100
 # Objects in which deployments nest the fields of a webhook.
 _NESTS = ("data", "body", "payload", "meta")
 
-_Id = Annotated[str, StringConstraints(min_length=1, max_length=250)]
+# PostgreSQL stores no NUL.
+_Id = Annotated[str, StringConstraints(max_length=250, pattern=r"^[^\x00]+$")]
 
 
 class Undeliverable(ValueError):
@@ -41,7 +42,7 @@ class _Origin(BaseModel):
     dag_id: _Id
     run_id: _Id
     task_id: _Id
-    map_index: int = Field(ge=-1)
+    map_index: int = Field(ge=-1, lt=2**31)
     try_number: int
 
 
@@ -77,9 +78,10 @@ class Call(BaseModel):
             told = _FlowCall.model_validate(body)
             asks = told.request
             parts = [asks.message, text_of(asks.method_output)]
-            parts += [f"State: {json.dumps(asks.state, indent=2, ensure_ascii=False)}"] if asks.state else []
+            parts += [f"State: {_indented(asks.state)}"] if asks.state else []
             parts += [f"Outcomes: {', '.join(asks.emit_options)}"] if asks.emit_options else []
-            draft, callback = "\n\n".join(filter(None, parts)), _seal(secret).encrypt(told.callback_url.encode())
+            draft = storable_text("\n\n".join(filter(None, parts)))
+            callback = _seal(secret).encrypt(told.callback_url.encode())
             return cls(kickoff_id=asks.flow_id, task_id=asks.id, draft=draft, callback=callback.decode())
         except (ValidationError, RecursionError):
             raise Undeliverable("it is not a flow's new_request, or one of its fields is malformed") from None
@@ -121,6 +123,14 @@ class _FlowCall(BaseModel):
     event: Literal["new_request"]
     request: _Request
     callback_url: Annotated[str, StringConstraints(pattern=r"^https?://[!-~]+$", max_length=2_000)]
+
+
+def _indented(state: dict[str, Any]) -> str:
+    """Return a state in lines, unless it is nested so deeply that their indentation would multiply its size."""
+    try:
+        return json.dumps(storable_json(state), indent=2, ensure_ascii=False)
+    except ValueError:
+        return json.dumps(state, ensure_ascii=False)
 
 
 def _objects_in(*parts: dict[str, Any]) -> list[dict[str, Any]]:

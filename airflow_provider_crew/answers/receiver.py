@@ -50,6 +50,7 @@ class Receiver:
         self._change = change
         self._secret: WebhookSecret | None = None
         self._read_at = float("-inf")
+        self._reading = asyncio.Lock()
 
     async def receive(self, request: Request) -> Response:
         """Deliver the question of a crew to the task that waits for it."""
@@ -90,12 +91,15 @@ class Receiver:
 
     async def _known_secret(self) -> WebhookSecret | None:
         """Return the secret of the receiver, or None if it is unreadable."""
-        if time.monotonic() - self._read_at > _FRESH:
-            self._read_at = time.monotonic()
-            try:
-                self._secret = await run_in_threadpool(self._load, conf.get("crew", "webhook_conn_id"))
-            except Exception:  # noqa: BLE001 - without a secret, every delivery is rejected
-                self._secret = None
+        if self._secret and self._reading.locked():
+            return self._secret
+        async with self._reading:  # a delivery that arrives during the first look-up must not be rejected
+            if time.monotonic() - self._read_at > _FRESH:
+                try:
+                    self._secret = await run_in_threadpool(self._load, conf.get("crew", "webhook_conn_id"))
+                except Exception:  # noqa: BLE001 - without a secret, every delivery is rejected
+                    self._secret = None
+                self._read_at = time.monotonic()
         return self._secret
 
 

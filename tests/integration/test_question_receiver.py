@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import requests
 
-from airflow_provider_crew.answers.question import QUESTION, callback_in, empty_box
+from airflow_provider_crew.answers.question import QUESTION, Call, callback_in, empty_box
 from airflow_provider_crew.client.errors import InvalidSettings
 from airflow_provider_crew.client.settings import WebhookSecret
 from tests.integration.question_receiver import SECRET, receiving
@@ -105,6 +107,9 @@ FORGED: dict[str, tuple[int, Any, dict[str, Any]]] = {
     "other row": (422, other(map_index=0), {}),
     "execution of another attempt": (422, other(try_number=1), {}),
     "pattern instead of a DAG": (422, other(dag_id="%"), {}),
+    "DAG with a NUL": (422, other(dag_id="research\0"), {}),
+    "DAG with half a character": (422, other(dag_id="research\ud83d"), {}),
+    "row beyond any database": (422, other(map_index=2**70), {}),
 }
 
 
@@ -254,6 +259,33 @@ def test_flood_reads_the_connection_once(questions):
     assert questions.loads == 1
 
 
+def test_deliveries_wait_for_the_first_secret(questions, monkeypatch):
+    both = threading.Event()
+    questions.receiver._secret = None
+    load = questions.receiver._load
+
+    def slow(conn_id: str) -> Any:
+        both.wait(10)
+        return load(conn_id)
+
+    monkeypatch.setattr(questions.receiver, "_load", slow)
+    arrived: list[Any] = []
+    read = type(questions.receiver)._known_secret
+
+    async def counted(receiver: Any) -> Any:
+        arrived.append(receiver)
+        if len(arrived) == 2:
+            both.set()
+        return await read(receiver)
+
+    monkeypatch.setattr(type(questions.receiver), "_known_secret", counted)
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda _: questions.deliver(CALL).status_code, range(2)))
+
+    assert answers == [204, 204]
+    assert (questions.loads, questions.changes) == (1, 1)
+
+
 @pytest.fixture
 def flows(questions, monkeypatch):
     monkeypatch.setattr("airflow_provider_crew.answers.receiver._TIME_TO_STORE", 0.0)
@@ -281,6 +313,28 @@ def test_callback_url_is_unreadable_with_another_secret(flows):
 
 def asks(**changes: Any) -> dict[str, Any]:
     return FLOW | {"request": FLOW["request"] | changes}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"message": "half \ud83d"}, {"message": "NUL \0"}, {"state": {"text": "\ud83d"}}, {"emit_options": ["\ud83d"]}],
+)
+def test_flow_text_that_no_database_stores_is_replaced(flows, odd):
+    assert flows.deliver_signed(asks(**odd)).status_code == 204
+
+    draft = flows.xcoms[QUESTION]["question"]["draft"]
+    assert "\ufffd" in draft
+    assert not set(draft) & {"\0", "\ud83d"}
+
+
+def test_deep_state_of_a_flow_does_not_grow():
+    deep: Any = list(range(5000))
+    for _ in range(800):
+        deep = [deep]
+
+    call = Call.of_flow(asks(state={"deep": deep}), WebhookSecret(password=SECRET))
+
+    assert len(call.draft) < 64 * 1024
 
 
 UNSIGNED: dict[str, tuple[int, Any, dict[str, Any]]] = {
