@@ -225,6 +225,8 @@ class AnsweringAttempt(Attempt):
             sent = self._not_sent(f"{option!r} {'takes no text' if text else 'needs a text'}.")
         else:
             sent = self._send_answer(option, text or _APPROVAL, str(event.get("responded_at")))
+        if not sent and not self._kept["outcome"]:
+            self._keep(outcome="not sent")  # no automatic answer may replace that of a user
         return self.wait(answered_at=time.time(), **_idle(known)) if sent else self._open(known)
 
     def _time_out(self, known: dict[str, Any]) -> dict[str, Any]:
@@ -241,9 +243,12 @@ class AnsweringAttempt(Attempt):
 
     def _answer(self, option: str, text: str) -> Answer:
         """Return the answer to the known question. Raise a CrewError if it cannot be sent."""
+        settings, last = self.hook.connection.settings, self._record.last
+        if last and last.address not in {"", settings.address}:
+            raise errors.InvalidSettings(f"The connection points to {settings.address}, not to {last.address}.")
         question, secret = self._kept["question"], load_secret(str(self.options.webhook_conn_id))
         if url := callback_in(question, secret):
-            return answer_to_flow(url, text, self.hook.connection.settings)
+            return answer_to_flow(url, text, settings)
         return answer_to_crew(
             self.kickoff_id,
             question["task_id"],

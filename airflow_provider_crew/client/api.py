@@ -102,6 +102,8 @@ class KickoffRequest:
 
 _CALLBACK = re.compile(r"(https?://[\w.:\[\]-]+)(/[!-~]*)", re.ASCII)
 _PLATFORM = re.compile(r"https://([a-z0-9-]+\.)*crewai\.com")
+# Parts of a callback URL of this length may authorize an answer.
+_SHORTEST_KEY = 16
 # A resumed execution forgets these, so each answer repeats them.
 _REPEATED = ("task_webhook_url", "step_webhook_url", "crew_webhook_url", "human_input_webhook_url")
 
@@ -369,7 +371,7 @@ class CrewApi:
             return Request("POST", self.settings.address, "/resume", headers, self._masks, answer.body, kickoff_id)
         del headers["Authorization"]
         address, path = answer.callback
-        masks = self._masks_with(path)
+        masks = self._masks_with(path, *(part for part in re.split("[/?&=#]", path) if len(part) >= _SHORTEST_KEY))
         return Request("POST", address, path, headers, masks, answer.body, kickoff_id, is_private=True)
 
     def _about(self, kickoff_id: str, method: str, path: str) -> Request:

@@ -49,6 +49,8 @@ _CHUNK = 65536
 _this_thread = threading.local()
 # urllib3 logs malformed headers, in which a crew may have repeated the token.
 logging.getLogger("urllib3.connection").addFilter(lambda _: not getattr(_this_thread, "sends", False))
+# At level DEBUG, it logs paths.
+logging.getLogger("urllib3.connectionpool").addFilter(lambda _: not getattr(_this_thread, "is_private", False))
 
 
 class _Adapter(HTTPAdapter):
@@ -157,7 +159,7 @@ class CrewClient:
         if request.starts_work:
             self.close()  # a kept connection that the peer has closed looks like a lost response
         handled = sys.exception()
-        _this_thread.sends = True
+        _this_thread.sends, _this_thread.is_private = True, request.is_private
         try:
             return self._exchange(request)
         except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:  # those of requests are OSErrors
@@ -165,7 +167,7 @@ class CrewClient:
             sent = not is_caused_by(error, *_NOT_CONNECTED)
             failure = unreachable(request, self.settings, error, sent=sent)
         finally:
-            _this_thread.sends = False
+            _this_thread.sends = _this_thread.is_private = False
         raise failure  # outside the except clause: a chained traceback would show the token
 
     def _exchange(self, request: Request) -> Response:

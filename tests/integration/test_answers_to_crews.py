@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import logging
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +23,7 @@ from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING
 from tests.integration.dialogs import Dialog, asking, chosen
 from tests.integration.operators import run
 from tests.integration.question_receiver import SECRET
-from tests.integration.tasks import fired
+from tests.integration.tasks import WatchedService, fired
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures", "tests.integration.dialog_fixtures"]
@@ -229,6 +231,17 @@ def test_request_of_an_earlier_attempt_is_answered(dialog):
 
     assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
     assert (len(dialog.requests), len(dialog.answers), len(dialog.crew.kickoffs)) == (1, 1, 1)
+
+
+def test_answer_goes_to_no_other_crew(dialog, monkeypatch):
+    waiting = dialog.asked()
+    with WatchedService(scenario=asking("draft-1")) as other:
+        monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", other.connection_uri)
+        with contextlib.suppress(CrewTaskFailed, TaskDeferred):
+            dialog.task.resume(waiting, chosen(APPROVE))
+
+        assert other.requests.on("resume") == []
+    assert dialog.answers == []
 
 
 def test_intent_that_is_not_stored_prevents_the_answer(dialog):
@@ -448,6 +461,32 @@ class TestFlow:
         assert len(flow.answers) == 2
         assert flow.crew.callback_key not in str(shown)
 
+    def test_callback_url_is_in_no_log_of_a_library(self, flow, caplog):
+        waiting = flow.asked()
+        with caplog.at_level(logging.DEBUG, logger="urllib3"):
+            flow.chosen(waiting, APPROVE)
+
+        assert len(flow.answers) == 1
+        assert flow.crew.callback_key not in caplog.text
+
+    @pytest.mark.parametrize(
+        "response",
+        [
+            {"status": 404, "body": '{"detail": "No callback KEY"}'},
+            {"status": 307, "headers": {"location": "https://crew.example.com/callbacks/KEY/?at=1"}},
+        ],
+        ids=["body", "redirect"],
+    )
+    def test_callback_key_in_a_response_is_masked(self, flow, task_log, response):
+        waiting, key = flow.asked(), flow.crew.callback_key
+        given = json.loads(json.dumps(response).replace("KEY", key))
+        flow.crew.faults.answer(given.pop("status"), on="resume", **given)
+
+        flow.chosen(waiting, APPROVE)
+
+        assert len(flow.answers) == 1
+        assert key not in str([task_log.text, flow.kept, flow.requests, flow.questions.xcoms])
+
     def test_lost_response_is_uncertain_and_asked_again(self, flow):
         waiting = flow.asked()
         flow.crew.faults.reset(on="resume")
@@ -604,6 +643,16 @@ class TestResponseTimeout:
 
         assert dialog.ended(dialog.chosen(dialog.asked(waiting), APPROVE))["output"] == "The end"
         assert [each["humanFeedback"] for each in dialog.answers] == ["Shorter", "Approved."]
+
+    def test_answer_of_a_user_that_was_not_sent_is_not_replaced(self, dialog, late, monkeypatch):
+        waiting = late("approve")
+        with monkeypatch.context() as away:
+            away.setenv("AIRFLOW_CONN_CREW_WEBHOOK", "generic://")  # no secret
+            waiting = dialog.chosen(waiting, SEND_BACK, "Never publish this")
+
+        self.fired(dialog, waiting)
+
+        assert dialog.answers == []
 
     def test_crew_that_continues_by_itself_gets_no_answer(self, dialog, monkeypatch):
         dialog.task_with(response_timeout=3600, on_response_timeout="approve")

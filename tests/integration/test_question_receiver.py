@@ -317,7 +317,12 @@ def asks(**changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "odd",
-    [{"message": "half \ud83d"}, {"message": "NUL \0"}, {"state": {"text": "\ud83d"}}, {"emit_options": ["\ud83d"]}],
+    [
+        {"message": "half \ud83d"},
+        {"message": "NUL \0"},
+        {"state": {"text": "\ud83d"}},
+        {"emit_options": ["\ud83d"]},
+    ],
 )
 def test_flow_text_that_no_database_stores_is_replaced(flows, odd):
     assert flows.deliver_signed(asks(**odd)).status_code == 204
