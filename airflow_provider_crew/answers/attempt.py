@@ -247,7 +247,7 @@ class AnsweringAttempt(Attempt):
         if last and last.address not in {"", settings.address}:
             raise errors.InvalidSettings(f"The connection points to {settings.address}, not to {last.address}.")
         question, secret = self._kept["question"], load_secret(str(self.options.webhook_conn_id))
-        if url := callback_in(question, secret):
+        if url := callback_in(question, secret, self.kickoff_id):
             return answer_to_flow(url, text, settings)
         return answer_to_crew(
             self.kickoff_id,
