@@ -151,7 +151,8 @@ class AnsweringAttempt(Attempt):
             question["draft"] = mask(question["draft"], forms_of(self.hook.connection.settings.token))
             limit = self.options.response_timeout
             answer_by = limit and time.time() + limit
-            self._keep(question=question, answer="", outcome="", is_over=False, answer_by=answer_by)
+            fresh: dict[str, Any] = {"answer": "", "outcome": "", "is_over": False, "has_user": False}
+            self._keep(question=question, answer_by=answer_by, **fresh)
             self._notify()
         elif not self._known_question:
             self.warn("The crew's question cannot be shown in Airflow: its webhook has not arrived.")
@@ -221,18 +222,18 @@ class AnsweringAttempt(Attempt):
         if self._hindrance or not question or question != self._known_question:
             self.warn("The answer was not sent, because the record of its question is unreadable.")
             return super().answered(option, next_kwargs, known)
+        self._kept["has_user"] = True  # no automatic answer may replace that of a user
         if bool(text) == (option == APPROVE):
             sent = self._not_sent(f"{option!r} {'takes no text' if text else 'needs a text'}.")
         else:
             sent = self._send_answer(option, text or _APPROVAL, str(event.get("responded_at")))
-        if not sent and not self._kept["outcome"]:
-            self._keep(outcome="not sent")  # no automatic answer may replace that of a user
         return self.wait(answered_at=time.time(), **_idle(known)) if sent else self._open(known)
 
     def _time_out(self, known: dict[str, Any]) -> dict[str, Any]:
         """Answer once if no user has answered in time, or answer nothing, and continue to wait."""
         self.warn(f"No user has answered within {duration(self.options.response_timeout or 0)}.")
-        choice, is_first = self.options.on_response_timeout, not self._kept.get("outcome")
+        choice = self.options.on_response_timeout
+        is_first = not (self._kept.get("outcome") or self._kept.get("has_user"))
         sends_back = choice == "send_back" and not self._kept.get("sent_back")
         if is_first and (sends_back or choice == "approve"):
             self._kept["sent_back"] = sends_back
@@ -247,7 +248,7 @@ class AnsweringAttempt(Attempt):
         if last and last.address not in {"", settings.address}:
             raise errors.InvalidSettings(f"The connection points to {settings.address}, not to {last.address}.")
         question, secret = self._kept["question"], load_secret(str(self.options.webhook_conn_id))
-        if url := callback_in(question, secret):
+        if url := callback_in(question, secret, self.kickoff_id):
             return answer_to_flow(url, text, settings)
         return answer_to_crew(
             self.kickoff_id,

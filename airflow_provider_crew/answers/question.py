@@ -54,7 +54,7 @@ class Call(BaseModel):
     kickoff_id: _Id = "-"
     task_id: Annotated[str, StringConstraints(strict=True, pattern=r"^[\w.:-]{1,200}$")]
     draft: str
-    # Where a flow takes the answer, sealed.
+    # Where a flow takes the answer, sealed with the kickoff ID and the question's ID.
     callback: str = ""
 
     @classmethod
@@ -81,9 +81,9 @@ class Call(BaseModel):
             parts += [f"State: {_indented(asks.state)}"] if asks.state else []
             parts += [f"Outcomes: {', '.join(asks.emit_options)}"] if asks.emit_options else []
             draft = storable_text("\n\n".join(filter(None, parts)))
-            callback = _seal(secret).encrypt(told.callback_url.encode())
+            callback = _seal(secret).encrypt(f"{asks.flow_id} {asks.id} {told.callback_url}".encode())
             return cls(kickoff_id=asks.flow_id, task_id=asks.id, draft=draft, callback=callback.decode())
-        except (ValidationError, RecursionError):
+        except (ValueError, RecursionError):
             raise Undeliverable("it is not a flow's new_request, or one of its fields is malformed") from None
 
     @property
@@ -152,12 +152,16 @@ def question_in(box: Any) -> dict[str, str] | None:
     return None
 
 
-def callback_in(question: dict[str, str], secret: WebhookSecret) -> str:
+def callback_in(question: dict[str, str], secret: WebhookSecret, kickoff_id: str) -> str:
     """Return the URL for the answer to a flow. Empty for a crew."""
     try:
-        return _seal(secret).decrypt(question["callback"]).decode() if question["callback"] else ""
+        sealed = _seal(secret).decrypt(question["callback"]).decode() if question["callback"] else ""
     except InvalidToken:
         raise InvalidSettings("The webhook secret was replaced after the flow had asked.") from None
+    asked, _, url = sealed.rpartition(" ")
+    if sealed and asked != f"{kickoff_id} {question['task_id']}":
+        raise InvalidSettings("The callback URL belongs to another question.")
+    return url
 
 
 def _seal(secret: WebhookSecret) -> Fernet:

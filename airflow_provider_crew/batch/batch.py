@@ -355,7 +355,7 @@ class Batch:
         for key, digest, kickoff_id, sent_at, attempts, group in known["running"]:
             row = by_id.get((key, digest)) or Row(-1, key, digest)
             row.kickoff_id, row.sent_at, row.attempts, row.group = kickoff_id, sent_at, attempts, group
-            row.began_at, row.unknown_since = event["known"].get(kickoff_id, (None, None))
+            row.began_at, row.troubles = event["known"].get(kickoff_id, (None, {}))
             self._running[kickoff_id] = row
         self._pending.extend(row for row in self._rows if row.is_to_be_started)
         self._changed, self._removed, self._window = known["changed"], known["removed"], known["window"]
@@ -577,9 +577,8 @@ class Batch:
     def _take_event(self, event: Mapping[str, Any]) -> None:
         """Collect what has ended while the rows were being watched."""
         self._is_quick = event["is_quick"]
-        for name, (began_at, unknown_since) in event["known"].items():
-            if row := self._running.get(name):
-                row.began_at, row.unknown_since = began_at, unknown_since
+        for name, row in self._running.items():
+            row.began_at, row.troubles = event["known"].get(name, (row.began_at, {}))
         over = {name: recorded_error(record) for name, record in event["over"].items()}
         names = [name for name in (*event["ended"], *over) if name in self._running]
         self._collect([(self._running[name], over.get(name)) for name in names])
@@ -724,7 +723,7 @@ class Batch:
 
     def _watched(self) -> list[list[Any]]:
         running = self._running.values()
-        return [[row.kickoff_id, row.sent_at, row.began_at, row.unknown_since] for row in running]
+        return [[row.kickoff_id, row.sent_at, row.began_at, row.troubles] for row in running]
 
     def _rules(self) -> dict[str, Any]:
         names = ("poll_interval", "max_outage", "row_timeout")

@@ -4,7 +4,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from airflow_provider_crew.attempt.decide import Decision, End, KickoffRecord, PolledStatus, decide
@@ -12,6 +12,7 @@ from airflow_provider_crew.attempt.record import fingerprint
 from airflow_provider_crew.client.api import some_names
 from airflow_provider_crew.client.errors import CrewError, InvalidInputs
 from airflow_provider_crew.client.text import one_line
+from airflow_provider_crew.client.watch import Trouble
 
 Status = Literal["success", "error", "invalid_output", "cancelled", "uncertain", "not_started"]
 STATUSES: tuple[Status, ...] = ("success", "error", "invalid_output", "cancelled", "uncertain", "not_started")
@@ -33,7 +34,7 @@ class Row:
     :param kickoff_id: Execution that may be running. Empty if there is none.
     :param sent_at: Time of its kickoff. ``None`` if no kickoff is recorded that the line does not report.
     :param began_at: Time at which a poll saw the execution begin. Before that, it was queued.
-    :param unknown_since: Time since when the execution is unknown to the crew.
+    :param troubles: Time since when each trouble of its polls lasts.
     :param attempts: Kickoffs of the row that may have started an execution.
     :param group: Name under which its kickoff is recorded.
     """
@@ -46,7 +47,7 @@ class Row:
     kickoff_id: str = ""
     sent_at: float | None = None
     began_at: float | None = None
-    unknown_since: float | None = None
+    troubles: dict[Trouble, float | None] = field(default_factory=dict)
     attempts: int = 0
     group: str = ""
 

@@ -21,7 +21,7 @@ from airflow_provider_crew.client.errors import (
 from airflow_provider_crew.client.options import MAX_OUTAGE
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import one_line, warn
-from airflow_provider_crew.client.watch import Trouble, WatchRules, WatchState
+from airflow_provider_crew.client.watch import WatchRules, WatchState
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Hook, Poller
 from airflow_provider_crew.triggers.events import LARGEST_RESPONSE
@@ -61,7 +61,7 @@ class Watching:
     """
     Watch of the running rows until enough of them have ended.
 
-    :param running: Kickoff ID, kickoff time, begin and unknown_since of each row.
+    :param running: Kickoff ID, kickoff time, begin and troubles of each row.
     :param rules: Arguments of the operator: poll_interval, max_outage, row_timeout, and the deadline of the batch.
     :param window: Number of executions that may run at a time.
     :param share: Share of the window, as a divisor, after which the watch ends.
@@ -83,7 +83,7 @@ class Watching:
         self, is_told_to_end: Callable[[], bool], saw: Callable[["Watching"], None], *, longest: float = math.inf
     ) -> None:
         """Return if a share of the window has ended, if anything has after 30 s, or to start rows again."""
-        self._states = {row[0]: WatchState(row[1], seen=True, troubles=_troubles(row[3])) for row in self.running}
+        self._states = {row[0]: WatchState(row[1], seen=True, troubles={**row[3]}) for row in self.running}
         self._began: dict[str, float | None] = {row[0]: row[2] for row in self.running}
         self._heard_at: dict[str, float] = {}
         tasks = [asyncio.create_task(self._watch(row[0], row[1])) for row in self.running]
@@ -142,17 +142,23 @@ class Watching:
         except (WaitedTooLong, ExecutionUnknown) as error:
             self.over[kickoff_id] = error
         except (LostContact, WatchBroken) as error:
-            if isinstance(error, LostContact) and self._hears_others(kickoff_id):
+            if isinstance(error, LostContact) and await self._hears_others(kickoff_id):
                 self.over[kickoff_id] = error
             else:
                 self.error = error
         except CrewError:  # the worker reads how it has ended
             self.ended.append(kickoff_id)
 
-    def _hears_others(self, kickoff_id: str) -> bool:
+    async def _hears_others(self, kickoff_id: str) -> bool:
         """Whether the crew responds, and only not about this execution, which may have failed."""
-        others = [at for name, at in self._heard_at.items() if name != kickoff_id]
-        return max(others, default=0.0) > time.time() - float(self.rules["max_outage"] or MAX_OUTAGE) / 2
+        until = time.time() + (LONGEST_WAIT if len(self.running) > 1 else 0.0)  # for the first polls of the others
+        while True:
+            others = [at for name, at in self._heard_at.items() if name != kickoff_id]
+            if max(others, default=0.0) > time.time() - float(self.rules["max_outage"] or MAX_OUTAGE) / 2:
+                return True
+            if time.time() >= until:
+                return False
+            await asyncio.sleep(_LOOK)
 
     def _deadline(self, kickoff_id: str) -> float:
         """Return the time at which a row's time is over. It begins with the execution: deployments queue."""
@@ -162,19 +168,15 @@ class Watching:
 
     def as_event(self) -> dict[str, Any]:
         """Return what has ended as plain data, and what the next watch has to know."""
-        since = {name: state.troubles.get("unknown") for name, state in self._states.items()}
-        known = {name: [began, since[name]] for name, began in self._began.items() if began or since[name]}
+        # Without its troubles, a row that has no status would begin a new outage in each watch.
+        known = {name: [began, self._states[name].troubles] for name, began in self._began.items()}
         return {
             "ended": self.ended,
             "over": {name: error_record(error) for name, error in self.over.items()},
             "error": error_record(self.error) if self.error else None,
             "is_quick": self.is_quick,
-            "known": {name: told for name, told in known.items() if name not in self.ended},
+            "known": {name: told for name, told in known.items() if any(told) and name not in self.ended},
         }
-
-
-def _troubles(unknown_since: float | None) -> dict[Trouble, float | None]:
-    return {"unknown": unknown_since} if unknown_since else {}
 
 
 class BatchProgress:

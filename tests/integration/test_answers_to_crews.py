@@ -654,6 +654,20 @@ class TestResponseTimeout:
 
         assert dialog.answers == []
 
+    def test_answer_at_the_end_of_an_attempt_is_not_replaced(self, dialog, late):
+        waiting = late("approve")
+        make = dialog.task._make
+        operator = make()
+        dialog.task._make = lambda: operator
+        dialog.store.breaks_at = lambda name: name == "set" and operator.on_kill()
+        with pytest.raises(BaseException, match="ended before the answer"):
+            dialog.task.resume(waiting, chosen(SEND_BACK, "Never publish this"))
+        dialog.task._make, dialog.store.breaks_at = make, lambda _: None
+
+        self.fired(dialog, dialog.asked())
+
+        assert dialog.answers == []
+
     def test_crew_that_continues_by_itself_gets_no_answer(self, dialog, monkeypatch):
         dialog.task_with(response_timeout=3600, on_response_timeout="approve")
         waiting = dialog.asked()

@@ -439,6 +439,34 @@ def test_crew_that_answers_500_about_one_row_fails_only_that_row(live_crew, batc
 
 
 @pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
+def test_row_without_a_status_ends_while_others_go_on(live_crew, batch, each_look_takes, deferrable):
+    live_crew.scenario = SLOW
+    task = batch(rows(16), max_active=4, max_outage=600, max_failed=None, timeout=50_000, deferrable=deferrable)
+    each_look_takes(10)
+    pass_time, polls = live_crew.after, count(1)
+
+    def finish_one_at_times(request: Any) -> None:
+        pass_time(request)
+        if request.operation == "status" and next(polls) % 20 == 0:
+            going_on = [each for each in live_crew.kickoffs[1:] if not each.standing(live_crew.now()).over]
+            for each in going_on[:1]:
+                live_crew.finish(each.kickoff_id)
+
+    live_crew.after = finish_one_at_times
+
+    class OfOne(AnswerFault):
+        async def happen(self, exchange: Any) -> None:
+            if live_crew.kickoffs and live_crew.kickoffs[0].kickoff_id in str(exchange.request.path):
+                await super().happen(exchange)
+            else:
+                await exchange.send(await exchange.take())
+
+    live_crew.faults.add(OfOne(status=500, on="status", for_seconds=100_000))
+    manifest = task.run()
+    assert (manifest["counts"]["success"], manifest["counts"]["error"]) == (15, 1)
+
+
+@pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
 def test_outage_ends_a_batch_after_max_outage(live_crew, batch, each_look_takes, monkeypatch, deferrable):
     monkeypatch.setattr("airflow_provider_crew.batch.batch.LONGEST_WAIT", 0.1)
     live_crew.scenario = SLOW

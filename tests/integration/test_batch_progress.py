@@ -190,7 +190,7 @@ def test_slow_rows_after_quick_ones_defer_the_task_again(live_crew, batch, monke
 @pytest.mark.parametrize(("ended", "after", "is_quick"), [(3, 25.0, True), (2, 25.0, False), (3, 35.0, False)])
 def test_rows_are_quick_if_a_quarter_ends_in_thirty_seconds(ended, after, is_quick, monkeypatch):
     monkeypatch.setattr("airflow_provider_crew.batch.watching.time.time", lambda: 1000.0 + after)
-    running: list[list[Any]] = [[str(number), 1000.0, None, None] for number in range(12)]
+    running: list[list[Any]] = [[str(number), 1000.0, None, {}] for number in range(12)]
     watching = Watching(cast("Any", None), running, {}, 100, since=1000.0)
     watching.ended = [row[0] for row in running[:ended]]
     assert watching.is_quick == is_quick

@@ -300,7 +300,7 @@ def test_signed_question_of_a_flow_is_left_for_its_task(flows):
     assert question["task_id"] == "550e8400-e29b"
     for text in ("Please review.", '"topic": "Fähren"', "approved, rejected"):
         assert text in question["draft"]
-    assert callback_in(question, WebhookSecret(password=SECRET)) == CALLBACK
+    assert callback_in(question, WebhookSecret(password=SECRET), "kickoff-1") == CALLBACK
     assert "callback-token" not in str(flows.xcoms)
 
 
@@ -308,7 +308,16 @@ def test_callback_url_is_unreadable_with_another_secret(flows):
     flows.deliver_signed(FLOW)
 
     with pytest.raises(InvalidSettings):
-        callback_in(flows.xcoms[QUESTION]["question"], WebhookSecret(password="another-secret"))
+        callback_in(flows.xcoms[QUESTION]["question"], WebhookSecret(password="another-secret"), "kickoff-1")
+
+
+@pytest.mark.parametrize(("task_id", "kickoff_id"), [("another", "kickoff-1"), ("550e8400-e29b", "kickoff-2")])
+def test_callback_url_is_bound_to_its_question(flows, task_id, kickoff_id):
+    flows.deliver_signed(FLOW)
+    question = flows.xcoms[QUESTION]["question"] | {"task_id": task_id}
+
+    with pytest.raises(InvalidSettings):
+        callback_in(question, WebhookSecret(password=SECRET), kickoff_id)
 
 
 def asks(**changes: Any) -> dict[str, Any]:
@@ -371,6 +380,7 @@ UNSIGNED: dict[str, tuple[int, Any, dict[str, Any]]] = {
     "other execution": (422, asks(flow_id="kickoff-2"), {}),
     "no execution": (422, asks(flow_id=""), {}),
     "question with a path": (422, asks(id="../../7"), {}),
+    "execution with half a character": (422, asks(flow_id="kickoff-1\ud83d"), {}),
     "state that is a list": (422, asks(state=[1]), {}),
     "no callback": (422, FLOW | {"callback_url": None}, {}),
     "callback to a file": (422, FLOW | {"callback_url": "file:///etc/passwd"}, {}),
