@@ -33,9 +33,9 @@ def _doubts_about_host(url: str) -> list[str]:
     except (OSError, UnicodeError):
         return [f"The host {host} has no address here."]
     private = sorted(address for address in addresses if not ip_address(address).is_global)
-    return [f"The host is at {', '.join(private)} here, which a crew in another network cannot reach."] * bool(
-        private
-    )
+    if not private:
+        return []
+    return [f"The host is at {', '.join(private)} here, which a crew in another network cannot reach."]
 
 
 def _problem_from_here(url: str) -> str:

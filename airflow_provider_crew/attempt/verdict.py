@@ -1,7 +1,7 @@
 """
 Verdict on a task that ends without a result: what Airflow does, the cost, and the next step. It does no I/O.
 
-``decide()`` is its twin for the beginning of a task. Every next step stands here, once, but that of a batch.
+``decide()`` is its twin for the beginning of a task. Every next step is here, once, except those of a batch.
 ``tests/unit/verdicts.txt`` has the table as text.
 """
 

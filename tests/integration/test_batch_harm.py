@@ -27,7 +27,7 @@ from airflow_provider_crew.local.faults.kinds import AnswerFault
 from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
-from tests.integration.tasks import FAILING, QUICK, SLOW, Task, TaskStateStore, fired
+from tests.integration.tasks import FAILING, QUICK, SLOW, Task, TaskStateStore, WatchedService, fired
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -76,6 +76,17 @@ def statuses(path: Any) -> dict[str, str]:
 def recorded_ids(store: TaskStateStore) -> list[str]:
     groups = [sent for name, sent in store._kept.items() if name.startswith("crew_batch_")]
     return [kickoff_id for sent in groups for _, _, kickoff_id, *_ in json.loads(sent) if kickoff_id]
+
+
+def fail_polls_of_first_row(live_crew: WatchedService, seconds: float) -> None:
+    class OfOne(AnswerFault):
+        async def happen(self, exchange: Any) -> None:
+            if live_crew.kickoffs and live_crew.kickoffs[0].kickoff_id in str(exchange.request.path):
+                await super().happen(exchange)
+            else:
+                await exchange.send(await exchange.take())
+
+    live_crew.faults.add(OfOne(status=500, on="status", for_seconds=seconds))
 
 
 def killed_at(
@@ -425,14 +436,7 @@ def test_crew_that_answers_500_about_one_row_fails_only_that_row(live_crew, batc
 
     live_crew.after = finish_others_once_it_has_ended
 
-    class OfOne(AnswerFault):
-        async def happen(self, exchange: Any) -> None:
-            if live_crew.kickoffs and live_crew.kickoffs[0].kickoff_id in str(exchange.request.path):
-                await super().happen(exchange)
-            else:
-                await exchange.send(await exchange.take())
-
-    live_crew.faults.add(OfOne(status=500, on="status", for_seconds=1000))
+    fail_polls_of_first_row(live_crew, 1000)
     manifest = task.run()
     assert manifest["counts"]["success"] == 3
     assert manifest["counts"]["error"] == 1
@@ -454,14 +458,7 @@ def test_row_without_a_status_ends_while_others_go_on(live_crew, batch, each_loo
 
     live_crew.after = finish_one_at_times
 
-    class OfOne(AnswerFault):
-        async def happen(self, exchange: Any) -> None:
-            if live_crew.kickoffs and live_crew.kickoffs[0].kickoff_id in str(exchange.request.path):
-                await super().happen(exchange)
-            else:
-                await exchange.send(await exchange.take())
-
-    live_crew.faults.add(OfOne(status=500, on="status", for_seconds=100_000))
+    fail_polls_of_first_row(live_crew, 100_000)
     manifest = task.run()
     assert (manifest["counts"]["success"], manifest["counts"]["error"]) == (15, 1)
 
