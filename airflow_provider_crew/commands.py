@@ -10,8 +10,6 @@ from uuid import uuid4
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_crew.attempt.shielded import shielded
-from airflow_provider_crew.attempt.verdict import AFTER_COMPLETION, WHILE_PAUSED, WHILE_RUNNING, fix_for
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import KickoffRequest, compare_inputs, resend
 from airflow_provider_crew.client.client import CrewClient
@@ -22,6 +20,8 @@ from airflow_provider_crew.client.watch import WatchRules, describe_end, describ
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.kickoff_records import adopt, forget
+from airflow_provider_crew.task.shielded import shielded
+from airflow_provider_crew.task.verdict import AFTER_COMPLETION, WHILE_PAUSED, WHILE_RUNNING, fix_for
 from airflow_provider_crew.versions import reads_connections_as_commands_do
 
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from airflow.providers.common.compat.sdk import BaseNotifier, context_merge, redact
 
-from airflow_provider_crew.attempt.record import ROW
-from airflow_provider_crew.attempt.verdict import UNREPORTED, if_lost, while_cancelled
 from airflow_provider_crew.client.errors import Cost, CrewError, recorded_error
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.exceptions import EndedTask
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
+from airflow_provider_crew.task.record import ROW
+from airflow_provider_crew.task.verdict import UNREPORTED, if_lost, while_cancelled
 from airflow_provider_crew.triggers.events import DEFERRAL
 from airflow_provider_crew.versions import keeps_record, read_xcom, read_xcoms, task_states
 

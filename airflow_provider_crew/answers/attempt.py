@@ -13,13 +13,13 @@ from airflow.providers.common.compat.sdk import conf
 from airflow_provider_crew import versions
 from airflow_provider_crew.answers.question import QUESTION, callback_in, empty_box, question_in, typed
 from airflow_provider_crew.answers.trigger import AnswerTrigger
-from airflow_provider_crew.attempt.attempt import Attempt, Options
-from airflow_provider_crew.attempt.record import retry_while_away
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import Answer, answer_to_crew, answer_to_flow, proves_nothing_was_done
 from airflow_provider_crew.client.text import forms_of, in_words, mask, quoted
 from airflow_provider_crew.client.watch import duration
 from airflow_provider_crew.hooks.connection import load_secret
+from airflow_provider_crew.task.attempt import Attempt, Options
+from airflow_provider_crew.task.record import retry_while_away
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING, WatchEnd
 
 APPROVE = "Approve"

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from cryptography.fernet import Fernet, InvalidToken
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from airflow_provider_crew.attempt.record import KICKOFF_ID
 from airflow_provider_crew.client.errors import InvalidSettings, storable_json, storable_text, text_of
 from airflow_provider_crew.client.settings import WebhookSecret
+from airflow_provider_crew.task.record import KICKOFF_ID
 
 # XCom key of the last question. The task opens it before its kickoff.
 QUESTION = "crew_question"

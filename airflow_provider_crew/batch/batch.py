@@ -25,10 +25,6 @@ from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
 from airflow.sdk import ObjectStoragePath
 
 from airflow_provider_crew import versions
-from airflow_provider_crew.attempt.checks import count_kickoffs
-from airflow_provider_crew.attempt.decide import Decision, PolledStatus
-from airflow_provider_crew.attempt.result import adapter_of, fitted
-from airflow_provider_crew.attempt.shielded import shielded
 from airflow_provider_crew.batch.end import BatchFailed, Counted, choices_after, end_of_batch, while_running
 from airflow_provider_crew.batch.files import (
     MANIFEST,
@@ -60,6 +56,10 @@ from airflow_provider_crew.client.watch import execution_failed
 from airflow_provider_crew.exceptions import CrewTaskError, CutShort, EndedByAirflow
 from airflow_provider_crew.hooks.connection import TokenType, load_secret, load_secrets
 from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.task.checks import count_kickoffs
+from airflow_provider_crew.task.decide import Decision, PolledStatus
+from airflow_provider_crew.task.result import adapter_of, fitted
+from airflow_provider_crew.task.shielded import shielded
 from airflow_provider_crew.triggers.events import DEFERRAL
 
 # Key of the names of the groups in the task state store, and beginning of the key of a group.

@@ -1,14 +1,14 @@
-"""End of a batch: what Airflow does, the cost, and the next step. See ``attempt/verdict.py`` for single runs."""
+"""End of a batch: what Airflow does, the cost, and the next step. See ``task/verdict.py`` for single runs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_provider_crew.attempt.verdict import Action, Verdict, fix_for
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import Cost, CrewError
 from airflow_provider_crew.client.text import in_words
 from airflow_provider_crew.exceptions import CrewTaskError, CutShort, EndedByAirflow
+from airflow_provider_crew.task.verdict import Action, Verdict, fix_for
 
 # Only a person can do something about these.
 _LASTING = (

@@ -18,11 +18,11 @@ from typing import IO, Any
 
 from airflow.sdk import ObjectStoragePath
 
-from airflow_provider_crew.attempt.shielded import shielded
 from airflow_provider_crew.batch.rows import Row, failure
 from airflow_provider_crew.client.errors import UncertainKickoff
 from airflow_provider_crew.client.text import in_words, warn
 from airflow_provider_crew.exceptions import CrewTaskError
+from airflow_provider_crew.task.shielded import shielded
 
 OWNER = "batch.json"
 MANIFEST = "manifest.json"

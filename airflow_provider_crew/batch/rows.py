@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from airflow_provider_crew.attempt.decide import Decision, End, KickoffRecord, PolledStatus, decide
-from airflow_provider_crew.attempt.record import fingerprint
 from airflow_provider_crew.client.api import some_names
 from airflow_provider_crew.client.errors import CrewError, InvalidInputs
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.client.watch import Trouble
+from airflow_provider_crew.task.decide import Decision, End, KickoffRecord, PolledStatus, decide
+from airflow_provider_crew.task.record import fingerprint
 
 Status = Literal["success", "error", "invalid_output", "cancelled", "uncertain", "not_started"]
 STATUSES: tuple[Status, ...] = ("success", "error", "invalid_output", "cancelled", "uncertain", "not_started")

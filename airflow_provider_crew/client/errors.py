@@ -85,7 +85,7 @@ class CrewError(Exception):
 
     :param message: The event, in sentences that name their subject.
     :param cost: Billing state of the execution.
-    :param next_step: Action for the reader. The client does not know it; ``attempt/verdict.py`` does.
+    :param next_step: Action for the reader. The client does not know it; ``task/verdict.py`` does.
     :param kickoff_id: The execution, if there is one.
     :param error: The crew's own reason. Defaults to the message.
     """

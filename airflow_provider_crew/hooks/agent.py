@@ -26,13 +26,13 @@ from airflow.providers.common.ai.managed_agents.base import (
 from airflow.providers.common.compat.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowTaskTerminated
 
-from airflow_provider_crew.attempt.attempt import Attempt, Options
-from airflow_provider_crew.attempt.record import KEY, fingerprint
-from airflow_provider_crew.attempt.verdict import Facts
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.options import TIMEOUT
 from airflow_provider_crew.exceptions import CrewTaskFailed, EndedTask, OtherInputs
 from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.task.attempt import Attempt, Options
+from airflow_provider_crew.task.record import KEY, fingerprint
+from airflow_provider_crew.task.verdict import Facts
 from airflow_provider_crew.versions import call_on_success, never_expires
 
 _CALLS = "crew_calls"

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import BaseOperatorLink, Context
 
-    from airflow_provider_crew.attempt.attempt import Attempt
     from airflow_provider_crew.hooks.connection import TokenType
+    from airflow_provider_crew.task.attempt import Attempt
 
 
 # Time for human input, in seconds. After that, clearing the task may give up an unknown execution.

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Context, XComArg
 
-    from airflow_provider_crew.attempt.attempt import Attempt
     from airflow_provider_crew.hooks.connection import TokenType
+    from airflow_provider_crew.task.attempt import Attempt
 
 
 def __getattr__(name: str) -> Any:
@@ -87,7 +87,7 @@ class CrewKickoffOperator(CrewTask):
     template_fields_renderers: ClassVar[dict[str, str]] = {"inputs": "json", "meta": "json", "webhooks": "json"}
     ui_color = "#e4e0f3"
     _render_error: Exception | None = None
-    _attempt_class = "airflow_provider_crew.attempt.attempt:Attempt"
+    _attempt_class = "airflow_provider_crew.task.attempt:Attempt"
 
     def __init__(  # noqa: PLR0913 - keyword arguments for the DAG author
         self,
@@ -155,7 +155,7 @@ class CrewKickoffOperator(CrewTask):
         return self.kickoff_inputs(context)
 
     def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> Attempt:
-        from airflow_provider_crew.attempt.attempt import Options
+        from airflow_provider_crew.task.attempt import Options
 
         own = {each.name: getattr(self, each.name) for each in fields(Options) if hasattr(self, each.name)}
         kickoff: Any = {name: getattr(self, name) for name in KickoffOptions.__annotations__}
@@ -304,7 +304,7 @@ class CrewRunOperator(CrewKickoffOperator):
         Airflow renders them again when the task resumes. The data behind the inputs may be gone by then, but the
         execution is billed. Airflow calls only this method for mapped tasks.
         """
-        from airflow_provider_crew.attempt.record import kickoff_id_left_by
+        from airflow_provider_crew.task.record import kickoff_id_left_by
 
         try:
             super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)

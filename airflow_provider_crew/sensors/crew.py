@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Context, XComArg
 
-    from airflow_provider_crew.attempt.sensor import SensorAttempt
     from airflow_provider_crew.hooks.connection import TokenType
+    from airflow_provider_crew.task.sensor import SensorAttempt
 
 
 class CrewExecutionSensor(CrewTask, BaseSensorOperator):
@@ -101,8 +101,8 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         return attempt.deliver(attempt.poll_or_reschedule() if is_rescheduled else attempt.result())
 
     def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> SensorAttempt:
-        from airflow_provider_crew.attempt.attempt import Options
-        from airflow_provider_crew.attempt.sensor import SensorAttempt
+        from airflow_provider_crew.task.attempt import Options
+        from airflow_provider_crew.task.sensor import SensorAttempt
 
         own = {each.name: getattr(self, each.name) for each in fields(Options) if hasattr(self, each.name)}
         if self.reschedule and not self.deferrable:  # the limit starts again at each poke

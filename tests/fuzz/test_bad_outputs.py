@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, Json, field_validator
 
-from airflow_provider_crew.attempt.result import fitted
 from airflow_provider_crew.client.errors import Cost, InvalidOutput, storable_text
 from airflow_provider_crew.operators.crew import CrewRunOperator
+from airflow_provider_crew.task.result import fitted
 from tests.fuzz.bad_tasks import Store, TaskInstance, context, ended
 from tests.fuzz.bad_values import BIG, DEEP, SECRET, any_json, any_text, as_bytes
 from tests.fuzz.cases import assert_presentable, assert_storable, cases, outcome

@@ -42,15 +42,15 @@ def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
     monkeypatch.setattr(ExecutorSafeguard, "test_mode", True)
     monkeypatch.setattr("airflow_provider_crew.client.api._wait", lambda *_: 0.0)
     monkeypatch.setattr("airflow_provider_crew.client.api._WAKING_PAUSE", 0.05)
-    monkeypatch.setattr("airflow_provider_crew.attempt.checks.WAKING_UP", 0.3)
+    monkeypatch.setattr("airflow_provider_crew.task.checks.WAKING_UP", 0.3)
     monkeypatch.setattr("airflow_provider_crew.client.watch._WHILE_PEOPLE_DECIDE", 0.05)
-    for module in ("triggers.crew", "attempt.sensor"):
+    for module in ("triggers.crew", "task.sensor"):
         monkeypatch.setattr(f"airflow_provider_crew.{module}.MIN_DEFERRAL_SECONDS", 0.0)
-    monkeypatch.setattr("airflow_provider_crew.attempt.sensor.LONGEST_INTERVAL", 0.01)
-    monkeypatch.setattr("airflow_provider_crew.attempt.progress.PAUSE", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.task.sensor.LONGEST_INTERVAL", 0.01)
+    monkeypatch.setattr("airflow_provider_crew.task.progress.PAUSE", 0.0)
     for pause in ("PAUSE", "_PAUSE_FOR_ALL"):
         monkeypatch.setattr(f"airflow_provider_crew.triggers.progress.{pause}", 0.0)
-    monkeypatch.setattr("airflow_provider_crew.attempt.record._TIME_TO_CLEAR", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.task.record._TIME_TO_CLEAR", 0.0)
     monkeypatch.setattr("airflow_provider_crew.versions.has_succeeded", lambda _: True)
     with WatchedService() as running:
         send = Exchange.send

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.attempt import record as memory
 from airflow_provider_crew.operators.crew import CrewRunOperator
+from airflow_provider_crew.task import record as memory
 from tests.integration.tasks import INPUTS, SLOW, Task, api_error
 
 pytest_plugins = ["tests.integration.task_fixtures"]

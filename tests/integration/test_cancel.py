@@ -18,7 +18,6 @@ import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew import cli, versions
-from airflow_provider_crew.attempt.verdict import while_waiting
 from airflow_provider_crew.client.errors import (
     Cost,
     ExecutionCancelled,
@@ -30,6 +29,7 @@ from airflow_provider_crew.client.models import Completed, Failed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
+from airflow_provider_crew.task.verdict import while_waiting
 from airflow_provider_crew.triggers.events import DEFERRAL
 from tests.airflow_runs import eventually
 from tests.integration.clients import INPUTS, TOKEN

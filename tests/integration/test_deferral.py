@@ -104,7 +104,7 @@ def test_unreadable_inputs_do_not_cost_the_result(live_crew, store, monkeypatch)
         raise api_error(None)
 
     # As lazy inputs do, which Airflow reads from the XComs of other tasks each time.
-    monkeypatch.setattr("airflow_provider_crew.attempt.attempt.plain", away)
+    monkeypatch.setattr("airflow_provider_crew.task.attempt.plain", away)
     result = task.run()
 
     assert result["kickoff_id"] == live_crew.kickoffs[0].kickoff_id

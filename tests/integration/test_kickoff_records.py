@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew import cli
-from airflow_provider_crew.attempt.decide import Decision, KickoffRecord, decide
-from airflow_provider_crew.attempt.record import VariableStore, as_stored, read_record
 from airflow_provider_crew.cli import ANSWERED, FAILED, UNDECIDED, USAGE
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.local import LocalCrewService, ScenarioTask
+from airflow_provider_crew.task.decide import Decision, KickoffRecord, decide
+from airflow_provider_crew.task.record import VariableStore, as_stored, read_record
 from tests.integration.airflow_api import TASK, AirflowApi, serving
 from tests.integration.clients import TOKEN
 from tests.integration.test_command import ASKING, ENDLESS, FAILING, WRITING, kick_off, playing

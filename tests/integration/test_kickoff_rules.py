@@ -272,6 +272,6 @@ def test_success_that_a_clear_drops_a_moment_later_is_returned_again(live_crew, 
     stand_in = SimpleNamespace(
         time=time.time, monotonic=time.monotonic, sleep=lambda _: states.append("restarting")
     )
-    monkeypatch.setattr("airflow_provider_crew.attempt.record.time", stand_in)
+    monkeypatch.setattr("airflow_provider_crew.task.record.time", stand_in)
     monkeypatch.setattr("airflow_provider_crew.versions.has_succeeded", lambda _: states[-1] == "success")
     returns_again(Task(operator, store=store), live_crew)

@@ -15,11 +15,11 @@ from airflow.sdk.exceptions import ErrorType
 from airflow.sdk.execution_time import comms
 
 from airflow_provider_crew import versions
-from airflow_provider_crew.attempt import checks as budget
 from airflow_provider_crew.client.errors import Cost, DailyLimitReached, InvalidSettings, TransientError
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
+from airflow_provider_crew.task import checks as budget
 from tests.integration.tasks import CONNECTION, INPUTS, Task, TaskInstance, api_error
 
 pytest_plugins = ["tests.integration.task_fixtures"]

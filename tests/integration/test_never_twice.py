@@ -360,7 +360,7 @@ def test_timeout_while_the_end_is_recorded_starts_nothing(live_crew, store, monk
         raise AirflowTaskTimeout("Timeout")
 
     live_crew.scenario = SLOW
-    monkeypatch.setattr("airflow_provider_crew.attempt.progress.TaskProgress.ended", ring)
+    monkeypatch.setattr("airflow_provider_crew.task.progress.TaskProgress.ended", ring)
     task = Task(lambda: run(timeout=0.1), store=store if with_store else None, retries=1)
 
     with pytest.raises(WaitedTooLong if with_store else CrewTaskFailed):

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.attempt.record import fingerprint
 from airflow_provider_crew.client.errors import Cost, WaitedTooLong
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.exceptions import CrewTaskFailed, OtherInputs
+from airflow_provider_crew.task.record import fingerprint
 from tests.integration.operators import id_of, kickoff, run
 from tests.integration.tasks import QUICK, SLOW, Task, outlives_the_return
 

@@ -14,9 +14,6 @@ import pytest
 from airflow_provider_crew import cli
 from airflow_provider_crew import exceptions as ends
 from airflow_provider_crew.answers.question import QUESTION
-from airflow_provider_crew.attempt.attempt import _METRICS
-from airflow_provider_crew.attempt.record import KICKOFF_ID, ROW
-from airflow_provider_crew.attempt.result import RESULT, RETURN_VALUE, USAGE
 from airflow_provider_crew.batch.end import BatchFailed
 from airflow_provider_crew.batch.operator import CrewBatchOperator
 from airflow_provider_crew.client import errors
@@ -30,6 +27,9 @@ from airflow_provider_crew.local.scenario import Delivery
 from airflow_provider_crew.notifications import SENT
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.task.attempt import _METRICS
+from airflow_provider_crew.task.record import KICKOFF_ID, ROW
+from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, USAGE
 from airflow_provider_crew.triggers.events import DEFERRAL
 from tests.integration.clients import INPUTS
 from tests.integration.pages import (

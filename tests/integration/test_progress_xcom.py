@@ -226,7 +226,7 @@ async def test_unchanged_progress_is_pushed_again_when_old(live_crew, monkeypatc
 @pytest.mark.parametrize(("refresh", "times"), [(-1.0, 4), (3600.0, 1)])
 def test_unchanged_progress_of_a_worker_is_pushed_again(live_crew, monkeypatch, refresh, times):
     for name, seconds in {"PAUSE": -1.0, "REFRESH": refresh}.items():
-        monkeypatch.setattr(f"airflow_provider_crew.attempt.progress.{name}", seconds)
+        monkeypatch.setattr(f"airflow_provider_crew.task.progress.{name}", seconds)
     after_the_first_look(live_crew, *[SECOND] * 3, FAILED)
 
     with pytest.raises(ExecutionFailed):

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from airflow_provider_crew.attempt.record import VariableStore
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.task.record import VariableStore
 from tests.integration.tasks import (
     INPUTS,
     SLOW,

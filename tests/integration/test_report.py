@@ -99,7 +99,7 @@ def test_broken_report_fails_nothing_and_shows_nothing(live_crew, task_log, monk
         raise RuntimeError(text)
 
     live_crew.scenario = STORY
-    monkeypatch.setattr("airflow_provider_crew.attempt.result.size", broken)
+    monkeypatch.setattr("airflow_provider_crew.task.result.size", broken)
 
     assert SECRET in run_task(live_crew).run()["output"]
     assert "RuntimeError" in task_log.warnings

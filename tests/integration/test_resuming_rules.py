@@ -58,7 +58,7 @@ def test_completed_execution_is_never_reported_as_running(live_crew, store, monk
 
     task = Task(lambda: run(deferrable=True), store=store, retries=1)
     waiting, event = large_event(task, live_crew)
-    monkeypatch.setattr("airflow_provider_crew.attempt.record.Record.save_kickoff_id", timeout)
+    monkeypatch.setattr("airflow_provider_crew.task.record.Record.save_kickoff_id", timeout)
 
     with pytest.raises(CrewTaskTimeout) as caught:
         task.resume(waiting, event)

@@ -77,6 +77,6 @@ def test_rescheduled_sensor_waits_until_it_is_back(live_crew, vault, monkeypatch
             live_crew.finish(kickoff_id)
         return CrewExecutionSensor(task_id="crew", kickoff_id=kickoff_id, mode="reschedule", poke_interval=0.02)
 
-    monkeypatch.setattr("airflow_provider_crew.attempt.sensor.MIN_DEFERRAL_SECONDS", 0.02)
+    monkeypatch.setattr("airflow_provider_crew.task.sensor.MIN_DEFERRAL_SECONDS", 0.02)
     assert poked(Task(sensor, store=TaskStateStore()))["kickoff_id"] == kickoff_id
     assert pokes[:4] == [False, False, True, True]

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from airflow_provider_crew.attempt.verdict import if_lost, while_waiting
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.client.progress import begun, completed
+from airflow_provider_crew.task.verdict import if_lost, while_waiting
 from airflow_provider_crew.versions import KEEPING
 from dev.chromium import EXECUTABLE, Page
 from tests.integration.tab_page import tab_page

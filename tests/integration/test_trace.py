@@ -40,6 +40,6 @@ def test_kickoff_is_short_to_follow():
         sys.setprofile(None)
         threading.setprofile(None)
 
-    assert "attempt/attempt.py:Attempt.kick_off" in calls
+    assert "task/attempt.py:Attempt.kick_off" in calls
     assert len(calls) <= 126
     assert sum(calls.values()) <= 250

@@ -222,7 +222,7 @@ def test_tracer_that_fails_costs_no_result(live_crew, monkeypatch, store, task_l
 def test_module_of_traces_is_not_loaded_without_a_tracer():
     code = """
 import sys
-from airflow_provider_crew.attempt import attempt
+from airflow_provider_crew.task import attempt
 from airflow_provider_crew import versions
 assert versions.is_traced() is False
 unwanted = ("airflow_provider_crew.tracing", "airflow.providers.common.ai")

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.attempt.verdict import while_waiting
 from airflow_provider_crew.client.errors import (
     ExecutionFailed,
     InvalidSettings,
@@ -20,6 +19,7 @@ from airflow_provider_crew.client.errors import (
     WatchBroken,
 )
 from airflow_provider_crew.client.watch import WatchRules
+from airflow_provider_crew.task.verdict import while_waiting
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import DEFERRAL, LARGEST_RESPONSE, read_event
 from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, TaskInstance, fired, revived

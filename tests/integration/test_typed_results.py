@@ -202,7 +202,7 @@ def test_killed_check_is_repeated_by_the_retry(live_crew, store, monkeypatch):
     live_crew.scenario = writing(FITS)
     task = Task(lambda: run(output_type=Report), store=store, retries=1)
     with monkeypatch.context() as killed:
-        killed.setattr("airflow_provider_crew.attempt.result.fitted", interrupted)
+        killed.setattr("airflow_provider_crew.task.result.fitted", interrupted)
         with pytest.raises(KeyboardInterrupt):
             task.run()
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowTaskTimeout, TaskDeferred
 
-from airflow_provider_crew.attempt.attempt import Attempt, Options
 from airflow_provider_crew.client.errors import (
     Cost,
     WaitedTooLong,
 )
 from airflow_provider_crew.exceptions import CrewTaskFailed
+from airflow_provider_crew.task.attempt import Attempt, Options
 from tests.integration.operators import both_ways, run
 from tests.integration.tasks import CONNECTION, INPUTS, QUICK, SLOW, TOKEN, Task, TaskInstance, fired, revived
 

@@ -22,7 +22,7 @@ however_inputs_are_checked = pytest.mark.parametrize("validate_inputs", [True, F
 
 @pytest.fixture
 def patient(live_crew, monkeypatch) -> None:  # noqa: ARG001 - whose impatience it takes back
-    monkeypatch.setattr("airflow_provider_crew.attempt.checks.WAKING_UP", FIVE_MINUTES)
+    monkeypatch.setattr("airflow_provider_crew.task.checks.WAKING_UP", FIVE_MINUTES)
 
 
 @every_operator

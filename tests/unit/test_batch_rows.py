@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.attempt.decide import Decision
 from airflow_provider_crew.batch.rows import Row, decision_of
+from airflow_provider_crew.task.decide import Decision
 
 ANOTHER = Decision.KICK_OFF_AFTER_END
 KEPT = Decision.REATTACH

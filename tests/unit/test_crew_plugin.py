@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_crew.attempt.verdict import UNREPORTED, Facts, if_lost, verdict
 from airflow_provider_crew.plugins.crew import CrewPlugin
+from airflow_provider_crew.task.verdict import UNREPORTED, Facts, if_lost, verdict
 
 FILES = Path(__file__).parents[2] / "airflow_provider_crew" / "plugins" / "tab"
 SCRIPTS = sorted(FILES.glob("*.js"))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args
 
 import pytest
 
-from airflow_provider_crew.attempt.decide import Decision, End, KickoffRecord, PolledStatus, decide
+from airflow_provider_crew.task.decide import Decision, End, KickoffRecord, PolledStatus, decide
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 
 # A dot: any value. "old": the kickoff is older than abandon_unknown_after. "delivered": Airflow has the result.

@@ -9,7 +9,6 @@ import pytest
 from airflow.providers.common.compat.sdk import DAG, BaseNotifier, BaseOperator, mask_secret
 
 from airflow_provider_crew import notifications
-from airflow_provider_crew.attempt.verdict import if_lost, while_cancelled, while_waiting
 from airflow_provider_crew.batch.end import BatchFailed, Counted, while_running
 from airflow_provider_crew.client.errors import (
     Cost,
@@ -23,6 +22,7 @@ from airflow_provider_crew.exceptions import CrewTaskFailed, CrewTaskTimeout, Cu
 from airflow_provider_crew.notifications import CrewAlert
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.task.verdict import if_lost, while_cancelled, while_waiting
 from tests.supported import AIRFLOW
 
 KICKOFF_ID = "57a13a6e-3a4c-4c55-9f0e-2f1f8a4b9c01"

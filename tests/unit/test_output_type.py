@@ -15,8 +15,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from airflow_provider_crew.attempt.result import adapter_of, fitted
 from airflow_provider_crew.client.errors import InvalidOutput, InvalidOutputType
+from airflow_provider_crew.task.result import adapter_of, fitted
 
 HERE = __name__
 SECRET = "what-the-crew-has-found-out"

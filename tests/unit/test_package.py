@@ -161,7 +161,7 @@ for module in sys.argv[1:]:
 """
 
 
-RUN_BY_TASKS = ["airflow_provider_crew.attempt.attempt", "airflow_provider_crew.attempt.sensor"]
+RUN_BY_TASKS = ["airflow_provider_crew.task.attempt", "airflow_provider_crew.task.sensor"]
 SYNC_CLIENT = "airflow_provider_crew.client.client"
 
 

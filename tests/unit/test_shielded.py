@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_provider_crew.attempt.shielded import shielded
+from airflow_provider_crew.task.shielded import shielded
 
 
 class Rung(BaseException):

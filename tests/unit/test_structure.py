@@ -98,7 +98,7 @@ def test_local_server_does_not_import_the_client():
 
 
 # From the lowest to the highest.
-LAYERS = ("client", "links", "hooks", "triggers", "attempt", "answers", "operators", "sensors", "decorators")
+LAYERS = ("client", "links", "hooks", "triggers", "task", "answers", "operators", "sensors", "decorators")
 # Features that use a whole attempt, so nothing else uses them.
 ON_TOP = {f"{NAME}.hooks.agent"}
 
@@ -215,7 +215,7 @@ def values_of(name: str, module: str) -> Iterator[ast.AST]:
 def test_next_steps_are_written_in_one_place():
     writers = {module for module in MODULES for value in values_of("next_step", module) if has_text(value)}
 
-    assert writers == {f"{NAME}.attempt.verdict", f"{NAME}.batch.end"}
+    assert writers == {f"{NAME}.task.verdict", f"{NAME}.batch.end"}
 
 
 def has_text(value: ast.AST) -> bool:

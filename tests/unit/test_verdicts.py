@@ -16,12 +16,12 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, AirflowTaskTimeout
 
 from airflow_provider_crew import exceptions as ends
-from airflow_provider_crew.attempt.progress import TaskProgress
-from airflow_provider_crew.attempt.verdict import Facts, Verdict, fix_for, if_lost, verdict
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.notifications import CrewAlert
 from airflow_provider_crew.operators.crew import CrewRunOperator
+from airflow_provider_crew.task.progress import TaskProgress
+from airflow_provider_crew.task.verdict import Facts, Verdict, fix_for, if_lost, verdict
 
 TABLE = Path(__file__).with_name("verdicts.txt")
 

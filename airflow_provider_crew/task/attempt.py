@@ -20,23 +20,6 @@ from typing import Any, Literal, NoReturn, TypeVar
 from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTaskTimeout, TaskDeferred, conf
 
 from airflow_provider_crew import versions
-from airflow_provider_crew.attempt.checks import check_inputs, count_kickoffs
-from airflow_provider_crew.attempt.decide import Decision, PolledStatus, decide
-from airflow_provider_crew.attempt.progress import TaskProgress
-from airflow_provider_crew.attempt.record import KEY, KICKOFF_ID, ROW, Record, fingerprint, kickoff_id_left_by
-from airflow_provider_crew.attempt.result import (
-    RESULT,
-    RETURN_VALUE,
-    USAGE,
-    adapter_of,
-    may_log_output,
-    report,
-    storable,
-    value_of,
-    without_reserved_keys,
-)
-from airflow_provider_crew.attempt.shielded import shielded
-from airflow_provider_crew.attempt.verdict import Earlier, Facts, Phase, Verdict, verdict, while_waiting
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import KickoffRequest, plain, resend
 from airflow_provider_crew.client.errors import CrewError, UncertainKickoff, storable_json
@@ -66,6 +49,23 @@ from airflow_provider_crew.hooks.connection import TokenType, load_secret
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
+from airflow_provider_crew.task.checks import check_inputs, count_kickoffs
+from airflow_provider_crew.task.decide import Decision, PolledStatus, decide
+from airflow_provider_crew.task.progress import TaskProgress
+from airflow_provider_crew.task.record import KEY, KICKOFF_ID, ROW, Record, fingerprint, kickoff_id_left_by
+from airflow_provider_crew.task.result import (
+    RESULT,
+    RETURN_VALUE,
+    USAGE,
+    adapter_of,
+    may_log_output,
+    report,
+    storable,
+    value_of,
+    without_reserved_keys,
+)
+from airflow_provider_crew.task.shielded import shielded
+from airflow_provider_crew.task.verdict import Earlier, Facts, Phase, Verdict, verdict, while_waiting
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import (
     DEFERRAL,

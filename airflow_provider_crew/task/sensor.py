@@ -10,14 +10,14 @@ from typing import Any, Literal
 from airflow.exceptions import AirflowRescheduleException
 
 from airflow_provider_crew import versions
-from airflow_provider_crew.attempt.attempt import Attempt, Options, is_nothing
-from airflow_provider_crew.attempt.result import adapter_of
-from airflow_provider_crew.attempt.verdict import Facts, while_waiting
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import checked_kickoff_id
 from airflow_provider_crew.client.options import LONGEST_INTERVAL
 from airflow_provider_crew.client.text import warn
 from airflow_provider_crew.client.watch import WatchState
+from airflow_provider_crew.task.attempt import Attempt, Options, is_nothing
+from airflow_provider_crew.task.result import adapter_of
+from airflow_provider_crew.task.verdict import Facts, while_waiting
 from airflow_provider_crew.versions import MIN_DEFERRAL_SECONDS
 
 log = logging.getLogger(__name__)

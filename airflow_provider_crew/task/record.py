@@ -14,10 +14,10 @@ from airflow.providers.common.compat.sdk import Context, conf
 from pydantic import TypeAdapter, ValidationError
 
 from airflow_provider_crew import versions
-from airflow_provider_crew.attempt.decide import KickoffRecord
-from airflow_provider_crew.attempt.verdict import if_lost
 from airflow_provider_crew.client.api import plain
 from airflow_provider_crew.client.text import one_line, warn
+from airflow_provider_crew.task.decide import KickoffRecord
+from airflow_provider_crew.task.verdict import if_lost
 
 KICKOFF_ID = "kickoff_id"
 ROW = "crew_row"
