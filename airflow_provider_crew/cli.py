@@ -147,8 +147,8 @@ def _inputs(text: str) -> dict[str, Any]:
 
 
 def _kickoff_id(text: str) -> str:
-    from airflow_provider_crew.client.api import checked_kickoff_id
     from airflow_provider_crew.client.errors import InvalidKickoffId
+    from airflow_provider_crew.client.payload import checked_kickoff_id
 
     try:
         return checked_kickoff_id(text)

@@ -11,11 +11,12 @@ from uuid import uuid4
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.api import KickoffRequest, compare_inputs, resend
+from airflow_provider_crew.client.api import resend
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import Cost, CrewError, ExecutionNotFound
 from airflow_provider_crew.client.models import Completed, Execution, Failed, Paused, Running
 from airflow_provider_crew.client.options import TIMEOUT, WAKING_UP
+from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.watch import WatchRules, describe_end, describe_progress, execution_failed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller

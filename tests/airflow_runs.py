@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from airflow_provider_crew.client.api import KickoffRequest
 from airflow_provider_crew.client.client import CrewClient
+from airflow_provider_crew.client.payload import KickoffRequest
 from airflow_provider_crew.client.settings import ServiceSettings
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from dev.rest import ApiError

@@ -14,7 +14,8 @@ from airflow_provider_crew import versions
 from airflow_provider_crew.answers.question import QUESTION, callback_in, empty_box, question_in, typed
 from airflow_provider_crew.answers.trigger import AnswerTrigger
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.api import Answer, answer_to_crew, answer_to_flow, proves_nothing_was_done
+from airflow_provider_crew.client.api import proves_nothing_was_done
+from airflow_provider_crew.client.payload import Answer, answer_to_crew, answer_to_flow
 from airflow_provider_crew.client.text import forms_of, in_words, mask, quoted
 from airflow_provider_crew.client.watch import duration
 from airflow_provider_crew.hooks.connection import load_secret

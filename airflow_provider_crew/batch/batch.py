@@ -45,11 +45,12 @@ from airflow_provider_crew.batch.rows import (
 from airflow_provider_crew.batch.trigger import CrewBatchTrigger
 from airflow_provider_crew.batch.watching import LONGEST_WAIT, SHARE_IN_WORKER, BatchProgress, Watching, line_of
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.api import KickoffRequest, compare_inputs, resend
+from airflow_provider_crew.client.api import resend
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import CrewError, recorded_error
 from airflow_provider_crew.client.models import Completed, Execution, Failed
 from airflow_provider_crew.client.options import WAKING_UP, KickoffOptions, OnUncertainKickoff
+from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.progress import PROGRESS, begun, ended
 from airflow_provider_crew.client.text import in_words, one_line, warn
 from airflow_provider_crew.client.watch import execution_failed

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from airflow_provider_crew.client.api import some_names
 from airflow_provider_crew.client.errors import CrewError, InvalidInputs
+from airflow_provider_crew.client.payload import some_names
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.client.watch import Trouble
 from airflow_provider_crew.task.decide import Decision, End, KickoffRecord, PolledStatus, decide

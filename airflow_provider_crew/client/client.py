@@ -15,9 +15,7 @@ import urllib3
 from requests.adapters import HTTPAdapter
 
 from airflow_provider_crew.client.api import (
-    Answer,
     CrewApi,
-    KickoffRequest,
     Request,
     Response,
     after_kickoff,
@@ -28,6 +26,7 @@ from airflow_provider_crew.client.api import (
 )
 from airflow_provider_crew.client.errors import CallError, Cost
 from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, Failed
+from airflow_provider_crew.client.payload import Answer, KickoffRequest
 from airflow_provider_crew.client.settings import (
     ServiceSettings,
     detach,

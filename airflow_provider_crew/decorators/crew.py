@@ -39,7 +39,7 @@ class _CrewDecoratedOperator(DecoratedOperator, CrewRunOperator):
 
     def kickoff_inputs(self, context: Context) -> Any:
         """Call the function. Airflow shows its return value as the rendered inputs without rendering it again."""
-        from airflow_provider_crew.client.api import plain
+        from airflow_provider_crew.client.payload import plain
 
         context_merge(context, self.op_kwargs)
         arguments = determine_kwargs(self.python_callable, self.op_args, context)

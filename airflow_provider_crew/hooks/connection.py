@@ -13,8 +13,8 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHo
 from asgiref.sync import sync_to_async
 from pydantic import AfterValidator, Field, Json, SkipValidation, TypeAdapter, ValidationError
 
-from airflow_provider_crew.client.api import checked_kickoff_id, path_segment
 from airflow_provider_crew.client.errors import Cost, CrewError, InvalidSettings, Unreachable
+from airflow_provider_crew.client.payload import checked_kickoff_id, path_segment
 from airflow_provider_crew.client.settings import (
     USER_AGENT,
     CheckedFields,

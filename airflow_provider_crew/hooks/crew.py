@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from airflow.providers.common.compat.sdk import BaseHook
 from asgiref.sync import sync_to_async
 
-from airflow_provider_crew.client.api import KickoffRequest, resend, some_names
+from airflow_provider_crew.client.api import resend
 from airflow_provider_crew.client.errors import CrewError, InvalidSettings, NotCancelled
 from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, Failed
 from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, KickoffOptions
+from airflow_provider_crew.client.payload import KickoffRequest, some_names
 from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS, FORM_BEHAVIOUR
 from airflow_provider_crew.hooks.connection import (

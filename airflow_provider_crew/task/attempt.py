@@ -21,7 +21,7 @@ from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTas
 
 from airflow_provider_crew import versions
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.api import KickoffRequest, plain, resend
+from airflow_provider_crew.client.api import resend
 from airflow_provider_crew.client.errors import CrewError, UncertainKickoff, storable_json
 from airflow_provider_crew.client.models import Completed
 from airflow_provider_crew.client.options import (
@@ -33,6 +33,7 @@ from airflow_provider_crew.client.options import (
     OnResponseTimeout,
     OnUncertainKickoff,
 )
+from airflow_provider_crew.client.payload import KickoffRequest, plain
 from airflow_provider_crew.client.text import in_words, one_line, quoted, warn
 from airflow_provider_crew.client.watch import (
     Step,

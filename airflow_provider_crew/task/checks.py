@@ -7,9 +7,10 @@ from urllib.parse import quote
 
 from airflow_provider_crew import versions
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.api import KickoffRequest, compare_inputs, resend
+from airflow_provider_crew.client.api import resend
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.client.options import WAKING_UP
+from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.text import in_words, warn
 from airflow_provider_crew.hooks.crew import CrewHook
 

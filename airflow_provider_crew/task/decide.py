@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from airflow_provider_crew.client.api import issued_kickoff_id
+from airflow_provider_crew.client.payload import issued_kickoff_id
 from airflow_provider_crew.client.watch import Time
 
 End = Literal["completed", "failed", "stopped"]

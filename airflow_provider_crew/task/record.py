@@ -14,7 +14,7 @@ from airflow.providers.common.compat.sdk import Context, conf
 from pydantic import TypeAdapter, ValidationError
 
 from airflow_provider_crew import versions
-from airflow_provider_crew.client.api import plain
+from airflow_provider_crew.client.payload import plain
 from airflow_provider_crew.client.text import one_line, warn
 from airflow_provider_crew.task.decide import KickoffRecord
 from airflow_provider_crew.task.verdict import if_lost

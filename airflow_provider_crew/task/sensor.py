@@ -11,8 +11,8 @@ from airflow.exceptions import AirflowRescheduleException
 
 from airflow_provider_crew import versions
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.api import checked_kickoff_id
 from airflow_provider_crew.client.options import LONGEST_INTERVAL
+from airflow_provider_crew.client.payload import checked_kickoff_id
 from airflow_provider_crew.client.text import warn
 from airflow_provider_crew.client.watch import WatchState
 from airflow_provider_crew.task.attempt import Attempt, Options, is_nothing

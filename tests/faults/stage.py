@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from airflow_provider_crew.client.api import issued_kickoff_id
+from airflow_provider_crew.client.payload import issued_kickoff_id
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.local.record import ReceivedRequest
 from dev.postgres import PostgresServer

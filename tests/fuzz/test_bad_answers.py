@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from airflow_provider_crew.client.api import KickoffRequest, Request, Response, checked_kickoff_id, path_segment
+from airflow_provider_crew.client.api import Request, Response
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import (
     CallError,
@@ -21,6 +21,7 @@ from airflow_provider_crew.client.errors import (
     UncertainKickoff,
 )
 from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Paused, Running
+from airflow_provider_crew.client.payload import KickoffRequest, checked_kickoff_id, path_segment
 from airflow_provider_crew.client.settings import ServiceSettings, WebhookSecret
 from airflow_provider_crew.client.watch import Watch, WatchRules, WatchState
 from airflow_provider_crew.triggers.events import read_event, told_completed, told_error

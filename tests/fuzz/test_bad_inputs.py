@@ -14,8 +14,8 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from airflow_provider_crew.client.api import KickoffRequest, plain
 from airflow_provider_crew.client.errors import Cost, InvalidInputs
+from airflow_provider_crew.client.payload import KickoffRequest, plain
 from airflow_provider_crew.client.settings import WebhookSecret
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from tests.fuzz.bad_tasks import Store, context, ended

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.client.api import KickoffRequest, resend
+from airflow_provider_crew.client.api import resend
 from airflow_provider_crew.client.client import CrewClient
+from airflow_provider_crew.client.payload import KickoffRequest
 from airflow_provider_crew.client.settings import ServiceSettings
 from tests.async_crew import AsyncCrew
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import trustme
 
-from airflow_provider_crew.client.api import KickoffRequest
+from airflow_provider_crew.client.payload import KickoffRequest
 
 Said = bytes | Callable[[], Iterable[bytes]]
 

@@ -15,8 +15,8 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.answers.attempt import ANSWER, APPROVE, SEND_BACK
 from airflow_provider_crew.answers.question import QUESTION
-from airflow_provider_crew.client.api import answer_to_flow
 from airflow_provider_crew.client.errors import Cost, ExecutionUnknown, InvalidInputs, WaitStopped
+from airflow_provider_crew.client.payload import answer_to_flow
 from airflow_provider_crew.client.settings import ServiceSettings
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING

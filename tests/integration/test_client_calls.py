@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.client.api import KickoffRequest
 from airflow_provider_crew.client.errors import InvalidKickoffId, Rejected, UncertainKickoff
 from airflow_provider_crew.client.options import SENT_AS
+from airflow_provider_crew.client.payload import KickoffRequest
 from airflow_provider_crew.local import CrewInput, LocalCrewService, Scenario, ScenarioTask
 from tests.integration.clients import INPUTS, KICKOFF, TOKEN
 from tests.integration.hostile import answer

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.client.api import KickoffRequest
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import (
     Cost,
@@ -20,6 +19,7 @@ from airflow_provider_crew.client.errors import (
     Unreachable,
     UnreadableResponse,
 )
+from airflow_provider_crew.client.payload import KickoffRequest
 from airflow_provider_crew.client.settings import ServiceSettings
 from tests.integration.clients import TOKEN
 from tests.integration.sent_clients import NOT_SENT, STARTED, UNCERTAIN, send

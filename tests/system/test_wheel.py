@@ -77,7 +77,7 @@ import asyncio, time
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.client.poll import CrewPolls
 from airflow_provider_crew.client.client import CrewClient
-from airflow_provider_crew.client.api import KickoffRequest
+from airflow_provider_crew.client.payload import KickoffRequest
 from airflow_provider_crew.client.settings import ServiceSettings
 from airflow_provider_crew.client.watch import Watch
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from airflow_provider_crew.client.api import MAX_RESPONSE_BYTES, CrewApi, KickoffRequest, Response, unreachable
+from airflow_provider_crew.client.api import MAX_RESPONSE_BYTES, CrewApi, Response, unreachable
 from airflow_provider_crew.client.errors import (
     CallError,
     Cost,
@@ -29,6 +29,7 @@ from airflow_provider_crew.client.errors import (
     Unreachable,
     UnreadableResponse,
 )
+from airflow_provider_crew.client.payload import KickoffRequest
 from airflow_provider_crew.client.settings import WebhookSecret
 from tests.unit.crew_builders import (
     KICKOFF_ID,

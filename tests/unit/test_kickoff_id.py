@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_crew.client.api import checked_kickoff_id, issued_kickoff_id, path_segment
 from airflow_provider_crew.client.errors import Cost, InvalidKickoffId
+from airflow_provider_crew.client.payload import checked_kickoff_id, issued_kickoff_id, path_segment
 from tests.unit.crew_builders import KICKOFF_ID, any_text
 
 ODD_IDS = ["a/b", "..", ".", "%", "%2F", "%2", "a b", "a?b#c", "\\", "日本", "../../inputs"]

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_crew.client.api import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.errors import Cost, InvalidInputs
 from airflow_provider_crew.client.models import CrewInputs, read_inputs
 from airflow_provider_crew.client.options import SENT_AS, KickoffOptions, Sent
+from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.settings import WebhookSecret
 
 plain_json = st.recursive(
