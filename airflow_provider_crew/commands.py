@@ -1,5 +1,6 @@
 """The commands about a crew: its inputs and executions, and what a deployed crew supports of this package."""
 
+import os
 import sys
 import time
 from argparse import Namespace
@@ -23,7 +24,6 @@ from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.kickoff_records import adopt, forget
 from airflow_provider_crew.task.shielded import shielded
 from airflow_provider_crew.task.verdict import AFTER_COMPLETION, WHILE_PAUSED, WHILE_RUNNING, fix_for
-from airflow_provider_crew.versions import reads_connections_as_commands_do
 
 
 def run(options: Namespace, about: dict[str, Any], confirm: Callable[..., None]) -> bool | None:
@@ -36,7 +36,8 @@ def run(options: Namespace, about: dict[str, Any], confirm: Callable[..., None])
     if options.command == "forget":
         about |= forget(options, confirm)
         return True
-    reads_connections_as_commands_do()
+    # Outside a task, Airflow skips its database unless this variable is set.
+    os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
     about["connection"] = options.conn_id
     try:
         return _ask(CrewHook(options.conn_id), options, about, confirm)

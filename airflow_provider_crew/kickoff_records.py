@@ -12,11 +12,12 @@ from urllib.parse import quote
 import requests
 from airflow.providers.common.compat.sdk import conf
 
+from airflow_provider_crew.api_server import LAST_STATES
 from airflow_provider_crew.client.text import forms_of, mask, one_line
 from airflow_provider_crew.task.decide import KickoffRecord
 from airflow_provider_crew.task.record import KEY, VariableStore, as_stored, read_record
 from airflow_provider_crew.task.verdict import AFTER_FORGETTING, if_lost
-from airflow_provider_crew.versions import KEEP, LAST_STATES
+from airflow_provider_crew.versions import KEEP
 
 # That of Airflow's airflowctl. An argument would show the token in the list of processes.
 _TOKEN = "AIRFLOW_CLI_TOKEN"  # noqa: S105 - a name

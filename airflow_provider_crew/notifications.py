@@ -19,7 +19,7 @@ from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.task.record import ROW
 from airflow_provider_crew.task.verdict import UNREPORTED, if_lost, while_cancelled
 from airflow_provider_crew.triggers.events import DEFERRAL
-from airflow_provider_crew.versions import keeps_record, read_xcom, read_xcoms, task_states
+from airflow_provider_crew.versions import keeps_record
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -269,3 +269,42 @@ def _unreported(
         next_step = next_step if of_batch else while_cancelled(is_sensor)
         return CrewError(event, cost=Cost.RUNNING, next_step=next_step, kickoff_id=kickoff_id)
     return CrewError(event, cost=Cost(lost["cost"]), next_step=next_step, kickoff_id=kickoff_id)
+
+
+def task_states(context: Context) -> dict[tuple[str, int], str]:
+    """Return the states of a run by task ID and map index, for a callback. Empty if they are unreadable."""
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    tasks, run_id = context["dag"].task_dict, context["run_id"]
+    try:
+        named = RuntimeTaskInstance.get_task_states(dag_id=context["dag"].dag_id, run_ids=[run_id])[run_id]
+    except Exception:  # noqa: BLE001 - Airflow does not answer
+        return {}
+    states = {}
+    for name, state in named.items():
+        task_id, _, index = name.rpartition("_")  # Airflow appends the map index to the name of a mapped task
+        is_mapped = name not in tasks and index.isdigit()
+        states[(task_id, int(index)) if is_mapped else (name, -1)] = state
+    return states
+
+
+def read_xcom(context: Context, task_id: str, map_index: int, key: str) -> Any:
+    """Return an XCom of a task, for a callback. None if there is none or it is unreadable."""
+    from airflow.providers.common.compat.sdk import XCom
+
+    dag_id, run_id = context["dag"].dag_id, context["run_id"]
+    try:
+        return XCom.get_one(key=key, dag_id=dag_id, run_id=run_id, task_id=task_id, map_index=map_index)
+    except Exception:  # noqa: BLE001 - Airflow does not answer
+        return None
+
+
+def read_xcoms(context: Context, task_id: str, key: str) -> list[Any]:
+    """Return the XComs of all rows of a mapped task, for a callback. Empty if they are unreadable."""
+    from airflow.providers.common.compat.sdk import XCom
+
+    dag_id, run_id = context["dag"].dag_id, context["run_id"]
+    try:
+        return list(XCom.get_all(key=key, dag_id=dag_id, run_id=run_id, task_id=task_id) or ())
+    except Exception:  # noqa: BLE001 - Airflow does not answer
+        return []

@@ -23,7 +23,6 @@ from airflow_provider_crew.answers.question import QUESTION, Call, Undeliverable
 from airflow_provider_crew.client.settings import WebhookSecret
 from airflow_provider_crew.client.text import forms_of, mask
 from airflow_provider_crew.hooks.connection import load_secret
-from airflow_provider_crew.versions import change_xcom
 
 _MOST_BYTES = 64 * 1024
 # Seconds for the whole body.
@@ -38,6 +37,44 @@ _FRESH = 30.0
 
 
 _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 408: {"Connection": "close"}, 413: {"Connection": "close"}}
+
+
+def change_xcom(task: Mapping[str, Any], key: str, change: Callable[[Any], Any]) -> None:
+    """
+    Change an XCom of a running or deferred task, and delete the task's request under Required Actions.
+
+    Only a plugin in the API server may call this, because it uses Airflow's database. The request is deleted
+    because Airflow 3.3 would keep its text.
+
+    :param task: Columns that identify the task instance, or instead the name and value of one of its XComs.
+    :param change: Takes the XCom, or None if there is no such task. Returns None to change nothing.
+    """
+    from airflow.models.hitl import HITLDetail
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from airflow.utils.state import State
+    from sqlalchemy import delete, select
+
+    names = ("dag_id", "run_id", "task_id", "map_index")
+    goes_on = TaskInstance.state.in_(State.unfinished - {None, "up_for_retry"})
+    with create_session() as session:
+        if len(task) == 1:
+            ((name, value),) = task.items()
+            pushed = session.scalars(select(XComModel).join(XComModel.task).where(XComModel.key == name, goes_on))
+            its = next((each for each in pushed if each.value == value), None)
+            task = {each: getattr(its, each, None) for each in names}
+        # Locked, so that two deliveries change it one after the other.
+        instances = session.scalars(
+            select(TaskInstance.id).filter_by(**task).where(goes_on).with_for_update()
+        ).all()
+        its_xcom = select(XComModel).filter_by(key=key, **task)
+        is_one = len(instances) == 1  # a task loop has more
+        found = session.scalars(its_xcom).first() if is_one else None
+        if (changed := change(found and found.value)) is not None:
+            XComModel.set(key, changed, **task, serialize=False, session=session)
+            session.execute(delete(HITLDetail).where(HITLDetail.ti_id == instances[0]))
+
 
 Change = Callable[[Mapping[str, Any], str, Callable[[Any], Any]], None]
 

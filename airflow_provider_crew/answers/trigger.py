@@ -8,8 +8,8 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
+from airflow_provider_crew.api_server import read_own_xcom
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
-from airflow_provider_crew.versions import read_own_xcom
 
 # Seconds between two looks at the XCom. Each is a request to Airflow's API server.
 _LOOK = 10.0

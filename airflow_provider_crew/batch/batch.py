@@ -24,7 +24,7 @@ from typing import Any, Literal, NoReturn
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
 from airflow.sdk import ObjectStoragePath
 
-from airflow_provider_crew import versions
+from airflow_provider_crew import api_server, versions
 from airflow_provider_crew.batch.end import BatchFailed, Counted, choices_after, end_of_batch, while_running
 from airflow_provider_crew.batch.files import (
     MANIFEST,
@@ -61,7 +61,7 @@ from airflow_provider_crew.task.checks import count_kickoffs
 from airflow_provider_crew.task.decide import Decision, PolledStatus
 from airflow_provider_crew.task.result import adapter_of, fitted
 from airflow_provider_crew.task.shielded import shielded
-from airflow_provider_crew.triggers.events import DEFERRAL
+from airflow_provider_crew.triggers.events import DEFERRAL, lacks_event, trigger_timed_out
 
 # Key of the names of the groups in the task state store, and beginning of the key of a group.
 _KEY = "crew_batch"
@@ -223,7 +223,7 @@ class Batch:
         known, event = self._next_kwargs.get("batch") or {}, self._next_kwargs.get("event")
         is_same = known.get("plan") == self._plan
         self.deadline = known["deadline"] if is_same else self._deadline()
-        if versions.trigger_timed_out(self._next_kwargs):
+        if trigger_timed_out(self._next_kwargs):
             self.deadline = time.time()
         names = ("dag_id", "run_id", "task_id", "map_index")
         stored = self._store.get(_KEY)
@@ -232,7 +232,7 @@ class Batch:
         )
         if not (is_same and event):  # a new attempt, or a deferral that ended without an event
             same_try = known.get("plan", self._plan)[1] == self.ti.try_number
-            self._recall(stored, is_resumed=same_try and not versions.lacks_event(self._next_kwargs))
+            self._recall(stored, is_resumed=same_try and not lacks_event(self._next_kwargs))
         else:
             self._restore(known, event)
         self._is_blind = False
@@ -760,7 +760,7 @@ class Batch:
         if not self._is_told_to_end():
             return
         event = f"Airflow is ending the task. {len(self._running)} rows are running."
-        if self._running and self._cancels_on("kill") and versions.has_ended(self.ti):
+        if self._running and self._cancels_on("kill") and api_server.has_ended(self.ti):
             raise EndedByAirflow(event)
         raise CrewError(event)
 

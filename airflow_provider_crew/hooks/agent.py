@@ -33,7 +33,7 @@ from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.task.attempt import Attempt, Options
 from airflow_provider_crew.task.record import KEY, fingerprint
 from airflow_provider_crew.task.verdict import Facts
-from airflow_provider_crew.versions import call_on_success, never_expires
+from airflow_provider_crew.versions import never_expires
 
 _CALLS = "crew_calls"
 """Key of the connections of all calls of the task, in order. Each call has a kickoff record by its number."""
@@ -133,7 +133,7 @@ class ToolCall(Attempt):
             self._take_record()
         _ = self.reattach() or self.kick_off()
         result = self.result()
-        call_on_success(self.context["task"], self._record.save_delivery)
+        self._record.save_delivery_on_success(self.context["task"])
         return result
 
     def _take_record(self) -> None:

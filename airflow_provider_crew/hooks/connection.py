@@ -13,6 +13,7 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHo
 from asgiref.sync import sync_to_async
 from pydantic import AfterValidator, Field, Json, SkipValidation, TypeAdapter, ValidationError
 
+from airflow_provider_crew import api_server
 from airflow_provider_crew.client.errors import Cost, CrewError, InvalidSettings, Unreachable
 from airflow_provider_crew.client.payload import checked_kickoff_id, path_segment
 from airflow_provider_crew.client.settings import (
@@ -25,7 +26,6 @@ from airflow_provider_crew.client.settings import (
     secrets_of_proxy,
 )
 from airflow_provider_crew.client.text import in_words, warn
-from airflow_provider_crew.versions import api_server_is_away
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +159,7 @@ def _unreadable_if_not_found(conn_id: str) -> Iterator[None]:
     except AirflowNotFoundException:
         why = "it does not exist, or Airflow could not read it"
     except Exception as error:
-        if not api_server_is_away(error):
+        if not api_server.is_away(error):
             raise
         why = "Airflow's API server did not respond"
     else:

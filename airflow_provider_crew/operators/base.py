@@ -12,7 +12,6 @@ from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import BaseOperator, TaskDeferred, XComArg
 
 from airflow_provider_crew.links.crew import CrewDashboardLink
-from airflow_provider_crew.versions import TRIGGER_FAILED, call_on_success
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -30,6 +29,8 @@ _LONGEST_TIME = 10 * 365 * 86_400.0
 # Values mistaken for a type: the result of another task, an example, a schema, a list of names.
 _NO_TYPES = (XComArg, int, float, bytes, dict, list, tuple, set, frozenset)
 _IMPORT_PATH = re.compile(r"[^\W\d]\w*([.:][^\W\d]\w*)+")
+# Method that Airflow calls if a trigger ended without an event.
+TRIGGER_FAILED = "__fail__"
 
 
 def check_choice(task: BaseOperator, name: str, value: object, choices: object) -> None:
@@ -116,7 +117,7 @@ class CrewTask(BaseOperator):
         if attempt := self._attempt:
             attempt.add_asset_extras()
             if attempt.record:
-                call_on_success(self, attempt.record.save_delivery)
+                attempt.record.save_delivery_on_success(self)
 
     def _is_ending(self) -> bool:
         return self._is_told_to_end

@@ -19,7 +19,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTaskTimeout, TaskDeferred, conf
 
-from airflow_provider_crew import versions
+from airflow_provider_crew import api_server, versions
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import resend
 from airflow_provider_crew.client.errors import CrewError, UncertainKickoff, storable_json
@@ -53,7 +53,16 @@ from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.task.checks import check_inputs, count_kickoffs
 from airflow_provider_crew.task.decide import Decision, PolledStatus, decide
 from airflow_provider_crew.task.progress import TaskProgress
-from airflow_provider_crew.task.record import KEY, KICKOFF_ID, ROW, Record, fingerprint, kickoff_id_left_by
+from airflow_provider_crew.task.record import (
+    KEY,
+    KICKOFF_ID,
+    ROW,
+    Record,
+    fingerprint,
+    kickoff_id_left_by,
+    was_rescheduled,
+    xcom_keys_left_behind,
+)
 from airflow_provider_crew.task.result import (
     RESULT,
     RETURN_VALUE,
@@ -74,7 +83,9 @@ from airflow_provider_crew.triggers.events import (
     STOP_WAITING,
     WatchEnd,
     chosen_option,
+    lacks_event,
     read_event,
+    trigger_timed_out,
 )
 
 T = TypeVar("T")
@@ -303,7 +314,7 @@ class Attempt:
             return self._resumed_by(self.event)
         if option := chosen_option(next_kwargs.get("event")):
             return self._answered(option, next_kwargs)
-        if versions.lacks_event(next_kwargs):  # the task was cleared during its deferral
+        if lacks_event(next_kwargs):  # the task was cleared during its deferral
             self._record.save_reattached()
             self._log_reattached(self.kickoff_id)
             return self._finish(self.wait())
@@ -555,7 +566,7 @@ class Attempt:
         """Reject an extra attempt that Airflow starts by itself, if attempts do not share a kickoff record."""
         ti = self.ti
         # The attempt had pushed a kickoff ID, which Airflow has just deleted.
-        if versions.was_rescheduled(ti) and KICKOFF_ID in versions.xcom_keys_left_behind(ti):
+        if was_rescheduled(ti) and KICKOFF_ID in xcom_keys_left_behind(ti):
             raise UncertainKickoff(
                 "This attempt has already started an execution. Airflow restarted the attempt because it could "
                 "not load the DAG.",
@@ -707,7 +718,7 @@ class Attempt:
         if self._has_heeded or not kickoff_id or not self._is_told_to_end():
             return
         self._has_heeded = True
-        if self.phase != "ended" and self.cancels_on("kill") and versions.has_ended(self.ti):
+        if self.phase != "ended" and self.cancels_on("kill") and api_server.has_ended(self.ti):
             self._is_marked = True
             event = f"Airflow ended the task while it was waiting for execution {kickoff_id}."
             raise EndedByAirflow(event, kickoff_id=self._has(kickoff_id))
@@ -902,7 +913,7 @@ class Attempt:
     def open_request(self, text: str, options: Sequence[str], **more: Any) -> None:
         """Open a request under Required Actions, which the next deferral answers for."""
         subject = f"The crew waits for human input: {self.ti.task_id}"
-        versions.open_required_action(self.ti, subject, text, options, **more)
+        api_server.open_required_action(self.ti, subject, text, options, **more)
 
     def _question(self, event: WatchEnd) -> str:
         """Log that the crew waits for human input, and return the text of the request, as Markdown."""
@@ -959,7 +970,7 @@ class Attempt:
         if traceback := next_kwargs.get("traceback"):
             self.log.error("The trigger failed:\n%s", "".join(traceback))
         deadline = time.time() + self.options.timeout
-        if versions.trigger_timed_out(next_kwargs):
+        if trigger_timed_out(next_kwargs):
             self.log.warning("No triggerer ended the wait for execution %s in time.", self.kickoff_id)
             deadline = time.time()
         poller = self.poller(self.rules(deadline, exists=True), WatchState(self.started_at))

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from airflow_provider_crew import versions
+from airflow_provider_crew import api_server
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import resend
 from airflow_provider_crew.client.errors import Cost
@@ -13,6 +13,7 @@ from airflow_provider_crew.client.options import WAKING_UP
 from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.text import in_words, warn
 from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.versions import HAS_STORE
 
 
 def check_inputs(hook: CrewHook, request: KickoffRequest, log: Any, *, validate: bool) -> None:
@@ -62,10 +63,10 @@ def count_kickoffs(hook: CrewHook, ti: Any, origin: dict[str, Any], log: Any, wa
         total, room = _counted(f"{day}.{number - 1}", number - 1), 0
         while total < limit and not room:
             room = min(wanted, limit - total)
-            if not versions.start_run(BUDGET_DAG, f"{day}.{number}", origin | {"total": total + room}):
+            if not start_run(BUDGET_DAG, f"{day}.{number}", origin | {"total": total + room}):
                 total, room, number = _counted(f"{day}.{number}", number), 0, number + 1
     except Exception as error:  # noqa: BLE001 - no error may send an uncounted kickoff
-        if versions.refuses_runs(error):
+        if refuses_runs(error):
             raise errors.InvalidSettings(
                 f"Connection {conn_id!r} is unusable. Its max_kickoffs_per_day needs the DAG crew_budget, which "
                 "is missing. `python -m airflow_provider_crew dags --into DIR` copies the DAG: "
@@ -85,5 +86,36 @@ def count_kickoffs(hook: CrewHook, ti: Any, origin: dict[str, Any], log: Any, wa
 
 def _counted(run_id: str, number: int) -> int:
     """Return the kickoffs up to a run of the budget DAG, which may count a block."""
-    total = (versions.conf_of_run(BUDGET_DAG, run_id) or {}).get("total") if number else 0
+    total = (conf_of_run(BUDGET_DAG, run_id) or {}).get("total") if number else 0
     return max(number, total) if isinstance(total, int) else number
+
+
+def start_run(dag_id: str, run_id: str, conf: dict[str, Any]) -> bool:
+    """
+    Start a run of a DAG. Return whether it is the first one with this ID.
+
+    This is the only request of a task that fails if another task was faster, because run IDs are unique in
+    Airflow's database. Variables, XComs and task states are overwritten.
+    """
+    answer = _send("TriggerDagRun", dag_id=dag_id, run_id=run_id, conf=conf)
+    return bool(answer.type != "ErrorResponse")
+
+
+def conf_of_run(dag_id: str, run_id: str) -> dict[str, Any] | None:
+    """Return the configuration of a DAG run."""
+    if not HAS_STORE:  # such a run counts one kickoff
+        return None
+    conf: dict[str, Any] | None = _send("GetDagRun", dag_id=dag_id, run_id=run_id).conf
+    return conf
+
+
+def refuses_runs(error: Exception) -> bool:
+    """Whether Airflow rejects runs of a DAG, because it is missing or cannot be loaded."""
+    return api_server.api_status(error) is not None and not api_server.is_away(error)
+
+
+def _send(request: str, **fields: Any) -> Any:
+    """Send a request to the API server through the supervisor. Airflow's own functions do more, or hide errors."""
+    from airflow.sdk.execution_time import comms, task_runner
+
+    return task_runner.SUPERVISOR_COMMS.send(getattr(comms, request)(**fields))

@@ -4,7 +4,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from hashlib import sha256
@@ -13,7 +13,7 @@ from typing import Any
 from airflow.providers.common.compat.sdk import Context, conf
 from pydantic import TypeAdapter, ValidationError
 
-from airflow_provider_crew import versions
+from airflow_provider_crew import api_server, versions
 from airflow_provider_crew.client.payload import plain
 from airflow_provider_crew.client.text import one_line, warn
 from airflow_provider_crew.task.decide import KickoffRecord
@@ -31,6 +31,22 @@ def kickoff_id_left_by(ti: Any) -> Any:
     Airflow deletes the kickoff ID of an earlier attempt.
     """
     return ti.xcom_pull(task_ids=ti.task_id, key=KICKOFF_ID, map_indexes=ti.map_index)
+
+
+def xcom_keys_left_behind(ti: Any) -> Sequence[str]:
+    """
+    Return the keys of the XComs that Airflow deleted at the start of this attempt.
+
+    After Airflow 3.3 has replaced a process, that process can no longer write to the store, but it can push XComs.
+    """
+    from_server: Any = getattr(ti, "_ti_context_from_server", None)
+    return (from_server and from_server.xcom_keys_to_clear) or ()
+
+
+def was_rescheduled(ti: Any) -> bool:
+    """Whether this attempt has run before. Airflow 3.1 and 3.2 restart an attempt whose DAG cannot be loaded."""
+    from_server: Any = getattr(ti, "_ti_context_from_server", None)
+    return bool(from_server and from_server.task_reschedule_count)
 
 
 def fingerprint(inputs: Any, restore_from_state_id: Any) -> str:
@@ -207,7 +223,7 @@ class Record:
     def is_of_this_attempt(self) -> bool:
         """Whether this very attempt has sent the kickoff, and was not started again by Airflow (3.1 and 3.2)."""
         is_own = self.last is not None and self.last.try_number == self._ti.try_number
-        return is_own and not versions.was_rescheduled(self._ti)
+        return is_own and not was_rescheduled(self._ti)
 
     def save_intent(self, address: str, digest: str) -> None:
         """Record a kickoff before it is sent. If this raises, the kickoff must not be sent."""
@@ -247,13 +263,24 @@ class Record:
 
         Return False if the task was cleared before the report, while the process was still running.
         """
-        return not versions.is_cleared_meanwhile(self._ti) and self.update(
+        return not api_server.is_cleared_meanwhile(self._ti) and self.update(
             max_tries=self._max_tries, reported=True
         )
 
     def save_reattached(self) -> None:
         """Record that this attempt has reattached, so the next attempt no longer counts as cleared."""
         self.update(max_tries=self._max_tries)
+
+    def save_delivery_on_success(self, operator: Any) -> None:
+        """
+        Record the delivery as soon as Airflow has recorded the success of the task, when success callbacks run.
+
+        Call this while the task runs, so that neither a cluster policy nor an assignment replaces the list. The
+        callback is the first, so it does not depend on the author's callbacks.
+        """
+        own = operator.on_success_callback or []
+        own = [*own] if isinstance(own, Sequence) else [own]
+        operator.on_success_callback = [lambda _: self.save_delivery(), *own]
 
     def save_delivery(self) -> None:
         """
@@ -264,7 +291,7 @@ class Record:
         """
         if self.is_shared:
             time.sleep(_TIME_TO_CLEAR)
-        if versions.has_succeeded(self._ti):
+        if api_server.has_succeeded(self._ti):
             self.update(delivered=True)
 
     def update(self, **changes: Any) -> bool:
@@ -305,7 +332,7 @@ def retry_while_away(ask: Callable[[], Any]) -> Any:
         try:
             return ask()
         except Exception as error:
-            if not versions.api_server_is_away(error) or time.monotonic() > until:
+            if not api_server.is_away(error) or time.monotonic() > until:
                 raise
             warn(log, f"Airflow's API server does not respond. Trying again: {error}")
         time.sleep(_PAUSE)

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from airflow.exceptions import AirflowRescheduleException
 
-from airflow_provider_crew import versions
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.options import LONGEST_INTERVAL
 from airflow_provider_crew.client.payload import checked_kickoff_id
@@ -18,6 +17,7 @@ from airflow_provider_crew.client.watch import WatchState
 from airflow_provider_crew.task.attempt import Attempt, Options, is_nothing
 from airflow_provider_crew.task.result import adapter_of
 from airflow_provider_crew.task.verdict import Facts, while_waiting
+from airflow_provider_crew.triggers.events import lacks_event
 from airflow_provider_crew.versions import MIN_DEFERRAL_SECONDS
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class SensorAttempt(Attempt):
         **attempt: Any,
     ) -> None:
         super().__init__(options, context, log, **attempt)
-        if versions.lacks_event(self.next_kwargs or {}):
+        if lacks_event(self.next_kwargs or {}):
             self.next_kwargs = None  # it starts, or starts again
         self._given_id = given_id
         self._skips = skips

@@ -101,3 +101,13 @@ def read_event(event: Any) -> WatchEnd | None:
         return WatchEnd.model_validate(event)
     except ValidationError:
         return None
+
+
+def lacks_event(next_kwargs: Mapping[str, Any]) -> bool:
+    """Whether the task was cleared during its deferral, so that its trigger neither fired nor failed."""
+    return not {"event", "error"} & next_kwargs.keys()
+
+
+def trigger_timed_out(next_kwargs: Mapping[str, Any]) -> bool:
+    """Whether Airflow resumed a task because no event came in time."""
+    return next_kwargs.get("error") in {"Trigger timeout", "Trigger/execution timeout"}

@@ -11,11 +11,11 @@ from weakref import WeakKeyDictionary
 from airflow.providers.common.compat.sdk import conf
 from asgiref.sync import sync_to_async
 
+from airflow_provider_crew.api_server import push_xcom
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.progress import PAUSE, PROGRESS, REFRESH, ProgressReport, ended
 from airflow_provider_crew.client.text import warn
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
-from airflow_provider_crew.versions import push_xcom
 
 log = logging.getLogger(__name__)
 

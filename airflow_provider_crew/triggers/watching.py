@@ -7,6 +7,7 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
+from airflow_provider_crew.api_server import close_required_action, has_ended, push_xcom, read_own_xcom
 from airflow_provider_crew.client.errors import Cost, CrewError, HumanInputNeeded, ResponseTooLarge, WatchBroken
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import warn
@@ -25,7 +26,6 @@ from airflow_provider_crew.triggers.events import (
     told_watch,
 )
 from airflow_provider_crew.triggers.progress import TriggerProgress, progress_of
-from airflow_provider_crew.versions import close_required_action, has_ended, push_xcom, read_own_xcom
 
 
 async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:

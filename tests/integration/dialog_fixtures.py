@@ -37,5 +37,5 @@ def dialog(request, monkeypatch, crew_options) -> Iterator[Dialog]:
         monkeypatch.setenv("AIRFLOW__CREW__WEBHOOK_CONN_ID", "crew_webhook")
         monkeypatch.setenv("AIRFLOW_CONN_CREW_WEBHOOK", f"generic://:{SECRET}@")
         dialog = Dialog(crew, questions)
-        monkeypatch.setattr("airflow_provider_crew.versions.open_required_action", dialog.opened)
+        monkeypatch.setattr("airflow_provider_crew.api_server.open_required_action", dialog.opened)
         yield dialog

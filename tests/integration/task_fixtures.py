@@ -51,7 +51,7 @@ def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
     for pause in ("PAUSE", "_PAUSE_FOR_ALL"):
         monkeypatch.setattr(f"airflow_provider_crew.triggers.progress.{pause}", 0.0)
     monkeypatch.setattr("airflow_provider_crew.task.record._TIME_TO_CLEAR", 0.0)
-    monkeypatch.setattr("airflow_provider_crew.versions.has_succeeded", lambda _: True)
+    monkeypatch.setattr("airflow_provider_crew.api_server.has_succeeded", lambda _: True)
     with WatchedService() as running:
         send = Exchange.send
 
@@ -64,7 +64,7 @@ def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
         monkeypatch.setattr("airflow.sdk.bases.xcom.BaseXCom.set", classmethod(running.xcoms.take))
         actions = running.required_actions
         monkeypatch.setattr(
-            "airflow_provider_crew.versions.open_required_action", lambda *told, **_: actions.append(told[1:])
+            "airflow_provider_crew.api_server.open_required_action", lambda *told, **_: actions.append(told[1:])
         )
         monkeypatch.setattr(
             "airflow_provider_crew.triggers.watching.close_required_action", lambda *_: actions.append("closed")

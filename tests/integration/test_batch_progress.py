@@ -148,7 +148,7 @@ def test_resumed_batch_without_its_values_starts_nothing_again(live_crew, batch)
 
 def test_manifest_of_a_cancelled_batch_says_so(live_crew, batch, tmp_path, monkeypatch):
     live_crew.scenario = SLOW
-    monkeypatch.setattr("airflow_provider_crew.versions.has_ended", lambda _: True)
+    monkeypatch.setattr("airflow_provider_crew.api_server.has_ended", lambda _: True)
     monkeypatch.setattr(CrewBatchOperator, "_is_ending", lambda _: len(live_crew.kickoffs) == 4)
     with pytest.raises(EndedByAirflow):
         batch(cancel_on_kill=True).run()

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
-from airflow_provider_crew import cli, versions
+from airflow_provider_crew import api_server, cli, versions
 from airflow_provider_crew.client.errors import (
     Cost,
     ExecutionCancelled,
@@ -262,7 +262,7 @@ def test_signal_during_a_request_to_airflow_still_cancels(live_crew, store, monk
                 operator.on_kill()
         return False
 
-    monkeypatch.setattr(versions, "has_ended", has_ended)
+    monkeypatch.setattr(api_server, "has_ended", has_ended)
     live_crew.scenario = SLOW
     store.breaks_at = interrupted
 
@@ -275,7 +275,7 @@ def test_signal_during_a_request_to_airflow_still_cancels(live_crew, store, monk
 @pytest.mark.parametrize("operator", [kickoff, run])
 def test_task_marked_while_its_kickoff_is_sent_cancels(live_crew, store, monkeypatch, operator):
     made = operator(cancel_on_kill=True)
-    monkeypatch.setattr(versions, "has_ended", lambda _: True)
+    monkeypatch.setattr(api_server, "has_ended", lambda _: True)
     live_crew.scenario = SLOW
     live_crew.at_kickoff = made.on_kill
 
@@ -289,7 +289,7 @@ def test_task_marked_while_its_kickoff_is_sent_cancels(live_crew, store, monkeyp
 @pytest.mark.parametrize("is_cleared", [False, True])
 def test_signal_interrupts_a_slow_poll(live_crew, store, monkeypatch, is_cleared):
     operator = run(deferrable=False, cancel_on_kill=True)
-    monkeypatch.setattr(versions, "has_ended", lambda _: not is_cleared)
+    monkeypatch.setattr(api_server, "has_ended", lambda _: not is_cleared)
     monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?request_timeout=3600")
     live_crew.scenario = SLOW
     live_crew.faults.hang(on="status")
@@ -332,8 +332,8 @@ def test_state_in_a_task_loop_is_that_of_its_iteration(ends, has_ended):
         _ti_context_from_server=SimpleNamespace(loop=SimpleNamespace(index=1)),
     )  # fmt: skip
 
-    assert versions.has_ended(ti) is has_ended
-    assert not versions.has_succeeded(ti)
+    assert api_server.has_ended(ti) is has_ended
+    assert not api_server.has_succeeded(ti)
 
 
 @pytest.mark.parametrize("is_in_a_loop", [False, True])

@@ -53,7 +53,7 @@ def test_deferral_is_over_before_the_event(live_crew, store, monkeypatch):
 def test_task_that_is_marked_while_it_defers_cancels(live_crew, store, monkeypatch):
     live_crew.scenario = SLOW
     task = run_task(live_crew, store=store, deferrable=True, cancel_on_kill=True)
-    monkeypatch.setattr("airflow_provider_crew.versions._states_of", lambda _: {"failed"})
+    monkeypatch.setattr("airflow_provider_crew.api_server._states_of", lambda _: {"failed"})
     operator, push = task.begin(), task.ti.xcom_push
 
     def marked(key: str, value: Any) -> None:

@@ -261,7 +261,7 @@ def returns_again(task: Task, crew: Any) -> None:
 @outlives_the_return
 @every_operator
 def test_success_that_airflow_may_have_dropped_is_returned_again(live_crew, store, monkeypatch, operator):
-    monkeypatch.setattr("airflow_provider_crew.versions.has_succeeded", lambda _: False)
+    monkeypatch.setattr("airflow_provider_crew.api_server.has_succeeded", lambda _: False)
     returns_again(Task(operator, store=store), live_crew)
 
 
@@ -273,5 +273,5 @@ def test_success_that_a_clear_drops_a_moment_later_is_returned_again(live_crew, 
         time=time.time, monotonic=time.monotonic, sleep=lambda _: states.append("restarting")
     )
     monkeypatch.setattr("airflow_provider_crew.task.record.time", stand_in)
-    monkeypatch.setattr("airflow_provider_crew.versions.has_succeeded", lambda _: states[-1] == "success")
+    monkeypatch.setattr("airflow_provider_crew.api_server.has_succeeded", lambda _: states[-1] == "success")
     returns_again(Task(operator, store=store), live_crew)

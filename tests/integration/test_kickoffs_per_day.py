@@ -14,11 +14,11 @@ from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk.exceptions import ErrorType
 from airflow.sdk.execution_time import comms
 
-from airflow_provider_crew import versions
 from airflow_provider_crew.client.errors import Cost, DailyLimitReached, InvalidSettings, TransientError
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
+from airflow_provider_crew.task import checks
 from airflow_provider_crew.task import checks as budget
 from tests.integration.tasks import CONNECTION, INPUTS, Task, TaskInstance, api_error
 
@@ -56,8 +56,8 @@ class Ledger:
 def ledger(monkeypatch) -> Ledger:
     counted = Ledger()
     monkeypatch.setattr(TaskInstance, "get_dr_count", lambda _, **which: counted.count(**which), raising=False)
-    monkeypatch.setattr(versions, "start_run", counted.start)
-    monkeypatch.setattr(versions, "conf_of_run", lambda _, run_id: counted.runs[run_id])
+    monkeypatch.setattr(checks, "start_run", counted.start)
+    monkeypatch.setattr(checks, "conf_of_run", lambda _, run_id: counted.runs[run_id])
     return counted
 
 
@@ -228,6 +228,6 @@ def test_start_run_reports_a_duplicate(monkeypatch):
     supervisor = SimpleNamespace(send=send)
     monkeypatch.setattr("airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", supervisor, raising=False)
 
-    assert [versions.start_run("crew_budget", "a.1", {"task_id": "crew"}) for _ in range(2)] == [True, False]
+    assert [checks.start_run("crew_budget", "a.1", {"task_id": "crew"}) for _ in range(2)] == [True, False]
     assert (asked[0].dag_id, asked[0].run_id, asked[0].conf) == ("crew_budget", "a.1", {"task_id": "crew"})
     assert not asked[0].reset_dag_run

@@ -214,7 +214,7 @@ async def test_only_a_mark_cancels(live_crew, monkeypatch, cancels, state, defer
             raise deferral
         return {DEFERRAL: deferral}[key]
 
-    monkeypatch.setattr("airflow_provider_crew.versions._states_of", lambda _: {state})
+    monkeypatch.setattr("airflow_provider_crew.api_server._states_of", lambda _: {state})
     monkeypatch.setattr("airflow_provider_crew.triggers.watching.read_own_xcom", read)
     marked = trigger(kicked_off(live_crew, SLOW), deferred_at=7.5, cancel_on_kill=cancels)
     marked.task_instance = TaskInstance()  # type: ignore[assignment]
@@ -229,7 +229,7 @@ async def test_only_a_mark_cancels(live_crew, monkeypatch, cancels, state, defer
     [(True, "ExecutionCancelled", "new execution, which is billed again"), (False, "CrewError", "same execution")],
 )
 async def test_cancellation_says_how_to_go_on(live_crew, monkeypatch, is_supported, error, effect):
-    monkeypatch.setattr("airflow_provider_crew.versions._states_of", lambda _: {"failed"})
+    monkeypatch.setattr("airflow_provider_crew.api_server._states_of", lambda _: {"failed"})
     monkeypatch.setattr("airflow_provider_crew.triggers.watching.read_own_xcom", lambda *_: 5.0)
     if not is_supported:
         live_crew.faults.answer(404, on="stop")

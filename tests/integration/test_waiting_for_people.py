@@ -207,7 +207,7 @@ class TestRequiredActions:
         assert ("`Ada`" in before, "`Ada`" in after) == (False, True)
 
     def test_wait_continues_if_no_request_can_be_created(self, asking, monkeypatch):
-        monkeypatch.setattr("airflow_provider_crew.versions.open_required_action", lambda *_: 1 / 0)
+        monkeypatch.setattr("airflow_provider_crew.api_server.open_required_action", lambda *_: 1 / 0)
         asking.at_look(12, lambda: approve(asking))
 
         assert Task(waiting_task(asking, "run")).run()["output"] == "Approved."
