@@ -20,12 +20,6 @@ _KEEPS_OLD_EVENTS = _RELEASE < (3, 2)
 
 # The task state store outlives an attempt.
 HAS_STORE = _RELEASE >= (3, 3)
-HOW_TO_FORGET = (
-    "on the page of {}, under Storage, Task State Store, delete crew_kickoff"
-    if HAS_STORE
-    else "under Admin, Variables, delete the one whose description names {}"
-)
-"""Instructions to delete a task's kickoff record."""
 # A deferred task resumes when a user answers its request under Required Actions.
 HAS_REQUIRED_ACTIONS = _RELEASE >= (3, 3)
 # A trigger learns that a user has marked its task, and can cancel the execution.

@@ -1,8 +1,8 @@
 """
 Run a crew in two tasks: a kickoff and a sensor.
 
-The kickoff is billed, so it has no retries. The sensor only waits. If it fails, a retry or clearing it
-waits for the same execution.
+The kickoff is billed, so it has no retries. The sensor only waits. If it fails, retrying or
+clearing it waits for the same execution.
 """
 
 from datetime import timedelta

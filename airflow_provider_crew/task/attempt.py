@@ -629,8 +629,8 @@ class Attempt:
         template = self.options.given.get(name)
         if is_nothing(value) and (is_set or value is not None or template is not None):
             raise kind(
-                f"{name} is set, but renders to {value!r:.40}. Its template, which may name a task without a "
-                f"result: {self._template(name, value)}."
+                f"`{name}` rendered to {value!r:.40}. Template: {self._template(name, value)}. Check that the "
+                "task it reads from returned a value."
             )
 
     def _template(self, name: str, value: Any) -> str:

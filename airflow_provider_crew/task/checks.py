@@ -68,9 +68,8 @@ def count_kickoffs(hook: CrewHook, ti: Any, origin: dict[str, Any], log: Any, wa
     except Exception as error:  # noqa: BLE001 - no error may send an uncounted kickoff
         if refuses_runs(error):
             raise errors.InvalidSettings(
-                f"Connection {conn_id!r} is unusable. Its max_kickoffs_per_day needs the DAG crew_budget, which "
-                "is missing. `python -m airflow_provider_crew dags --into DIR` copies the DAG: "
-                f"{in_words(error)}.",
+                f"The DAG crew_budget is missing, so the max_kickoffs_per_day of connection {conn_id!r} cannot be "
+                f"counted: {in_words(error)}. Copy it with `python -m airflow_provider_crew dags --into DIR`."
             ) from None
         raise errors.TransientError(
             f"Airflow did not count the kickoff, so nothing was sent: {in_words(error)}.",

@@ -24,7 +24,7 @@ from airflow_provider_crew.exceptions import (
     CutShort,
     OtherInputs,
 )
-from airflow_provider_crew.versions import HOW_TO_FORGET, KEEPING
+from airflow_provider_crew.versions import KEEPING
 
 # Next steps of ``python -m airflow_provider_crew status``.
 AFTER_COMPLETION = "If no task has returned the result, read it with CrewExecutionSensor and this kickoff ID."
@@ -270,7 +270,7 @@ def _row(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR0911 - a tab
         case errors.InvalidOutput() if error.misfits and not facts.rejects_misfits:
             return _Row("retry", _STARTS_ANOTHER)
         case errors.InvalidOutput() if facts.reattachable:
-            return _Row("fail", _CHECKS, "Fix `output_type`.", _GIVING_UP)
+            return _Row("fail", _CHECKS, "Fix `output_type`.")
         case errors.InvalidOutput():
             fix = f"Fix `output_type`, and check the same result with {_sensor(facts, 'output_type=...')}."
             return _Row("fail", _STARTS_ANOTHER, fix)
@@ -279,7 +279,7 @@ def _row(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR0911 - a tab
         case errors.ExecutionUnknown(elsewhere=str(address)) if address:
             return _Row("fail", again, fix_for(error))
         case errors.ExecutionUnknown():
-            return _Row("fail", again, fix_for(error), _GIVING_UP)
+            return _Row("fail", again, fix_for(error), _start_over(facts))
         case CutShort():
             return _Row("time out", again)
         case errors.LostContact() | errors.TransientError() | errors.WaitedTooLong():
@@ -305,10 +305,10 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a ta
         case errors.ExecutionStopped():
             return _Row("fail", _STARTS_ANOTHER)
         case errors.ExecutionUnknown():
-            return _Row("fail", _WAITS, fix_for(error), _GIVING_UP)
+            return _Row("fail", _WAITS, fix_for(error), _start_over(facts))
         case OtherInputs():
             fix = f"Read its result with {_sensor(facts)}."
-            return _Row("fail", _WHEN_ENDED, fix, _GIVING_UP)
+            return _Row("fail", _WHEN_ENDED, fix, _start_over(facts))
         case errors.TransientError() | errors.LostContact():
             return _Row("retry", then, _fix_first(error))
     is_passing = type(error) in {CrewError, CrewTaskError}
@@ -333,7 +333,7 @@ def _row_of_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR09
             return _Row("fail", _CHECKS, "Fix `output_type`.")
         case errors.ExecutionUnknown(has_completed=False):
             fix = f"{fix_for(error)} With human_input=True, the sensor waits until its timeout."
-            return _Row("fail", again, fix, _GIVING_UP_UPSTREAM)
+            return _Row("fail", again, fix, _start_over(facts))
         case errors.ExecutionUnknown():
             return _Row("fail", _ENDS_AGAIN, fix_for(error))
         case errors.InvalidKickoffId():
@@ -341,9 +341,6 @@ def _row_of_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR09
     return _Row("retry" if type(error) is CrewError else "fail", again, fix_for(error))
 
 
-_FORGET = f"To abandon the execution and start another: {HOW_TO_FORGET}, and clear"
-_GIVING_UP = f"{_FORGET.format('this task instance')} the task."
-_GIVING_UP_UPSTREAM = f"{_FORGET.format('the task instance that started it')} that task."
 _ADOPTING = (
     "If the execution is there, run `python -m airflow_provider_crew adopt` first: clearing the task"
     f"{KEEPING} then waits for it."
@@ -352,6 +349,14 @@ _CHECK_KICKOFF_TASK = (
     "Check what the kickoff task returned. After a mapped kickoff task, map the sensor: "
     ".expand(kickoff_id=kickoff.output)."
 )
+
+
+def _start_over(facts: Facts) -> str:
+    """Return how to abandon the execution and start another."""
+    if facts.is_tool:  # the command knows the record of a task only
+        return "To start over, delete its crew_kickoff_… in the task's Task State Store, then clear the task."
+    then = " for the task that started it, then clear that task" if facts.is_sensor else ", then clear the task"
+    return f"To start over, run `python -m airflow_provider_crew forget DAG RUN TASK`{then}."
 
 
 def _fix_first(error: CrewError) -> str:
@@ -475,7 +480,7 @@ def _next_step(row: _Row, facts: Facts, if_retried: str) -> str:
         return " ".join(filter(None, (fix, _sentence(f"{which} {row.effect}"))))
     if row.action == "skip":
         return row.fix
-    effects = f"a retry or {clearing}" if if_retried and facts.has_retry else clearing
+    effects = f"retrying or {clearing}" if if_retried and facts.has_retry else clearing
     return " ".join(filter(None, (row.fix, _sentence(effects), row.after)))
 
 

@@ -147,14 +147,14 @@ def test_every_end_has_a_next_step_of_short_sentences() -> None:
 def test_only_ends_that_are_retried_mention_a_retry() -> None:
     for end in ALL:
         is_skipped = "skipped" in told(end)
-        assert ("retry or" in told(end)) is (bool(end.if_retried) and not is_skipped)
+        assert ("Retrying or" in told(end)) is (bool(end.if_retried) and not is_skipped)
 
 
 def test_no_retry_is_promised_if_none_is_left() -> None:
     error = errors.WaitedTooLong("timeout")
 
-    assert "retry" in told(verdict(error, Facts(phase="waiting", kickoff_id="7")))
-    assert "retry" not in told(verdict(error, Facts(phase="waiting", kickoff_id="7", has_retry=False)))
+    assert "Retrying" in told(verdict(error, Facts(phase="waiting", kickoff_id="7")))
+    assert "Retrying" not in told(verdict(error, Facts(phase="waiting", kickoff_id="7", has_retry=False)))
 
 
 @pytest.mark.parametrize("has_retry", [False, True])
