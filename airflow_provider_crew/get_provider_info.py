@@ -107,8 +107,7 @@ CONFIGURATION: dict[str, Any] = {
                 example="https://airflow.example.com/crew/events",
             ),
             "webhook_conn_id": _text(
-                "Connection whose password crews send to this receiver, or with which CrewAI signs the questions "
-                "of flows.",
+                "Connection whose password crews send to this receiver.",
                 example="crew_webhook",
             ),
             "kickoff_records_in_variables": _switch(

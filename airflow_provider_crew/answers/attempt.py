@@ -11,11 +11,11 @@ from typing import Any
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_crew import versions
-from airflow_provider_crew.answers.question import QUESTION, callback_in, empty_box, question_in, typed
+from airflow_provider_crew.answers.question import QUESTION, empty_box, question_in, typed
 from airflow_provider_crew.answers.trigger import AnswerTrigger
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import proves_nothing_was_done
-from airflow_provider_crew.client.payload import Answer, answer_to_crew, answer_to_flow
+from airflow_provider_crew.client.payload import answer_to_crew
 from airflow_provider_crew.client.text import forms_of, in_words, mask, quoted
 from airflow_provider_crew.client.watch import duration
 from airflow_provider_crew.hooks.connection import load_secret
@@ -156,7 +156,7 @@ class AnsweringAttempt(Attempt):
             self._keep(question=question, answer_by=answer_by, **fresh)
             self._notify()
         elif not self._known_question:
-            self.warn("The crew's question cannot be shown in Airflow: its webhook has not arrived.")
+            self.warn("The question cannot be shown in Airflow: no webhook has arrived, and a flow sends none.")
             return super().ask(event)
         elif self._kept.get("is_over") or (event.memory or {}).get("works"):
             # The text of the earlier request may still be on Airflow's page, so no request is opened.
@@ -171,13 +171,10 @@ class AnsweringAttempt(Attempt):
         """Open the request for the known question, and wait."""
         question, known = self._kept["question"], _idle(known)
         try:
-            if question["callback"]:
-                self._answer(APPROVE, _APPROVAL)  # raises if none could be sent
             users = [dict(user) for user in self.options.assigned_users]
             self.open_request(self._text_of(question), _OPTIONS, params=_FORM, assigned_users=users)
         except Exception as error:  # noqa: BLE001 - the wait goes on without a request
-            reason = error.event if isinstance(error, errors.CrewError) else in_words(error)
-            self.warn(f"No request was created under Required Actions: {reason}")
+            self.warn(f"No request was created under Required Actions: {in_words(error)}")
             return self.wait(asks=False, **known)
         self.log.info("The crew asks a question. Answer it under Required Actions.")
         self.kept["question"] = question["task_id"]
@@ -194,7 +191,6 @@ class AnsweringAttempt(Attempt):
             f"**{SEND_BACK}** makes the crew do the task again with your text.",
             f"**{ANSWER}** gives your text to a crew that has asked a question.",
             f"**{STOP_WAITING}** fails this task. The execution keeps running and is billed.",
-            "A flow gets your text alone, and chooses an outcome by it." if question["callback"] else "",
             f"Without an answer by {until}, {_AT_TIMEOUT[self.options.on_response_timeout]}." if until else "",
             # Airflow 3.3 keeps this text until the next question.
             "If this request opens again with the same draft, the task log says what became of the answer.",
@@ -243,21 +239,18 @@ class AnsweringAttempt(Attempt):
                 return self.wait(answered_at=time.time(), **_idle(known))
         return self.wait(asks=False, **known)
 
-    def _answer(self, option: str, text: str) -> Answer:
+    def _answer(self, option: str, text: str) -> bytes:
         """Return the answer to the known question. Raise a CrewError if it cannot be sent."""
         settings, last = self.hook.connection.settings, self._record.last
         if last and last.address not in {"", settings.address}:
             raise errors.InvalidSettings(f"The connection points to {settings.address}, not to {last.address}.")
-        question, secret = self._kept["question"], load_secret(str(self.options.webhook_conn_id))
-        if url := callback_in(question, secret, self.kickoff_id):
-            return answer_to_flow(url, text, settings)
         return answer_to_crew(
             self.kickoff_id,
-            question["task_id"],
+            self._known_question,
             text,
             is_approved=option != SEND_BACK,
             options=self.options.kickoff,
-            webhook_secret=secret,
+            webhook_secret=load_secret(str(self.options.webhook_conn_id)),
         )
 
     def _send_answer(self, option: str, text: str, answer: str) -> bool:

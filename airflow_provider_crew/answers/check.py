@@ -46,6 +46,6 @@ def _problem_from_here(url: str) -> str:
             response = session.post(url, json={}, timeout=_PATIENCE, allow_redirects=False)
     except requests.RequestException as error:
         return f"There is no response: {type(error).__name__}."
-    if response.status_code == _UNAUTHORIZED and b"signature" in response.content:
+    if response.status_code == _UNAUTHORIZED and b"webhook secret" in response.content:
         return ""
     return f"HTTP {response.status_code} is not from the receiver. The API server needs [crew] events_url as well."

@@ -1,16 +1,11 @@
 """Question of a crew, on its way from the receiver through an XCom to the task that waits."""
 
-import base64
-import hashlib
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from cryptography.fernet import Fernet, InvalidToken
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from airflow_provider_crew.client.errors import InvalidSettings, storable_json, storable_text, text_of
-from airflow_provider_crew.client.settings import WebhookSecret
-from airflow_provider_crew.task.record import KICKOFF_ID
+from airflow_provider_crew.client.errors import text_of
 
 # XCom key of the last question. The task opens it before its kickoff.
 QUESTION = "crew_question"
@@ -47,15 +42,11 @@ class _Origin(BaseModel):
 
 
 class Call(BaseModel):
-    """Webhook of a crew or a flow that waits for a person."""
+    """Webhook of a crew that waits for a person."""
 
-    # ``None`` for a flow, whose webhook has no ``meta``.
-    origin: _Origin | None = None
-    kickoff_id: _Id = "-"
+    origin: _Origin
     task_id: Annotated[str, StringConstraints(strict=True, pattern=r"^[\w.:-]{1,200}$")]
     draft: str
-    # Where a flow takes the answer, sealed with the kickoff ID and the question's ID.
-    callback: str = ""
 
     @classmethod
     def of(cls, body: Any) -> "Call":
@@ -71,66 +62,22 @@ class Call(BaseModel):
         except (ValidationError, RecursionError):
             raise Undeliverable("task_id, or meta.airflow of the kickoff, is missing or malformed") from None
 
-    @classmethod
-    def of_flow(cls, body: Any, secret: WebhookSecret) -> "Call":
-        """Read a flow's webhook, which the secret has signed. The ID of a deployed flow is its kickoff ID."""
-        try:
-            told = _FlowCall.model_validate(body)
-            asks = told.request
-            parts = [asks.message, text_of(asks.method_output)]
-            parts += [f"State: {_indented(asks.state)}"] if asks.state else []
-            parts += [f"Outcomes: {', '.join(asks.emit_options)}"] if asks.emit_options else []
-            draft = storable_text("\n\n".join(filter(None, parts)))
-            callback = _seal(secret).encrypt(f"{asks.flow_id} {asks.id} {told.callback_url}".encode())
-            return cls(kickoff_id=asks.flow_id, task_id=asks.id, draft=draft, callback=callback.decode())
-        except (ValueError, RecursionError):
-            raise Undeliverable("it is not a flow's new_request, or one of its fields is malformed") from None
-
     @property
     def task(self) -> dict[str, Any]:
-        """Task instance in Airflow, or the XCom that identifies it."""
-        return self.origin.model_dump(exclude={"try_number"}) if self.origin else {KICKOFF_ID: self.kickoff_id}
+        """Task instance in Airflow."""
+        return self.origin.model_dump(exclude={"try_number"})
 
     def added_to(self, box: Any) -> dict[str, Any] | None:
         """Return the XCom with this question, or None if it has been delivered before."""
         match box:
-            case {"try_number": number, "known": list(known)} if (
-                not self.origin or number == self.origin.try_number
-            ):
+            case {"try_number": number, "known": list(known)} if number == self.origin.try_number:
                 if self.task_id in known:
                     return None
                 shown = self.draft.encode()[:_LONGEST_DRAFT].decode(errors="ignore")
                 shown += _REST if len(shown) < len(self.draft) else ""
-                question = {"task_id": self.task_id, "draft": shown, "callback": self.callback}
+                question = {"task_id": self.task_id, "draft": shown}
                 return {**box, "known": [*known, self.task_id][-_MOST_KNOWN:], "question": question}
         raise Undeliverable("no task waits for this execution")
-
-
-class _Request(BaseModel):
-    """Question of a flow."""
-
-    id: str
-    flow_id: str
-    message: str = ""
-    method_output: Any = None  # undocumented
-    emit_options: list[str] | None = None
-    state: dict[str, Any] | None = None
-
-
-class _FlowCall(BaseModel):
-    """Webhook of a flow that waits for feedback."""
-
-    event: Literal["new_request"]
-    request: _Request
-    callback_url: Annotated[str, StringConstraints(pattern=r"^https?://[!-~]+$", max_length=2_000)]
-
-
-def _indented(state: dict[str, Any]) -> str:
-    """Return a state in lines, unless it is nested so deeply that their indentation would multiply its size."""
-    try:
-        return json.dumps(storable_json(state), indent=2, ensure_ascii=False)
-    except ValueError:
-        return json.dumps(state, ensure_ascii=False)
 
 
 def _objects_in(*parts: dict[str, Any]) -> list[dict[str, Any]]:
@@ -147,26 +94,9 @@ def empty_box(try_number: int) -> dict[str, Any]:
 def question_in(box: Any) -> dict[str, str] | None:
     """Return the last question, if there is one."""
     match box:
-        case {"question": {"task_id": str(task_id), "draft": str(draft), "callback": str(callback)}}:
-            return {"task_id": task_id, "draft": draft, "callback": callback}
+        case {"question": {"task_id": str(task_id), "draft": str(draft)}}:
+            return {"task_id": task_id, "draft": draft}
     return None
-
-
-def callback_in(question: dict[str, str], secret: WebhookSecret, kickoff_id: str) -> str:
-    """Return the URL for the answer to a flow. Empty for a crew."""
-    try:
-        sealed = _seal(secret).decrypt(question["callback"]).decode() if question["callback"] else ""
-    except InvalidToken:
-        raise InvalidSettings("The webhook secret was replaced after the flow had asked.") from None
-    asked, _, url = sealed.rpartition(" ")
-    if sealed and asked != f"{kickoff_id} {question['task_id']}":
-        raise InvalidSettings("The callback URL belongs to another question.")
-    return url
-
-
-def _seal(secret: WebhookSecret) -> Fernet:
-    """Return the cipher for a callback URL. Users may read XComs, and the URL may authorize an answer."""
-    return Fernet(base64.urlsafe_b64encode(hashlib.sha256(secret.password.encode()).digest()))
 
 
 def typed(value: Any) -> str:

@@ -9,7 +9,6 @@ import asyncio
 import base64
 import hmac
 import json
-import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,11 +26,6 @@ from airflow_provider_crew.hooks.connection import load_secret
 _MOST_BYTES = 64 * 1024
 # Seconds for the whole body.
 _TIME_TO_READ = 10.0
-# CrewAI waits for 30 seconds, and delivers a flow's question once.
-_TIME_TO_STORE = 10.0
-# Seconds for which a signature is valid, and by which the signer's clock may be ahead.
-_OLDEST, _AHEAD = 300.0, 60.0
-_SIGNATURE = re.compile("sha256=[0-9a-f]{64}")
 # Seconds before the connection is read again. An unauthenticated flood must not reach a secrets backend.
 _FRESH = 30.0
 
@@ -46,7 +40,7 @@ def change_xcom(task: Mapping[str, Any], key: str, change: Callable[[Any], Any])
     Only a plugin in the API server may call this, because it uses Airflow's database. The request is deleted
     because Airflow 3.3 would keep its text.
 
-    :param task: Columns that identify the task instance, or instead the name and value of one of its XComs.
+    :param task: Columns that identify the task instance.
     :param change: Takes the XCom, or None if there is no such task. Returns None to change nothing.
     """
     from airflow.models.hitl import HITLDetail
@@ -56,14 +50,8 @@ def change_xcom(task: Mapping[str, Any], key: str, change: Callable[[Any], Any])
     from airflow.utils.state import State
     from sqlalchemy import delete, select
 
-    names = ("dag_id", "run_id", "task_id", "map_index")
     goes_on = TaskInstance.state.in_(State.unfinished - {None, "up_for_retry"})
     with create_session() as session:
-        if len(task) == 1:
-            ((name, value),) = task.items()
-            pushed = session.scalars(select(XComModel).join(XComModel.task).where(XComModel.key == name, goes_on))
-            its = next((each for each in pushed if each.value == value), None)
-            task = {each: getattr(its, each, None) for each in names}
         # Locked, so that two deliveries change it one after the other.
         instances = session.scalars(
             select(TaskInstance.id).filter_by(**task).where(goes_on).with_for_update()
@@ -92,39 +80,25 @@ class Receiver:
     async def receive(self, request: Request) -> Response:
         """Deliver the question of a crew to the task that waits for it."""
         try:
-            await self._deliver(await self._read(request))
+            call = await self._read(request)
+            await run_in_threadpool(self._change, call.task, QUESTION, call.added_to)
         except Undeliverable as why:
             return JSONResponse({"detail": str(why)}, why.status, _HEADERS.get(why.status))
         return Response(status_code=204)
 
     async def _read(self, request: Request) -> Call:
-        """Return the question in a delivery. A signed one is a flow's, and proves itself only by its body."""
-        secret, signature = await self._known_secret(), request.headers.get("x-signature", "")
-        at = request.headers.get("x-timestamp", "")
-        is_signed = bool(_SIGNATURE.fullmatch(signature)) and _is_recent(at)
-        if secret is None or not (is_signed or _has_secret(request.headers.get("authorization", ""), secret)):
-            raise _stranger()
+        """Return the question in a delivery."""
+        secret = await self._known_secret()
+        if secret is None or not _has_secret(request.headers.get("authorization", ""), secret):
+            raise Undeliverable("the webhook secret is missing or wrong", 401)
         body = await _body_of(request)
-        if is_signed and not hmac.compare_digest(signature, _signature_of(body, at, secret)):
-            raise _stranger()
         try:
             told = json.loads(body)
         except (ValueError, RecursionError):
             raise Undeliverable("the body is not JSON") from None
-        call = Call.of_flow(told, secret) if is_signed else Call.of(told)
+        call = Call.of(told)
         call.draft = mask(call.draft, forms_of(*secret.secrets))
         return call
-
-    async def _deliver(self, call: Call) -> None:
-        """Leave the question for its task. A flow may ask before the task has stored the ID of the kickoff."""
-        until = time.monotonic() + (0.0 if call.origin else _TIME_TO_STORE)
-        while True:
-            try:
-                return await run_in_threadpool(self._change, call.task, QUESTION, call.added_to)
-            except Undeliverable:
-                if time.monotonic() >= until:
-                    raise
-                await asyncio.sleep(1.0)
 
     async def _known_secret(self) -> WebhookSecret | None:
         """Return the secret of the receiver, or None if it is unreadable."""
@@ -158,18 +132,6 @@ def _has_secret(given: str, secret: WebhookSecret) -> bool:
     return is_equal and scheme.lower() == wanted
 
 
-def _is_recent(at: str) -> bool:
-    try:
-        return -_AHEAD <= time.time() - float(at) <= _OLDEST
-    except ValueError:
-        return False
-
-
-def _signature_of(body: bytes, at: str, secret: WebhookSecret) -> str:
-    signature = hmac.new(secret.password.encode(), f"{at}.".encode() + body, "sha256")
-    return f"sha256={signature.hexdigest()}"
-
-
 async def _body_of(request: Request) -> bytes:
     """Return the body. It may not be too large, whatever length it declares."""
     body = bytearray()
@@ -182,7 +144,3 @@ async def _body_of(request: Request) -> bytes:
     except TimeoutError:
         raise Undeliverable("the body took too long", 408) from None
     return bytes(body)
-
-
-def _stranger() -> Undeliverable:
-    return Undeliverable("the secret or the signature is missing, wrong or too old", 401)

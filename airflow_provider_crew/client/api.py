@@ -20,7 +20,6 @@ from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import CallError, Cost, TransientError
 from airflow_provider_crew.client.models import CrewInputs, Execution, read_execution, read_inputs
 from airflow_provider_crew.client.payload import (
-    Answer,
     KickoffRequest,
     checked_kickoff_id,
     issued_kickoff_id,
@@ -54,8 +53,6 @@ _EXCERPT_SOURCE = 16 * 1024
 # Error bodies of Spring and NestJS have these besides the fields of a crew's error body.
 _GATEWAY_KEYS = frozenset({"path", "statusCode", "timestamp"})
 _MISSING_INPUTS = re.compile(r"\s*missing inputs:", re.IGNORECASE)
-# Parts of a callback URL of this length may authorize an answer.
-_SHORTEST_KEY = 16
 
 
 class Masks(NamedTuple):
@@ -70,7 +67,7 @@ class Request:
     """
     HTTP request. The path is already percent-encoded, so no library may decode or normalize it.
 
-    ``kickoff_id`` names an existing execution. ``is_private``: the path is a secret.
+    ``kickoff_id`` names an existing execution.
     """
 
     method: str
@@ -80,7 +77,6 @@ class Request:
     masks: Masks = field(default=Masks(), repr=False)
     body: bytes | None = field(default=None, repr=False)
     kickoff_id: str = ""
-    is_private: bool = False
 
     @property
     def url(self) -> str:
@@ -101,7 +97,7 @@ class Request:
 
     def __str__(self) -> str:
         """Return the method and URL, for messages."""
-        return f"{self.method} {self.address if self.is_private else self.url}"
+        return f"{self.method} {self.url}"
 
 
 class CrewApi:
@@ -145,15 +141,10 @@ class CrewApi:
         """Return the request that stops an execution. The endpoint is undocumented, and a crew may lack it."""
         return self._about(kickoff_id, "POST", "/stop/{}")
 
-    def answer(self, kickoff_id: str, answer: Answer) -> Request:
-        """Return the request that answers a crew that waits for human input. A callback URL gets no token."""
+    def answer(self, kickoff_id: str, answer: bytes) -> Request:
+        """Return the request that answers a crew that waits for human input."""
         headers = self._headers | {"Content-Type": "application/json"}
-        if not answer.callback:
-            return Request("POST", self.settings.address, "/resume", headers, self._masks, answer.body, kickoff_id)
-        del headers["Authorization"]
-        address, path = answer.callback
-        masks = self._masks_with(path, *(part for part in re.split("[/?&=#]", path) if len(part) >= _SHORTEST_KEY))
-        return Request("POST", address, path, headers, masks, answer.body, kickoff_id, is_private=True)
+        return Request("POST", self.settings.address, "/resume", headers, self._masks, answer, kickoff_id)
 
     def _about(self, kickoff_id: str, method: str, path: str) -> Request:
         path = path.format(path_segment(checked_kickoff_id(kickoff_id)))

@@ -26,7 +26,7 @@ from airflow_provider_crew.client.api import (
 )
 from airflow_provider_crew.client.errors import CallError, Cost
 from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, Failed
-from airflow_provider_crew.client.payload import Answer, KickoffRequest
+from airflow_provider_crew.client.payload import KickoffRequest
 from airflow_provider_crew.client.settings import (
     ServiceSettings,
     detach,
@@ -48,8 +48,6 @@ _CHUNK = 65536
 _this_thread = threading.local()
 # urllib3 logs malformed headers, in which a crew may have repeated the token.
 logging.getLogger("urllib3.connection").addFilter(lambda _: not getattr(_this_thread, "sends", False))
-# At level DEBUG, it logs paths.
-logging.getLogger("urllib3.connectionpool").addFilter(lambda _: not getattr(_this_thread, "is_private", False))
 
 
 class _Adapter(HTTPAdapter):
@@ -123,7 +121,7 @@ class CrewClient:
             failure, cost = error, Cost.UNKNOWN
         raise not_cancelled(kickoff_id, failure, cost)
 
-    def answer(self, kickoff_id: str, answer: Answer) -> str:
+    def answer(self, kickoff_id: str, answer: bytes) -> str:
         """
         Send an answer once, and return another kickoff ID under which the execution continues, if there is one.
 
@@ -133,7 +131,7 @@ class CrewClient:
         response = self._send(self._api.answer(kickoff_id, answer))
         if not response.is_success:
             raise response.error()
-        return "" if answer.callback else response.named_execution
+        return response.named_execution
 
     def close(self) -> None:
         """Close the kept connections."""
@@ -158,7 +156,7 @@ class CrewClient:
         if request.starts_work:
             self.close()  # a kept connection that the peer has closed looks like a lost response
         handled = sys.exception()
-        _this_thread.sends, _this_thread.is_private = True, request.is_private
+        _this_thread.sends = True
         try:
             return self._exchange(request)
         except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:  # those of requests are OSErrors
@@ -166,7 +164,7 @@ class CrewClient:
             sent = not is_caused_by(error, *_NOT_CONNECTED)
             failure = unreachable(request, self.settings, error, sent=sent)
         finally:
-            _this_thread.sends = _this_thread.is_private = False
+            _this_thread.sends = False
         raise failure  # outside the except clause: a chained traceback would show the token
 
     def _exchange(self, request: Request) -> Response:

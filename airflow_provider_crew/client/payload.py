@@ -2,17 +2,16 @@
 
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, NamedTuple, Self, Unpack
-from urllib.parse import quote, urlsplit
+from typing import Any, Self, Unpack
+from urllib.parse import quote
 
 from airflow_provider_crew.client.errors import InvalidInputs, InvalidKickoffId
 from airflow_provider_crew.client.models import CrewInputs
 from airflow_provider_crew.client.options import SENT_AS, KickoffOptions
-from airflow_provider_crew.client.settings import ServiceSettings, WebhookSecret
+from airflow_provider_crew.client.settings import WebhookSecret
 from airflow_provider_crew.client.text import one_line
 
 # Maximum lengths of external text in messages.
@@ -21,8 +20,6 @@ _MAX_NAMES = 300
 
 # Flows list this field of their state among their inputs.
 _STATE_ID = "id"
-_CALLBACK = re.compile(r"(https?://[\w.:\[\]-]+)(/[!-~]*)", re.ASCII)
-_PLATFORM = re.compile(r"https://([a-z0-9-]+\.)*crewai\.com")
 # A resumed execution forgets these, so each answer repeats them.
 _REPEATED = ("task_webhook_url", "step_webhook_url", "crew_webhook_url", "human_input_webhook_url")
 
@@ -70,13 +67,6 @@ class KickoffRequest:
         return cls(sent["inputs"], body, () if webhook_secret is None else webhook_secret.secrets)
 
 
-class Answer(NamedTuple):
-    """Answer to a crew that waits for human input. ``callback``: address and path of a flow's callback URL."""
-
-    body: bytes
-    callback: tuple[str, str] | None = None
-
-
 def answer_to_crew(  # noqa: PLR0913 - the fields of the body
     kickoff_id: str,
     task_id: str,
@@ -85,9 +75,9 @@ def answer_to_crew(  # noqa: PLR0913 - the fields of the body
     is_approved: bool,
     options: KickoffOptions,
     webhook_secret: WebhookSecret,
-) -> Answer:
+) -> bytes:
     """
-    Return the answer to a crew, as two projects send it in production.
+    Return the body of an answer to a crew that waits for human input, as two projects send it in production.
 
     :param kickoff_id: ID from the response to the kickoff. IDs from responses to answers are rejected.
     :param task_id: ID of the question, from the crew's human input webhook.
@@ -96,20 +86,7 @@ def answer_to_crew(  # noqa: PLR0913 - the fields of the body
     ids = {"executionId": kickoff_id, "taskId": task_id}
     sent = {SENT_AS[name].name: options[name] for name in _REPEATED if options.get(name)}  # type: ignore[literal-required]
     _add_secret(sent, webhook_secret)
-    return Answer(json.dumps(ids | {"humanFeedback": feedback, "isApprove": is_approved} | sent).encode())
-
-
-def answer_to_flow(callback_url: str, feedback: str, settings: ServiceSettings) -> Answer:
-    """
-    Return the answer to a flow. Its callback URL has to be on its own host or CrewAI's.
-
-    Every crew that knows the secret could sign another URL, and so reach hosts in the worker's network.
-    """
-    own, found = urlsplit(settings.address), _CALLBACK.fullmatch(callback_url)
-    hosts = [f"{own.scheme}://{own.netloc}".lower(), found[1].lower() if found else ""]
-    if not found or (hosts[0] != hosts[1] and not all(map(_PLATFORM.fullmatch, hosts))):
-        raise InvalidInputs(f"The flow's callback URL is neither at {hosts[0]} nor at another host of CrewAI.")
-    return Answer(json.dumps({"feedback": feedback, "source": "airflow"}).encode(), (hosts[1], found[2]))
+    return json.dumps(ids | {"humanFeedback": feedback, "isApprove": is_approved} | sent).encode()
 
 
 def _checked(name: str, kind: type, value: Any) -> Any:

@@ -2,9 +2,6 @@
 
 import asyncio
 import base64
-import hmac
-import json
-import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -23,8 +20,8 @@ _TIMEOUT = aiohttp.ClientTimeout(total=10)
 _BEGIN = Standing(0, over=False, seconds=0.0)
 _BAD = 400
 
-Proof = Mapping[str, str] | str | None
-"""Authentication of a kickoff, or the signing secret of a deployment."""
+Proof = Mapping[str, str] | None
+"""Authentication of a kickoff."""
 
 # The webhook for each event, and the event's names in the event stream for a crew and for a flow.
 _NAMES = {
@@ -38,12 +35,9 @@ _NAMES = {
 class Callbacks:
     """Calls the webhooks of a kickoff, once for each event. A failed call is logged and changes nothing."""
 
-    def __init__(
-        self, clock: Callable[[], float], log: Callable[[str], None], callback_url: Callable[[str], str]
-    ) -> None:
+    def __init__(self, clock: Callable[[], float], log: Callable[[str], None]) -> None:
         self._clock = clock
         self._log = log
-        self._callback_url = callback_url
         self._loop: asyncio.AbstractEventLoop
         self._session: aiohttp.ClientSession
         self._delivered: dict[str, list[dict[str, Any]]] = {}
@@ -62,7 +56,7 @@ class Callbacks:
 
     def follow(self, execution: Execution) -> None:
         """Call the webhooks of this kickoff until the execution has ended. Safe to call from any thread."""
-        if execution.webhooks or execution.events or execution.scenario.flow_webhook:
+        if execution.webhooks or execution.events:
             self._loop.call_soon_threadsafe(self._begin, execution)
 
     def _begin(self, execution: Execution) -> None:
@@ -85,10 +79,8 @@ class Callbacks:
         webhooks: dict[str, Any] = execution.webhooks
         # ``humanInputWebhook`` is an object, the others are URLs.
         webhook = webhooks.get(address.removesuffix("Url")) or {"url": webhooks.get(address)}
-        of_flow = execution.scenario.flow_webhook
-        if what == "waits" and execution.scenario.is_flow and of_flow:
-            await self._deliver(execution, of_flow.url, self._asking(execution, data), of_flow.secret)
-        elif url := webhook["url"]:
+        is_asking_flow = what == "waits" and execution.scenario.is_flow
+        if (url := webhook["url"]) and not is_asking_flow:
             body = {**ids, **data, "meta": execution.meta}
             deliver = self._deliver if what == "waits" else self._post
             await deliver(execution, url, body, webhook.get("authentication"))
@@ -100,27 +92,10 @@ class Callbacks:
             body = {"events": [{**event, "data": data}]}
             await self._post(execution, stream["url"], body, stream.get("authentication"))
 
-    def _asking(self, execution: Execution, data: dict[str, Any]) -> dict[str, Any]:
-        """Return the webhook of a flow, as CrewAI documents it."""
-        request = {
-            "id": data["task_id"],
-            "flow_id": execution.kickoff_id,
-            "method_name": data["task"],
-            "message": data["task_output"],
-            "emit_options": None,
-            "state": {"id": execution.kickoff_id, **execution.inputs},
-            "metadata": {},
-            "created_at": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
-        }
-        deployment = {"id": 1, "name": "local", "organization_id": 1}
-        url = self._callback_url(data["task_id"])
-        about = {"deployment": deployment, "callback_url": url, "assigned_to_email": None}
-        return {"event": "new_request", "request": request, **about}
-
     async def _deliver(self, execution: Execution, url: str, body: dict[str, Any], proof: Proof) -> None:
         """Deliver a human input webhook as the scenario says."""
         way = execution.scenario.human_input_webhook
-        if way.other_ids and "request" not in body:
+        if way.other_ids:
             body |= {"kickoff_id": None, "execution_id": f"{uuid.uuid4()}"}
         if way.nested:
             body = {"type": "human_input_requested", way.nested: body}
@@ -131,10 +106,9 @@ class Callbacks:
         earlier.append(body)
 
     async def _post(self, execution: Execution, url: str, body: dict[str, Any], proof: Proof) -> None:
-        sent = json.dumps(body).encode()
-        headers = {"content-type": "application/json", **_proving(proof, sent)}
+        headers = _proving(proof)
         try:
-            async with self._session.post(url, data=sent, headers=headers, allow_redirects=False) as answer:
+            async with self._session.post(url, json=body, headers=headers, allow_redirects=False) as answer:
                 problem = f"answers {answer.status}" if answer.status >= _BAD else ""
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             problem = f"cannot be called: {type(error).__name__}"
@@ -143,13 +117,9 @@ class Callbacks:
             self._log(f"{execution.kickoff_id} webhook at {urlsplit(url).hostname} {problem}")
 
 
-def _proving(proof: Proof, body: bytes) -> dict[str, str]:
+def _proving(proof: Proof) -> dict[str, str]:
     """Return the headers that authenticate the server at a receiver."""
     match proof:
-        case str(secret):
-            at = f"{time.time():.0f}"
-            signature = hmac.new(secret.encode(), f"{at}.".encode() + body, "sha256").hexdigest()
-            return {"x-signature": f"sha256={signature}", "x-timestamp": at}
         case {"strategy": "bearer", "token": token}:
             return {"authorization": f"Bearer {token}"}
         case {"strategy": "basic", "username": name, "password": password}:

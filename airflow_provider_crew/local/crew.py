@@ -2,7 +2,6 @@
 
 import hmac
 import json
-import secrets
 import threading
 import uuid
 from collections import deque
@@ -47,8 +46,6 @@ class Crew:
         self._known: dict[str, Execution] = {}
         self._superseded: set[str] = set()
         self._next_ids: deque[JsonValue] = deque()
-        self.callback_key = secrets.token_urlsafe(16)
-        """Part of the callback URLs of flows, which therefore need no token."""
 
     @property
     def kickoffs(self) -> tuple[Execution, ...]:
@@ -111,14 +108,6 @@ class Crew:
             if question is not None and question not in (at.question, at.current):
                 raise ValueError(f"execution {kickoff_id!r} now waits for the answer to another request")
             execution.answer(now, approved=approved, feedback=feedback)
-
-    def give_feedback(self, question: str, feedback: str) -> None:
-        """Answer a flow, which continues whatever the answer is. Raise LookupError if none asks this question."""
-        with self._lock:
-            asking = (each for each in self._taken if each.standing(self._clock()).question == question)
-            if not (execution := next(asking, None)):
-                raise LookupError(f"no execution waits for an answer to {question!r}")
-            execution.answer(self._clock(), approved=True, feedback=feedback)
 
     def continue_as(self, kickoff_id: str, *, fails: bool = False) -> str:
         """

@@ -125,6 +125,6 @@ def operation_of(method: str, path: str) -> Operation | None:
             return "status"
         case "POST", ["", "stop", _]:
             return "stop"
-        case "POST", ["", "resume"] | ["", "callbacks", _, _]:
+        case "POST", ["", "resume"]:
             return "resume"
     return None

@@ -177,13 +177,6 @@ class Delivery(_Strict):
     other_ids: StrictBool = False
 
 
-class FlowWebhook(_Strict):
-    """Webhook of a deployment, which a flow calls when it waits for a person, with its signing secret."""
-
-    url: str
-    secret: str
-
-
 class Scenario(_Course):
     """
     Scenario of the local server: the course of each execution, and the responses about it.
@@ -201,7 +194,7 @@ class Scenario(_Course):
     ``documented`` accepts snake_case only. ``failing`` accepts camelCase and any ID, and returns an ID that fails,
     while the execution waits. ``production`` accepts camelCase and any ID, ignores ``isApprove``, and continues
     under the ID that it returns. Another text than a short approval makes the task run again.
-    ``human_input_webhook`` sets how the webhook is delivered. ``flow_webhook`` is that of a flow.
+    ``human_input_webhook`` sets how the webhook of a crew is delivered. A flow calls none.
     ``unknown_path`` sets whether its 404 has the documented error body. With ``cold_start`` the crew sleeps at
     first: the first request wakes it, and for that many seconds a gateway returns 503 for every request.
     """
@@ -221,7 +214,6 @@ class Scenario(_Course):
 
     resume: Literal["both", "documented", "failing", "production"] = "both"
     human_input_webhook: Delivery = Delivery()
-    flow_webhook: FlowWebhook | None = None
 
     cold_start: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     faults: tuple[Fault, ...] = ()

@@ -61,7 +61,7 @@ class LocalCrewService(Crew):
         log: Callable[[str], None] = lambda _: None,
     ) -> None:
         scenario = Scenario.load(scenario) if isinstance(scenario, (str, Path)) else scenario or Scenario()
-        callbacks = Callbacks(clock, log, self._callback_url) if call_webhooks else None
+        callbacks = Callbacks(clock, log) if call_webhooks else None
         super().__init__(scenario, project or Scripted(), clock, *([callbacks.follow] if callbacks else []))
         self._project = project
         self._callbacks = callbacks
@@ -152,9 +152,6 @@ class LocalCrewService(Crew):
     def _describe(self) -> None:
         if self._project:
             self.scenario = self._project.described(self.scenario)
-
-    def _callback_url(self, question: str) -> str:
-        return f"{self.url}/callbacks/{question}/{self.callback_key}"
 
     @property
     def _url_host(self) -> str:

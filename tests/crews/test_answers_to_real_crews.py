@@ -1,8 +1,7 @@
-"""A real crew and a real flow behind the local server, answered as from Airflow."""
+"""A real crew behind the local server, answered as from Airflow."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,7 @@ import pytest
 from airflow_provider_crew.answers.attempt import APPROVE, SEND_BACK
 from airflow_provider_crew.local import Scenario
 from airflow_provider_crew.local.projects.engine import Project
-from airflow_provider_crew.local.scenario import FlowWebhook
 from tests.crews.hosting import ENVIRONMENT, PROJECTS, PYTHON
-from tests.integration.question_receiver import SECRET
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures", "tests.integration.dialog_fixtures"]
@@ -32,8 +29,6 @@ def crew_options(request, monkeypatch):
 
 @pytest.fixture
 def real(dialog):
-    webhook = FlowWebhook(url=dialog.questions.url, secret=SECRET)
-    dialog.crew.scenario = dialog.crew.scenario.model_copy(update={"flow_webhook": webhook})
     dialog.option = APPROVE
     dialog.task_with(inputs={"topic": "ferries"})
     return dialog
@@ -51,23 +46,4 @@ def test_crew_changes_its_draft_until_it_is_approved(real):
     assert result["output"] == "A draft and shorter"
     assert [answer["humanFeedback"] for answer in real.answers] == ["Make it shorter", "Approved."]
     assert {answer["executionId"] for answer in real.answers} == {real.crew.kickoffs[0].kickoff_id}
-    assert len(real.crew.kickoffs) == 1
-
-
-@pytest.mark.parametrize("crew_options", ["Reviewing"], indirect=True)
-@pytest.mark.parametrize(
-    ("option", "text", "outcome"),
-    [
-        (APPROVE, None, {"published": "ferries", "runs": 1}),
-        (SEND_BACK, "Make it shorter", "given up: Make it shorter"),
-    ],
-)
-def test_flow_chooses_its_outcome_by_the_answer(real, option, text, outcome):
-    waiting = real.asked()
-    assert "A draft about ferries" in real.requests[-1]["body"]
-
-    result = real.watched(real.chosen(waiting, option, text))
-
-    assert (json.loads(result["output"]) if isinstance(outcome, dict) else result["output"]) == outcome
-    assert real.answers == [{"feedback": text or "Approved.", "source": "airflow"}]
     assert len(real.crew.kickoffs) == 1

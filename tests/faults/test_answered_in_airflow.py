@@ -230,24 +230,6 @@ def test_answer_without_a_user(scene):
     scene.finish()
 
 
-@row(COMPLETED, scenario=asking("draft-1", "draft-2", kind="flow"), answer_in_airflow=True)
-def test_answer_to_a_flow(scene):
-    """A flow asks with a signed webhook, and a user answers at its callback URL."""
-    webhook = {"url": f"{scene.airflow.url}/crew/events", "secret": WEBHOOK_SECRET}
-    scene.crew.scenario = Scenario.model_validate(scene.crew.scenario.model_dump() | {"flow_webhook": webhook})
-    scene.start()
-    asked(scene, "draft-1")
-    choose(scene, SEND_BACK, "Rejected: too long")
-    sent(scene, 1)
-    asked(scene, "draft-2")
-    choose(scene, APPROVE)
-    answers = sent(scene, 2)
-    assert [answer["feedback"] for answer in answers] == ["Rejected: too long", "Approved."]
-    assert all(request.header("authorization") is None for request in scene.crew.requests.on("resume"))
-    assert scene.crew.callback_key not in scene.log()
-    scene.finish()
-
-
 @row(COMPLETED, alone=True, **given())
 def test_answer_without_a_triggerer(scene):
     """A user answers while the triggerer is killed."""

@@ -62,7 +62,7 @@ class Dialog:
     def has_arrived(self, kickoff_id: str) -> bool:
         """Return whether the receiver has got the question of an execution, if it waits."""
         now = self.crew.execution(kickoff_id).standing(self.crew.now())
-        return not now.waiting or now.question in self.questions.arrived
+        return not now.waiting or self.crew.scenario.is_flow or now.question in self.questions.arrived
 
     def task_with(self, **options: Any) -> Task:
         """Make a task."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import hmac
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -48,8 +46,7 @@ class Questions:
         return self.secret
 
     def change(self, task: Mapping[str, Any], key: str, change: Callable[[Any], Any]) -> None:
-        is_it = task in (self.task, {"kickoff_id": self.xcoms.get("kickoff_id", "")})
-        found = copy.deepcopy(self.xcoms.get(key)) if is_it else None
+        found = copy.deepcopy(self.xcoms.get(key)) if task == self.task else None
         if (value := change(found)) is not None:
             self.xcoms[key] = json.loads(json.dumps(value))
             self.changes += 1
@@ -63,13 +60,6 @@ class Questions:
         for name in (name for name, value in headers.items() if value is None):
             sent.pop(name.replace("_", "-"), None)
         return requests.post(self.url, data=data, headers=sent, timeout=30, allow_redirects=False)
-
-    def deliver_signed(self, body: Any, *, secret: str = SECRET, age: float = 0.0, **headers: str | None) -> Any:
-        """Deliver the webhook of a flow."""
-        data, at = body if isinstance(body, bytes) else json.dumps(body).encode(), f"{time.time() - age:.0f}"
-        signature = hmac.new(secret.encode(), at.encode() + b"." + data, "sha256").hexdigest()
-        signed = {"X_Signature": f"sha256={signature}", "X_Timestamp": at, "Authorization": None}
-        return self.deliver(data, **{**signed, **headers})
 
 
 @contextmanager

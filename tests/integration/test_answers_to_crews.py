@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -15,9 +14,7 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.answers.attempt import ANSWER, APPROVE, SEND_BACK
 from airflow_provider_crew.answers.question import QUESTION
-from airflow_provider_crew.client.errors import Cost, ExecutionUnknown, InvalidInputs, WaitStopped
-from airflow_provider_crew.client.payload import answer_to_flow
-from airflow_provider_crew.client.settings import ServiceSettings
+from airflow_provider_crew.client.errors import Cost, ExecutionUnknown, WaitStopped
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING
 from tests.integration.dialogs import Dialog, asking, chosen
@@ -321,6 +318,17 @@ def test_webhook_that_does_not_arrive_leaves_the_notice(dialog):
     assert dialog.answers == []
 
 
+def test_flow_is_answered_in_its_dashboard(dialog):
+    dialog.crew.scenario = asking("draft-1", kind="flow")
+
+    waiting = dialog.asked()
+    dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)
+
+    assert dialog.ended(waiting)["output"] == "The end"
+    assert [request["options"] for request in dialog.requests] == [[HAS_ANSWERED, STOP_WAITING]]
+    assert dialog.questions.changes == 0
+
+
 def test_late_question_replaces_the_notice(dialog):
     dialog.crew.scenario = asking("draft-1", human_input_webhook={"delay": 3600})
     dialog.crew.faults.clear()
@@ -422,154 +430,6 @@ def test_secret_is_in_no_trigger_xcom_record_or_request(dialog):
     shown += [dialog.questions.xcoms, dialog.requests, dialog.kept]
     assert SECRET not in str(shown)
     assert dialog.crew.token not in str(shown)
-
-
-class TestFlow:
-    """A flow asks with a signed webhook, and takes the answer at a callback URL."""
-
-    @pytest.fixture
-    def flow(self, dialog) -> Dialog:
-        webhook = {"url": dialog.questions.url, "secret": SECRET}
-        dialog.crew.scenario = asking("draft-1", "draft-2", kind="flow", flow_webhook=webhook)
-        dialog.option = APPROVE  # a flow is known to wait before its webhook has arrived
-        return dialog
-
-    def test_each_answer_goes_to_its_callback_url(self, flow):
-        waiting = flow.chosen(flow.asked(), APPROVE)
-        waiting = flow.chosen(flow.asked(waiting), SEND_BACK, "Rejected: too long")
-
-        assert flow.ended(waiting)["output"] == "The end"
-        assert flow.answers == [
-            {"feedback": "Approved.", "source": "airflow"},
-            {"feedback": "Rejected: too long", "source": "airflow"},
-        ]
-        requests = flow.crew.requests.on("resume")
-        assert len({request.path for request in requests}) == 2
-        assert [request.header("authorization") for request in requests] == [None, None]
-        assert flow.kept["outcome"] == "sent"
-        assert len(flow.crew.kickoffs) == 1
-
-    def test_callback_url_is_in_no_trigger_xcom_record_or_log(self, flow, task_log):
-        waiting = flow.asked()
-        flow.crew.faults.answer(400, on="resume", body="no", headers={"location": "/"})
-        again = flow.chosen(waiting, APPROVE)
-        flow.crew.faults.reset(on="resume")
-        flow.chosen(again, APPROVE, at="later")
-
-        shown = [waiting.trigger.serialize(), waiting.kwargs, again.trigger.serialize(), again.kwargs]
-        shown += [flow.questions.xcoms, flow.requests, flow.kept, task_log.text]
-        assert len(flow.answers) == 2
-        assert flow.crew.callback_key not in str(shown)
-
-    def test_callback_url_is_in_no_log_of_a_library(self, flow, caplog):
-        waiting = flow.asked()
-        with caplog.at_level(logging.DEBUG, logger="urllib3"):
-            flow.chosen(waiting, APPROVE)
-
-        assert len(flow.answers) == 1
-        assert flow.crew.callback_key not in caplog.text
-
-    @pytest.mark.parametrize(
-        "response",
-        [
-            {"status": 404, "body": '{"detail": "No callback KEY"}'},
-            {"status": 307, "headers": {"location": "https://crew.example.com/callbacks/KEY/?at=1"}},
-        ],
-        ids=["body", "redirect"],
-    )
-    def test_callback_key_in_a_response_is_masked(self, flow, task_log, response):
-        waiting, key = flow.asked(), flow.crew.callback_key
-        given = json.loads(json.dumps(response).replace("KEY", key))
-        flow.crew.faults.answer(given.pop("status"), on="resume", **given)
-
-        flow.chosen(waiting, APPROVE)
-
-        assert len(flow.answers) == 1
-        assert key not in str([task_log.text, flow.kept, flow.requests, flow.questions.xcoms])
-
-    def test_lost_response_is_uncertain_and_asked_again(self, flow):
-        waiting = flow.asked()
-        flow.crew.faults.reset(on="resume")
-        waiting = flow.chosen(waiting, APPROVE)
-        assert flow.kept["outcome"] == "uncertain"
-
-        waiting = flow.chosen(flow.asked(waiting), APPROVE)
-
-        assert flow.kept["outcome"] == "sent"
-        assert len(flow.answers) == 2
-
-    def test_answer_in_the_dashboard_is_replaced_by_the_next_question(self, flow):
-        waiting = flow.asked()
-        flow.crew.approve(flow.crew.kickoffs[0].kickoff_id)
-
-        flow.asked(waiting)
-
-        assert "draft-2" in flow.requests[-1]["body"]
-        assert flow.answers == []
-
-    @pytest.mark.parametrize(
-        "address",
-        [
-            "http://169.254.169.254/latest",
-            "http://127.0.0.1:1/callbacks/1",
-            "https://api.crewai.com/callbacks/1",
-            "https://evil.example/callbacks/1",
-        ],
-    )
-    def test_callback_to_another_host_is_not_called(self, flow, monkeypatch, address, task_log):
-        monkeypatch.setattr(flow.crew._callbacks, "_callback_url", lambda _: address)
-        waiting = flow.task.deferred()
-        while not flow.kept:
-            waiting = flow.resumed(waiting, asyncio.run(fired(flow.task.revived(waiting))))
-
-        assert not any(APPROVE in request["options"] for request in flow.requests)
-        assert "callback URL" in task_log.warnings
-        flow.crew.approve(flow.crew.kickoffs[0].kickoff_id)
-        assert flow.answers == []
-
-    def test_new_secret_prevents_the_answer(self, flow, monkeypatch):
-        waiting = flow.asked()
-        monkeypatch.setenv("AIRFLOW_CONN_CREW_WEBHOOK", "generic://:another-secret-4711@")
-
-        flow.chosen(waiting, APPROVE)
-
-        assert flow.answers == []
-
-
-OWN, HOSTED = "https://crew.example.com", "https://report-42.crewai.com"
-
-
-@pytest.mark.parametrize(
-    ("address", "url", "is_trusted"),
-    [
-        (OWN, "https://crew.example.com/callbacks/1?token=2", True),
-        (f"{OWN}/team", "https://CREW.example.com/callbacks/1", True),
-        (OWN, "http://crew.example.com/callbacks/1", False),
-        (OWN, "https://crew.example.com:8443/callbacks/1", False),
-        (OWN, "https://crew.example.com@evil.example/1", False),
-        (OWN, "https://evil.example\\@crew.example.com/1", False),
-        (OWN, "https://crew.example.com.evil.example/1", False),
-        (OWN, "https://crew.example.com", False),
-        (OWN, "https://api.crewai.com/1", False),
-        (HOSTED, "https://api.crewai.com/1", True),
-        (HOSTED, "https://crewai.com/1", True),
-        (HOSTED, "http://api.crewai.com/1", False),
-        (HOSTED, "https://api.crewai.com:8443/1", False),
-        (HOSTED, "https://notcrewai.com/1", False),
-        (HOSTED, "https://api.crewai.com.evil.example/1", False),
-        (HOSTED, "https://u:p@api.crewai.com/1", False),
-        (HOSTED, "https://127.0.0.1/1", False),
-    ],
-)
-def test_callback_url_is_on_a_host_of_the_flow(address, url, is_trusted):
-    settings = ServiceSettings(address=address, token="token")
-    if not is_trusted:
-        with pytest.raises(InvalidInputs):
-            answer_to_flow(url, "Approved.", settings)
-        return
-    callback = answer_to_flow(url, "Approved.", settings).callback
-    assert callback
-    assert "".join(callback).lower() == url.lower()
 
 
 class TestResponseTimeout:

@@ -1,6 +1,5 @@
 """Human input for the local server: by ``POST /resume``, and on its page in a browser."""
 
-import hmac
 import json
 import re
 from contextlib import contextmanager
@@ -125,49 +124,6 @@ def served():
         Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/", received
         server.shutdown()
-
-
-class TestCallback:
-    """A flow asks with a signed webhook, and takes one answer at its callback URL, without a token."""
-
-    @pytest.fixture
-    def asked(self, serve, clock):
-        with served() as (url, received):
-            webhook = {"url": url, "secret": "signing-secret"}
-            scenario = Scenario(inputs=(), tasks=TASKS, dialect="deployed", kind="flow", flow_webhook=webhook)
-            client = Person(serve(scenario, call_webhooks=True).service)
-            kickoff_id = client.kickoff()
-            clock.now += 60
-            eventually(lambda: received, pause=0.02)
-            yield client, kickoff_id, received[0]
-
-    def test_webhook_is_signed(self, asked):
-        _, kickoff_id, (headers, body) = asked
-        told = json.loads(body)
-        signed = f"{headers['X-Timestamp']}.".encode() + body
-        signature = hmac.new(b"signing-secret", signed, "sha256").hexdigest()
-
-        assert headers["X-Signature"] == f"sha256={signature}"
-        assert (told["event"], told["request"]["flow_id"]) == ("new_request", kickoff_id)
-        assert told["request"]["message"] == "a <b>draft</b>"
-
-    def test_feedback_lets_the_flow_continue_once(self, asked):
-        client, kickoff_id, (_, body) = asked
-        url = json.loads(body)["callback_url"]
-        answers = [requests.post(url, json={"feedback": "fine", "source": "x"}, timeout=60) for _ in range(2)]
-
-        assert [answer.status_code for answer in answers] == [200, 404]
-        assert client.status(kickoff_id)["state"] == "SUCCESS"
-        assert [request.json["feedback"] for request in client.service.requests.on("resume")] == ["fine"] * 2
-
-    @pytest.mark.parametrize("change", [("/callbacks/", "/callback/"), ("callbacks/", "callbacks//"), (None, "x")])
-    def test_other_url_changes_nothing(self, asked, change):
-        client, kickoff_id, (_, body) = asked
-        url = json.loads(body)["callback_url"]
-        url = url.replace(*change) if change[0] else url + change[1]
-
-        assert requests.post(url, json={"feedback": "fine"}, timeout=60).status_code == 404
-        assert client.status(kickoff_id)["state"] == "PAUSED"
 
 
 class TestOfAProject:

@@ -13,29 +13,11 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from airflow_provider_crew.answers.question import QUESTION, Call, callback_in, empty_box
-from airflow_provider_crew.client.errors import InvalidSettings
+from airflow_provider_crew.answers.question import QUESTION, empty_box
 from airflow_provider_crew.client.settings import WebhookSecret
 from tests.integration.question_receiver import SECRET, receiving
 
 TASK = {"dag_id": "research", "run_id": "manual__1", "task_id": "crew", "map_index": -1}
-CALLBACK = "https://api.crewai.com/callbacks/7?token=callback-token"
-FLOW: dict[str, Any] = {
-    "event": "new_request",
-    "request": {
-        "id": "550e8400-e29b",
-        "flow_id": "kickoff-1",
-        "method_name": "review",
-        "message": "Please review.",
-        "emit_options": ["approved", "rejected"],
-        "state": {"id": "kickoff-1", "topic": "Fähren"},
-        "metadata": {},
-        "created_at": "2026-01-14T12:00:00Z",
-    },
-    "deployment": {"id": 456, "name": "Review", "organization_id": 789},
-    "callback_url": CALLBACK,
-    "assigned_to_email": "reviewer@example.com",
-}
 META = {"airflow": TASK | {"try_number": 2}}
 CALL = {"kickoff_id": "k", "execution_id": "e", "task_id": "0d5e6f9a-7a53", "task_output": "A draft", "meta": META}
 
@@ -67,7 +49,6 @@ def test_question_is_left_for_its_task(questions):
     assert questions.xcoms[QUESTION]["question"] == {
         "task_id": "0d5e6f9a-7a53",
         "draft": "A draft",
-        "callback": "",
     }
 
 
@@ -199,7 +180,7 @@ def test_nested_fields_are_found(questions, nest):
 
 def test_fields_inside_meta_are_found(questions):
     assert questions.deliver({"meta": {**META, "task_id": "q", "task_output": "A draft"}}).status_code == 204
-    assert questions.xcoms[QUESTION]["question"] == {"task_id": "q", "draft": "A draft", "callback": ""}
+    assert questions.xcoms[QUESTION]["question"] == {"task_id": "q", "draft": "A draft"}
 
 
 @pytest.mark.parametrize("ids", [{}, {"execution_id": "other"}, {"kickoff_id": None}])
@@ -284,149 +265,3 @@ def test_deliveries_wait_for_the_first_secret(questions, monkeypatch):
 
     assert answers == [204, 204]
     assert (questions.loads, questions.changes) == (1, 1)
-
-
-@pytest.fixture
-def flows(questions, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.answers.receiver._TIME_TO_STORE", 0.0)
-    questions.xcoms["kickoff_id"] = "kickoff-1"
-    return questions
-
-
-def test_signed_question_of_a_flow_is_left_for_its_task(flows):
-    assert flows.deliver_signed(FLOW).status_code == 204
-
-    question = flows.xcoms[QUESTION]["question"]
-    assert question["task_id"] == "550e8400-e29b"
-    for text in ("Please review.", '"topic": "Fähren"', "approved, rejected"):
-        assert text in question["draft"]
-    assert callback_in(question, WebhookSecret(password=SECRET), "kickoff-1") == CALLBACK
-    assert "callback-token" not in str(flows.xcoms)
-
-
-def test_callback_url_is_unreadable_with_another_secret(flows):
-    flows.deliver_signed(FLOW)
-
-    with pytest.raises(InvalidSettings):
-        callback_in(flows.xcoms[QUESTION]["question"], WebhookSecret(password="another-secret"), "kickoff-1")
-
-
-@pytest.mark.parametrize(("task_id", "kickoff_id"), [("another", "kickoff-1"), ("550e8400-e29b", "kickoff-2")])
-def test_callback_url_is_bound_to_its_question(flows, task_id, kickoff_id):
-    flows.deliver_signed(FLOW)
-    question = flows.xcoms[QUESTION]["question"] | {"task_id": task_id}
-
-    with pytest.raises(InvalidSettings):
-        callback_in(question, WebhookSecret(password=SECRET), kickoff_id)
-
-
-def asks(**changes: Any) -> dict[str, Any]:
-    return FLOW | {"request": FLOW["request"] | changes}
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"message": "half \ud83d"},
-        {"message": "NUL \0"},
-        {"state": {"text": "\ud83d"}},
-        {"emit_options": ["\ud83d"]},
-    ],
-)
-def test_flow_text_that_no_database_stores_is_replaced(flows, odd):
-    assert flows.deliver_signed(asks(**odd)).status_code == 204
-
-    draft = flows.xcoms[QUESTION]["question"]["draft"]
-    assert "\ufffd" in draft
-    assert not set(draft) & {"\0", "\ud83d"}
-
-
-def test_deep_state_of_a_flow_does_not_grow():
-    deep: Any = list(range(5000))
-    for _ in range(800):
-        deep = [deep]
-
-    call = Call.of_flow(asks(state={"deep": deep}), WebhookSecret(password=SECRET))
-
-    assert len(call.draft) < 64 * 1024
-
-
-UNSIGNED: dict[str, tuple[int, Any, dict[str, Any]]] = {
-    "other secret": (401, FLOW, {"secret": "webhook-secret-4712"}),
-    "empty secret": (401, FLOW, {"secret": ""}),
-    "no signature": (401, FLOW, {"X_Signature": None}),
-    "empty signature": (401, FLOW, {"X_Signature": "sha256="}),
-    "signature without its method": (401, FLOW, {"X_Signature": "0" * 64}),
-    "signature that is not ASCII": (401, FLOW, {"X_Signature": "sha256=\xe9"}),
-    "other signature": (401, FLOW, {"X_Signature": f"sha256={'0' * 64}"}),
-    "no timestamp": (401, FLOW, {"X_Timestamp": None}),
-    "other timestamp": (401, FLOW, {"X_Timestamp": "1700000000"}),
-    "timestamp that is no number": (401, FLOW, {"X_Timestamp": "nan"}),
-    "timestamp that is a text": (401, FLOW, {"X_Timestamp": "now"}),
-    "older than five minutes": (401, FLOW, {"age": 301}),
-    "from the future": (401, FLOW, {"age": -120}),
-    "unsigned, and with the secret": (422, FLOW, {"X_Signature": None, "Authorization": f"Bearer {SECRET}"}),
-    "wrongly signed, and with the secret": (
-        401,
-        FLOW,
-        {"X_Signature": f"sha256={'0' * 64}", "Authorization": f"Bearer {SECRET}"},
-    ),
-    "large body": (413, FLOW | {"more": "x" * 65536}, {}),
-    "no JSON": (422, b"new_request", {}),
-    "list": (422, [FLOW], {}),
-    "webhook of a crew": (422, CALL, {}),
-    "other event": (422, FLOW | {"event": "answered"}, {}),
-    "no request": (422, FLOW | {"request": None}, {}),
-    "other execution": (422, asks(flow_id="kickoff-2"), {}),
-    "no execution": (422, asks(flow_id=""), {}),
-    "question with a path": (422, asks(id="../../7"), {}),
-    "execution with half a character": (422, asks(flow_id="kickoff-1\ud83d"), {}),
-    "state that is a list": (422, asks(state=[1]), {}),
-    "no callback": (422, FLOW | {"callback_url": None}, {}),
-    "callback to a file": (422, FLOW | {"callback_url": "file:///etc/passwd"}, {}),
-    "callback with a line break": (422, FLOW | {"callback_url": f"{CALLBACK}\r\nX: y"}, {}),
-    "long callback": (422, FLOW | {"callback_url": f"{CALLBACK}{'x' * 2000}"}, {}),
-}
-
-
-@pytest.mark.parametrize("name", UNSIGNED)
-def test_hostile_signed_delivery_has_no_effect(flows, name):
-    status, body, how = UNSIGNED[name]
-
-    answer = flows.deliver_signed(body, **how)
-
-    assert answer.status_code == status
-    assert flows.changes == 0
-    assert not any(text in answer.text for text in (SECRET, "Please", "kickoff-1", "callback-token"))
-
-
-def test_signature_covers_the_body(flows):
-    signed = flows.deliver_signed(FLOW).request.headers
-
-    sent = {"X_Signature": signed["X-Signature"], "X_Timestamp": signed["X-Timestamp"], "Authorization": None}
-    answer = flows.deliver(asks(id="another"), **sent)
-
-    assert (answer.status_code, flows.changes) == (401, 1)
-
-
-def test_replayed_question_of_a_flow_changes_nothing(flows):
-    assert [flows.deliver_signed(FLOW, age=age).status_code for age in (0, 0, 200)] == [204] * 3
-    assert flows.changes == 1
-
-
-def test_question_of_a_flow_waits_for_the_kickoff_id(flows, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.answers.receiver._TIME_TO_STORE", 60.0)
-    del flows.xcoms["kickoff_id"]
-    change = flows.change
-    tries: list[Any] = []
-
-    def late(*given):
-        if tries:
-            flows.xcoms["kickoff_id"] = "kickoff-1"
-        tries.append(given)
-        change(*given)
-
-    monkeypatch.setattr(flows.receiver, "_change", late)
-
-    assert flows.deliver_signed(FLOW).status_code == 204
-    assert (len(tries), flows.changes) == (2, 1)

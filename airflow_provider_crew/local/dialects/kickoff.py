@@ -59,13 +59,6 @@ class KickoffRequest(BaseModel):
         return self.event_stream.model_dump(exclude_unset=True) if self.event_stream else None
 
 
-class Feedback(BaseModel):
-    """Body for the callback URL of a flow."""
-
-    feedback: str
-    source: str = ""
-
-
 class Resume(BaseModel):
     """Body of ``POST /resume``, in either spelling. ``task_id`` names the request for input, by its ID or task."""
 

@@ -1,6 +1,5 @@
 """The API of a crew: its paths, its access rules and its answers."""
 
-import hmac
 import json
 import uuid
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from airflow_provider_crew.local.answer import Answer, json_answer
 from airflow_provider_crew.local.crew import Crew
 from airflow_provider_crew.local.dialects import DIALECTS
 from airflow_provider_crew.local.dialects.dialect import Dialect
-from airflow_provider_crew.local.dialects.kickoff import Feedback, KickoffRequest, Resume
+from airflow_provider_crew.local.dialects.kickoff import KickoffRequest, Resume
 from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.local.wire.browser import Browser, token_of
 from airflow_provider_crew.local.wire.description import described
@@ -60,13 +59,8 @@ class Api:
             return refused.answer
 
     def knows(self, request: ReceivedRequest) -> bool:
-        """Return whether a request has a valid token, sent by a client or by a browser, or in a callback URL."""
-        return self._crew.accepts(token_of(request)) or self._is_callback(request.path)
-
-    def _is_callback(self, path: str) -> bool:
-        *_, key = path.split("/")
-        is_there = path.startswith("/callbacks/") and key.isascii()
-        return is_there and hmac.compare_digest(key, self._crew.callback_key)
+        """Return whether a request has a valid token, sent by a client or by a browser."""
+        return self._crew.accepts(token_of(request))
 
     def _of_execution(self, path: str) -> dict[str, Handler]:
         # The path is not decoded, so that an ID with an encoded slash is one segment.
@@ -77,8 +71,6 @@ class Api:
                 return {"GET": lambda request: self._status(request, unquote(kickoff_id))}
             case ["", kickoff_id, "status"] if kickoff_id and self._serves("id_first"):
                 return {"GET": lambda request: self._status(request, unquote(kickoff_id))}
-            case ["", "callbacks", question, _] if question and self._is_callback(path):
-                return {"POST": lambda request: self._feedback(request, question)}
             case ["", "stop", kickoff_id] if kickoff_id:
                 return {"POST": lambda request: self._stop(request, unquote(kickoff_id))}
         return {}
@@ -138,14 +130,6 @@ class Api:
         except ValueError as error:
             return self._dialect.refusal(409, "Not waiting", f"{error}.")
         return json_answer(200, {"kickoff_id": said.execution_id})
-
-    def _feedback(self, request: ReceivedRequest, question: str) -> Answer:
-        """Answer a flow."""
-        try:
-            self._crew.give_feedback(question, self._read(Feedback, request.body).feedback)
-        except LookupError as error:
-            return self._dialect.refusal(404, "Not waiting", f"{error}.")
-        return json_answer(200, {"status": "accepted"})
 
     def _resumed_anyway(self, said: Resume, *, fails: bool) -> str:
         """Return a new ID, whatever execution and question the answer names. Only a fitting one has an effect."""
