@@ -96,6 +96,7 @@ CONFIGURATION: dict[str, Any] = {
                 "Whether triggers push progress to the XCom crew_progress. Tasks do so in the worker in any case.",
                 "True",
             ),
+            "tab": _switch("Whether the page of a task instance has the Crew tab.", "True"),
             "required_actions": _switch(
                 "On Airflow 3.3 and later, whether a deferred task shows up under Required Actions while its "
                 "crew waits for human input.",
@@ -128,7 +129,7 @@ FORM_BEHAVIOUR: dict[str, Any] = {
         "description": "An address and a token are enough. All other fields are optional.",
         "host": "https://my-crew.crewai.com",
         "password": "from the Status tab of the crew",
-        "port": "443",
+        "port": "443, needed by Test Connection",
     },
 }
 

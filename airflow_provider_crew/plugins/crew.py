@@ -26,8 +26,10 @@ class CrewPlugin(AirflowPlugin):
 
     @cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override] # created on first use, not at import
-        """Return the application that serves the tab's files, and the receiver of webhooks if it is set up."""
-        apps: list[dict[str, Any]] = [{"name": "Crew tab", "app": _file_server(), "url_prefix": _PREFIX}]
+        """Return the applications for the tab's files and for webhooks, as far as they are turned on."""
+        apps: list[dict[str, Any]] = []
+        if _has_tab():
+            apps.append({"name": "Crew tab", "app": _file_server(), "url_prefix": _PREFIX})
         if conf.get("crew", "events_url", fallback=""):
             from airflow_provider_crew.answers.receiver import app
 
@@ -37,11 +39,13 @@ class CrewPlugin(AirflowPlugin):
     @cached_property
     def react_apps(self) -> list[dict[str, Any]]:  # type: ignore[override] # it reads the configuration
         """
-        Return the definition of the tab.
+        Return the definition of the tab, unless it is turned off.
 
         The URLs are absolute paths, because Airflow 3.1 and 3.2 resolve a relative one against their own bundle,
         and later versions against the page.
         """
+        if not _has_tab():
+            return []
         root = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/") + _PREFIX
         return [
             {
@@ -55,6 +59,10 @@ class CrewPlugin(AirflowPlugin):
                 "applies_to": {"task.template_fields": ["crew_conn_id"]},
             }
         ]
+
+
+def _has_tab() -> bool:
+    return bool(conf.getboolean("crew", "tab", fallback=True))
 
 
 def _file_server() -> FastAPI:

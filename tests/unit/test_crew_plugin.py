@@ -47,6 +47,13 @@ def test_tab_applies_to_tasks_with_a_crew_connection():
     assert all("crew_conn_id" in each.template_fields for each in (CrewRunOperator, CrewExecutionSensor))
 
 
+def test_tab_is_turned_off_by_its_option(monkeypatch):
+    monkeypatch.setenv("AIRFLOW__CREW__TAB", "False")
+    plugin = CrewPlugin()
+
+    assert (plugin.react_apps, plugin.fastapi_apps) == ([], [])
+
+
 def test_plugin_serves_only_its_files():
     from fastapi.testclient import TestClient
 

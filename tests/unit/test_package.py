@@ -110,6 +110,7 @@ def test_airflow_knows_every_option_and_default():
     assert read == {
         "log_output": True,
         "progress_xcom": True,
+        "tab": True,
         "required_actions": True,
         "events_url": "",
         "webhook_conn_id": "",
