@@ -31,6 +31,7 @@ from airflow_provider_crew.batch.files import (
     SENT,
     ResultFiles,
 )
+from airflow_provider_crew.batch.reasons import count_reason, most_common
 from airflow_provider_crew.batch.rows import (
     STATUSES,
     Rerun,
@@ -72,7 +73,6 @@ _THREADS = 8
 _JITTER = 0.5
 # Rows that have ended before a share of failed ones counts as too many.
 _ENOUGH_TO_TELL = 50
-_MOST_SHOWN = 100
 _LONGEST_REASON = 200
 # Seconds without new kickoffs after the crew did not respond to one.
 _BACK_OFF = 15.0
@@ -160,7 +160,7 @@ class Batch:
         self._is_blind = self.ti.try_number > 1 or bool(next_kwargs)
         self._changed = self._removed = self._tokens = self._earlier = 0
         self._left: set[str] = set()
-        self._failures: list[dict[str, str]] = []
+        self._reasons: list[dict[str, Any]] = []
         self._pushed_at = 0.0
         self.started_at = self.deadline = self._logged_at = time.time()
 
@@ -294,7 +294,7 @@ class Batch:
         self._store_ends([row for row in news if not row.is_to_be_started])
         for row in self._rows:
             if row.line and row.line.get("error"):
-                self._show_failure(row.line)
+                count_reason(self._reasons, row.key, row.status, row.line["error"]["message"])
             row.line = row.line and {"status": row.status}  # an output may be large
         self._earlier = sum(not (row.is_to_be_started or row.sent_at) for row in self._rows)
         if self._earlier:
@@ -361,7 +361,7 @@ class Batch:
         self._pending.extend(row for row in self._rows if row.is_to_be_started)
         self._changed, self._removed, self._window = known["changed"], known["removed"], known["window"]
         self._outage_since, self._not_before = known["outage_since"], known["not_before"]
-        self._failures, self._tokens, self.started_at = known["failures"], known["tokens"], known["started_at"]
+        self._reasons, self._tokens, self.started_at = known["reasons"], known["tokens"], known["started_at"]
         self._earlier, self._logged_at = known["earlier"], known["logged_at"]
         self._files.number = known["number"]
 
@@ -378,7 +378,7 @@ class Batch:
             "window": self._window,
             "outage_since": self._outage_since,
             "not_before": self._not_before,
-            "failures": self._failures,
+            "reasons": self._reasons,
             "tokens": self._tokens,
             "earlier": self._earlier,
             "logged_at": self._logged_at,
@@ -679,17 +679,11 @@ class Batch:
             line: dict[str, Any] = row.line or {}
             self._tokens += (line["usage"] or {}).get("total_tokens") or 0
             if line["error"]:
-                shown = self._show_failure(line)
-                self.log.warning("Row %s, %s: %s", row.key, line["status"], shown["reason"])
+                message = line["error"]["message"]
+                count_reason(self._reasons, row.key, row.status, message)
+                self.log.warning("Row %s, %s: %s", row.key, row.status, one_line(message, _LONGEST_REASON))
             row.line = {"status": line["status"]}  # an output may be large
             row.sent_at = None
-
-    def _show_failure(self, line: Mapping[str, Any]) -> dict[str, str]:
-        reason = one_line(line["error"]["message"], _LONGEST_REASON)
-        shown = {"key": line["key"], "status": line["status"], "reason": reason}
-        if len(self._failures) < _MOST_SHOWN:
-            self._failures.append(shown)
-        return shown
 
     # Wait.
 
@@ -793,7 +787,8 @@ class Batch:
             raise self._trouble
         if reason == "too_many_failed" or self._pending:
             event = f"{failed:,} of {len(self._rows):,} rows failed or were not started. max_failed allows fewer."
-            raise BatchFailed(event, examples=tuple(each["reason"] for each in self._failures[:3]))
+            examples = tuple(each["reason"] for each in most_common(self._reasons)[:3])
+            raise BatchFailed(event, examples=examples)
         self._push(self._live() | {"state": "completed"})
         return manifest
 
@@ -838,9 +833,14 @@ class Batch:
         count, total, now = self._count(), len(self._rows), time.time()
         ends = total - count.statuses["not_started"]
         batch = {"total": total, "ended": ends, "unread": 0, "running": count.running}
-        batch |= {"failed": ends - count.statuses["success"], "uncertain": count.statuses["uncertain"]}
+        uncertain = count.statuses["uncertain"]
+        batch |= {"failed": ends - count.statuses["success"] - uncertain, "uncertain": uncertain}
         batch |= {"waiting": len(self._pending), "earlier": self._earlier}
-        about = {"tokens": self._tokens, "rows": self._failures, "result_path": self.options.result_path}
+        about = {
+            "tokens": self._tokens,
+            "reasons": most_common(self._reasons),
+            "result_path": self.options.result_path,
+        }
         told = {"batch": batch | about, "doing": line_of(batch), "since": now, "polled_at": now}
         return begun("", self.started_at) | told | {"deadline": self.deadline}
 

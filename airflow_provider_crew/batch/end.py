@@ -36,7 +36,7 @@ _CANCELS = "the task asks the crew to cancel the running executions, which are b
 
 
 class BatchFailed(CrewError):
-    """More rows of a batch failed than ``max_failed`` allows. ``examples``: reasons of the first ones."""
+    """More rows of a batch failed than ``max_failed`` allows. ``examples``: their most common reasons."""
 
     cost: Cost = Cost.ENDED
     examples: tuple[str, ...] = ()

@@ -79,8 +79,8 @@ def test_failed_rows_are_shown_again_by_a_retry(live_crew, batch):
             task.run()
 
         last = live_crew.xcoms.progress[-1]
-        assert [row["status"] for row in last["batch"]["rows"]] == ["uncertain"]
-        assert (last["batch"]["failed"], last["batch"]["uncertain"]) == (1, 1)
+        assert [(each["status"], each["count"]) for each in last["batch"]["reasons"]] == [("uncertain", 1)]
+        assert (last["batch"]["failed"], last["batch"]["uncertain"]) == (0, 1)
         assert last["end"]["cost"] == "unknown"
         assert "uncertain rows" in last["end"]["choices"]["clear"]
 

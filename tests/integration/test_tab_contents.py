@@ -265,7 +265,7 @@ def test_running_batch_shows_counts_rate_and_time_left(page):
     assert (shown["title"], shown["bar"]["value"], shown["bar"]["max"]) == ("Running", 403, 1_000)
     assert dict(shown["batch"]["facts"]) == {
         "succeeded": "388",
-        "failed": "12",
+        "failed": "11",
         "uncertain": "1",
         "running": "13",
         "waiting": "584",
@@ -273,8 +273,11 @@ def test_running_batch_shows_counts_rate_and_time_left(page):
         "time left": "about 14m 49s",
     }
     assert (shown["batch"]["tokens"], shown["batch"]["path"]) == (1_364_000, "s3://bucket/scores/2026-11-26")
-    assert [row[0] for row in shown["batch"]["rows"]] == ["customer-7", "customer-12"]
-    assert shown["batch"]["more"] == 10
+    assert shown["batch"]["reasons"] == [
+        {"title": "402: out of credit", "rows": 9, "which": "006, 012, 018 …"},
+        {"title": "uncertain: No response within 60 s.", "rows": 1, "which": "customer-12"},
+    ]
+    assert shown["batch"]["more"] == 2
     assert [name for name, _ in shown["choices"]] == [
         *("If you clear the task", "If you mark it as failed", "If you do nothing")
     ]
@@ -315,11 +318,27 @@ def test_completed_batch_shows_its_manifest(page):
     seen = {"isOfBatch": True, "tryNumber": 2, "hasEnded": True, "crew_progress": known, "return_value": manifest}
     shown = told(page, "success", **seen)
 
-    assert (shown["title"], round(shown["took"]), shown["bar"]) == ("Completed", 600, None)
+    assert (shown["title"], round(shown["took"]), shown["bar"]) == ("Partly completed", 600, None)
     assert dict(shown["usage"]) == {"total_tokens": 2_000_000}
     assert dict(shown["batch"]["facts"])["succeeded"] == "988"
     assert [name for name, _ in shown["choices"]] == ["If you clear the task"]
     assert shown["attempt"] == 1
+
+
+@pytest.mark.parametrize(("failed", "tone"), [(0, "good"), (2, "waiting"), (5, "bad")])
+def test_batch_is_green_only_if_all_rows_succeeded(page, failed, tone):
+    counts = {"total": 5, "ended": 5, "failed": failed, "uncertain": 0, "unread": 0, "running": 0, "waiting": 0}
+    known = batch_progress(state="completed", of_batch=counts)
+    shown = told(page, "success", isOfBatch=True, hasEnded=True, crew_progress=known, return_value={"counts": {}})
+
+    assert shown["tone"] == tone
+    assert dict(shown["batch"]["facts"])["succeeded"] == str(5 - failed)
+
+
+def test_ended_batch_has_rows_that_were_not_started(page):
+    facts = dict(told(page, "failed", isOfBatch=True, crew_progress=batch_progress())["batch"]["facts"])
+
+    assert (facts["not started"], "waiting" in facts) == ("584", False)
 
 
 def step(name: str, start: float, end: float | None = None) -> dict[str, Any]:
@@ -402,12 +421,16 @@ def test_link_with_a_misleading_label_shows_its_host(page, source, host):
     assert host is None or f"<span> ({host})</span>" in shown
 
 
-@pytest.mark.parametrize("hidden", ["\u200b", "\u2060", "\ufeff", "\x1b", "\x9b"])
+@pytest.mark.parametrize(
+    "hidden", ["\u200b", "\u2060", "\ufeff", "\u00ad", "\u2800", "\U000e0041", "\x1b", "\x9b"]
+)
 def test_hidden_character_is_visible_and_controls_are_not_copied(page, hidden):
     source, mark = f"a{hidden}b\n\t\r", f"⟨U+{ord(hidden):04X}⟩"
     copied = page.evaluate(f'import("/safe.js").then((safe) => safe.withoutControls({json.dumps(source)}))')
 
-    assert told(page, "deferred", crew_progress=progress(doing=f"a{hidden}b"))["sentence"] == f"a{mark}b"
+    assert told(page, "deferred", crew_progress=progress(doing=f"a{hidden}b\u200d☑\ufe0f"))["sentence"] == (
+        f"a{mark}b\u200d☑\ufe0f"
+    )
     assert copied == (source.replace(hidden, "") if hidden in "\x1b\x9b" else source)
 
 
@@ -430,7 +453,7 @@ def test_direction_characters_are_visible(page):
             {"end": "x"},
             {"total": "9", "completed": -1},
             {"batch": "x"},
-            {"batch": {"total": "9", "ended": None, "rows": [None, 7], "result_path": {}}},
+            {"batch": {"total": "9", "ended": None, "reasons": [None, 7], "result_path": {}}},
         ),
         {"end": {"misfits": [None], "cost": "constructor", "event": []}, "state": "__proto__"},
         {"state": "paused", "since": "x", "deadline": {}, "tasks": [{"output": 7}], "current_task": ["a"]},
@@ -470,9 +493,9 @@ def test_hostile_text_becomes_no_element_of_its_own(page, attack):
     }
 
 
-@pytest.mark.parametrize("row", hostile_batch()["batch"]["rows"])
-def test_hostile_row_of_a_batch_becomes_no_element(page, row):
-    known = batch_progress(of_batch={"rows": [row], "result_path": ATTACKS[0]})
+@pytest.mark.parametrize("reason", hostile_batch()["batch"]["reasons"])
+def test_hostile_reason_of_a_batch_becomes_no_element(page, reason):
+    known = batch_progress(of_batch={"reasons": [reason], "result_path": ATTACKS[0]})
     seen = {"state": "deferred", "tryNumber": 1, "isOfBatch": True, "crew_progress": known}
     batch = f'(await import("/story.js")).story({json.dumps(seen)}).batch'
     elements = element_types(page, f'(await import("/batch.js")).Results({{ of: {batch} }})')

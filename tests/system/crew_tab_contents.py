@@ -111,21 +111,21 @@ def batch_progress(
     """Return the progress of a batch that has run for ten minutes, and whose trigger has seen three more ends."""
     now = time.time()
     counted = Counted(Counter(success=388, error=11, uncertain=1, not_started=600), running=16, started=416)
-    rows = [
-        {"key": "customer-7", "status": "error", "reason": "Execution failed after 6s: out of credit"},
-        {"key": "customer-12", "status": "uncertain", "reason": "No response within 60 s."},
+    reasons = [
+        {"status": "error", "reason": "402: out of credit", "count": 9, "keys": ["006", "012", "018"]},
+        {"status": "uncertain", "reason": "No response within 60 s.", "count": 1, "keys": ["customer-12"]},
     ]
     batch = {
         "total": 1_000,
         "ended": 400,
-        "failed": 12,
+        "failed": 11,
         "uncertain": 1,
         "running": 13,
         "waiting": 584,
         "unread": 3,
         "earlier": 0,
         "tokens": 1_364_000,
-        "rows": rows,
+        "reasons": reasons,
         "result_path": "s3://bucket/scores/2026-11-26",
         **(of_batch or {}),
     }
@@ -212,8 +212,8 @@ def hostile_progress() -> dict[str, Any]:
 
 def hostile_batch() -> dict[str, Any]:
     """Return the progress of a batch whose every text is an attack."""
-    rows: list[Any] = [dict.fromkeys(("key", "status", "reason"), each) for each in ATTACKS]
-    odd = [None, 7, {"key": {"$$typeof": "x"}, "reason": ["<b>"]}]
+    reasons: list[Any] = [dict.fromkeys(("status", "reason"), each) | {"keys": [each]} for each in ATTACKS]
+    odd = [None, 7, {"keys": {"$$typeof": "x"}, "reason": ["<b>"]}, {"keys": [None, ["<b>"]], "count": "x"}]
     return batch_progress(
-        of_batch={"rows": [*rows, *odd], "result_path": ATTACKS[0], "failed": 1e18, "earlier": "x"}
+        of_batch={"reasons": [*reasons, *odd], "result_path": ATTACKS[0], "failed": 1e18, "earlier": "x"}
     )

@@ -220,7 +220,10 @@ def test_running_batch_shows_its_rows_and_changes(shown, page, run):
     said = shown("batch")
     assert said.startswith("Running\n")
     assert "403 of 1,000 rows have ended" in said
-    assert all_of(page, ".crew-attempts code") == ["customer-7", "customer-12"]
+    assert [row.split(" · ")[1:] for row in all_of(page, ".crew-reasons li")] == [
+        ["9 rows", "006, 012, 018 …"],
+        ["1 row", "customer-12"],
+    ]
 
     tell(run, "batch", batch_progress(of_batch={"ended": 500}))
     page.wait_for(f"{TAB}.innerText.includes('503 of 1,000 rows have ended')")

@@ -1,11 +1,13 @@
-"""What a retry and a cleared task do with a row of a batch. docs/batch.md has the same table."""
+"""What a retry and a cleared task do with a row of a batch, as in docs/batch.md, and why rows failed."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from airflow_provider_crew.batch.reasons import count_reason, most_common
 from airflow_provider_crew.batch.rows import Row, decision_of
 from airflow_provider_crew.task.decide import Decision
 
@@ -56,3 +58,31 @@ def test_completed_row_runs_again_only_if_cleared_with_rerun_all(status):
 @pytest.mark.parametrize("found", [row("", sent_at=1.0), row("uncertain", stage="kickoff")])
 def test_uncertain_row_is_retried_if_the_author_prefers_that(found):
     assert decision_of(found, cleared=False, chooses_twice=True, rerun="failed") is CHOSEN
+
+
+def test_failed_rows_are_grouped_by_reason():
+    groups: list[dict[str, Any]] = []
+    for number in range(4):
+        count_reason(groups, f"late {number}", "error", f"Execution 57a13a6e-0d6f-{number} ran for {number}m 10s.")
+    for status in ("error", "uncertain"):
+        count_reason(groups, "gone", status, "503: no response")
+    count_reason(groups, "poor", "error", "402: out of credit")
+    for number in range(5):
+        count_reason(groups, f"busy {number}", "error", "503: busy")
+
+    found = [(each["count"], each["status"], each["reason"], each["keys"]) for each in most_common(groups)]
+    assert found == [
+        (5, "error", "503: busy", ["busy 0", "busy 1", "busy 2"]),
+        (4, "error", "Execution 57a13a6e-0d6f-0 ran for 0m 10s.", ["late 0", "late 1", "late 2"]),
+        (1, "error", "503: no response", ["gone"]),
+        (1, "uncertain", "503: no response", ["gone"]),
+        (1, "error", "402: out of credit", ["poor"]),
+    ]
+
+
+def test_reasons_of_many_rows_stay_small():
+    groups: list[dict[str, Any]] = []
+    for number in range(10_000):
+        count_reason(groups, "k" * 200, "error", f"{number}: {'r' * 2_000}")
+
+    assert len(json.dumps(groups)) < 64 * 1024

@@ -1,4 +1,4 @@
-// The rows of a batch: how many have ended, how fast, and which of them failed.
+// The rows of a batch: how many have ended, how fast, and why some of them failed.
 import { Folded, all, duration, el, h } from "./elements.js";
 import { Copy } from "./output.js";
 import { list, number, object, text } from "./safe.js";
@@ -7,36 +7,50 @@ import { list, number, object, text } from "./safe.js";
 const ENOUGH = 10;
 const MOST_OPEN = 20;
 
+const natural = (value) => Math.max(0, number(value) ?? 0);
+const rowsOf = (count) => `${count.toLocaleString()} row${count === 1 ? "" : "s"}`;
+
 // Null for a task that runs one execution.
 export function batchOf({ batch, started_at: startedAt, polled_at: polledAt }, goesOn) {
   if (batch === undefined) return null;
   const told = object(batch);
-  const count = (name) => Math.max(0, number(told[name]) ?? 0);
-  const [total, ended, failed] = [count("total"), count("ended") + count("unread"), count("failed")];
+  const count = (name) => natural(told[name]);
+  const [total, ended, failed] = [count("total"), count("ended") + count("unread"), count("failed") + count("uncertain")];
   const [news, minutes] = [ended - count("earlier"), (polledAt - startedAt) / 60];
   // The first rows end about together, so only later ones show the rate.
   const rate = goesOn && minutes > 0 && news >= Math.max(ENOUGH, count("running")) ? news / minutes : 0;
-  const others = ["failed", "uncertain", "running", "waiting"].filter(count).map((name) => [name, count(name).toLocaleString()]);
+  const succeeded = Math.max(0, count("ended") - failed);
+  const names = { failed: "failed", uncertain: "uncertain", running: "running", waiting: goesOn ? "waiting" : "not started" };
+  const others = Object.entries(names).filter(([key]) => count(key)).map(([key, name]) => [name, count(key).toLocaleString()]);
   const left = ["time left", `about ${duration((60 * Math.max(0, total - ended)) / rate)}`];
   const pace = rate ? [["rows a minute", rate.toFixed(rate < 10 ? 1 : 0)], left] : [];
-  const rows = list(told.rows).map((row) => ["key", "status", "reason"].map((name) => text(object(row)[name])));
+  const reasons = list(told.reasons).map(object).map(reasonOf);
+  const sentence = `${succeeded.toLocaleString()} of ${rowsOf(total)} succeeded.`;
   return {
     bar: total ? { value: ended, max: total, says: `${ended.toLocaleString()} of ${total.toLocaleString()} rows have ended` } : null,
-    facts: [["succeeded", Math.max(0, count("ended") - failed).toLocaleString()], ...others, ...pace],
+    facts: [["succeeded", succeeded.toLocaleString()], ...others, ...pace],
     tokens: count("tokens") || undefined,
     path: text(told.result_path),
-    rows,
-    more: Math.max(0, failed - rows.length),
+    reasons,
+    more: Math.max(0, failed - reasons.reduce((sum, { rows }) => sum + rows, 0)),
+    // A task succeeds if no more rows failed than max_failed allows, which may be all of them.
+    look: failed ? { sentence, ...(succeeded ? { title: "Partly completed", tone: "waiting" } : { title: "No row succeeded", tone: "bad" }) } : {},
   };
 }
 
-export function Results({ of: { path, rows, more } }) {
+function reasonOf({ status, reason, count, keys }) {
+  const [rows, first] = [natural(count), list(keys).map(text)];
+  const which = `${first.join(", ")}${rows > first.length ? " …" : ""}`;
+  return { title: [status !== "error" && text(status).replaceAll("_", " "), text(reason)].filter(Boolean).join(": "), rows, which };
+}
+
+export function Results({ of: { path, reasons, more } }) {
   const files = [h("span", null, "Results in ", h("code", null, path)), h(Copy, { text: path, label: "result path", isIcon: true })];
-  const item = ([key, status, reason]) => h("li", null, h("code", null, key), ` ${status}: ${reason}`);
-  const drawn = () => el("ul", "crew-attempts", ...all(rows.map(item)));
+  const item = ({ title, rows, which }) => h("li", null, title, el("span", "crew-quiet", ` · ${rowsOf(rows)} · ${which}`));
+  const drawn = () => el("ul", "crew-reasons", ...all(reasons.map(item)));
   const failed = [
-    h(Folded, { key: "rows", title: ["Failed rows"], isOpenAtFirst: rows.length <= MOST_OPEN }, drawn),
-    el("p", "crew-quiet", more > 0 && `${more.toLocaleString()} more rows failed. `, "When a batch has ended, failed.jsonl has all of them, with their inputs."),
+    h(Folded, { key: "reasons", title: ["Failed rows by reason"], isOpenAtFirst: reasons.length <= MOST_OPEN }, drawn),
+    el("p", "crew-quiet", more > 0 && `${rowsOf(more)} failed for other reasons. `, "When a batch has ended, failed.jsonl has all failed rows, with their inputs."),
   ];
-  return el("div", "crew-results", path && el("p", "crew-id", ...files), ...(rows.length ? failed : []));
+  return el("div", "crew-results", path && el("p", "crew-id", ...files), ...(reasons.length ? failed : []));
 }

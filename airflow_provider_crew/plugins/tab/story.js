@@ -64,6 +64,7 @@ export function story(seen) {
   return {
     sentence: how === "running" && !batch ? text(progress.doing) || "No progress is known yet." : "",
     ...LOOKS[how],
+    ...(how === "completed" ? batch?.look : {}),
     goesOn,
     end: shown,
     choices: NOT_YET.has(seen.state) || how === "cancelling" ? [] : choices(seen, goesOn ? progress : (shown ?? lost(seen))),
