@@ -122,6 +122,7 @@ class AnsweringAttempt(Attempt):
             self.warn(f"The crew cannot be answered from Airflow: {self._hindrance}.")
             return
         self._kept = kept if isinstance(kept, dict) and kept.get("kickoff_id") == kickoff_id else {}
+        self.continued_as = self._kept.get("continued_as", "")
         if self._kept.get("outcome") == "sending":
             self._note_uncertain("The process that sent it ended before the response.")
 
@@ -131,10 +132,6 @@ class AnsweringAttempt(Attempt):
         """Return the question that the trigger need not report."""
         known = None if self._hindrance else self._known_question
         return {"known_question": known, "answer_by": self._kept.get("answer_by")}
-
-    def rules(self, deadline: float, **changes: Any) -> Any:
-        """Return the rules for polling both IDs of the execution."""
-        return super().rules(deadline, **{"continued_as": self._kept.get("continued_as", "")} | changes)
 
     @property
     def _known_question(self) -> str:
@@ -279,7 +276,8 @@ class AnsweringAttempt(Attempt):
         except errors.CrewError as error:
             self._not_sent(error.event)
             raise
-        self._keep(outcome="sent", continued_as=continued_as or self._kept.get("continued_as", ""))
+        self.continued_as = continued_as or self.continued_as
+        self._keep(outcome="sent", continued_as=self.continued_as)
         self.log.info("Sent the answer. Only the next polls show whether the crew continues.")
         return True
 

@@ -12,7 +12,7 @@ from airflow.providers.common.compat.sdk import BaseHook
 from asgiref.sync import sync_to_async
 
 from airflow_provider_crew.client.api import resend
-from airflow_provider_crew.client.errors import CrewError, InvalidSettings, NotCancelled
+from airflow_provider_crew.client.errors import Cost, CrewError, InvalidSettings, NotCancelled
 from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, Failed
 from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, KickoffOptions
 from airflow_provider_crew.client.payload import KickoffRequest, some_names
@@ -166,26 +166,36 @@ class CrewHook(BaseHook):
         """Return the status of an execution."""
         return await self._in_thread(self.status, kickoff_id)
 
-    def cancel(self, kickoff_id: str) -> Completed | Failed:
+    def cancel(self, kickoff_id: str, continued_as: str = "") -> Completed | Failed:
         """
         Stop an execution and return its end. It may have completed or failed just before.
 
         Ask the crew up to three times. Raise NotCancelled if the execution is still running, or if that is
         unknown. The endpoint is undocumented, and a crew may lack it.
+
+        :param continued_as: Another ID of the execution, from the crew's response to an answer. Both are stopped,
+            and the execution has ended if both have.
         """
+        ends: dict[str, Completed | Failed] = {}
         attempt = 1
         while True:
-            try:
-                return self._client.cancel(kickoff_id)
-            except NotCancelled as error:
-                if not error.passes or attempt == _MOST_CANCELS:
-                    raise
+            failures = []
+            for each in filter(None, (kickoff_id, continued_as)):
+                try:
+                    ends[each] = ends.get(each) or self._client.cancel(each)
+                except NotCancelled as error:
+                    failures.append(error)
+            if not failures:
+                end = next((end for end in ends.values() if isinstance(end, Completed)), ends[kickoff_id])
+                return end.model_copy(update={"kickoff_id": kickoff_id})
+            if attempt == _MOST_CANCELS or not any(error.passes for error in failures):
+                raise min(failures, key=lambda error: error.cost is not Cost.RUNNING)
             time.sleep(_CANCEL_PAUSE)
             attempt += 1
 
-    async def cancel_async(self, kickoff_id: str) -> Completed | Failed:
+    async def cancel_async(self, kickoff_id: str, continued_as: str = "") -> Completed | Failed:
         """Stop an execution and return its end, like cancel()."""
-        return await self._in_thread(self.cancel, kickoff_id)
+        return await self._in_thread(self.cancel, kickoff_id, continued_as)
 
     def wait(
         self,

@@ -195,6 +195,8 @@ class Attempt:
     is_sensor = False
     record_key = KEY
     trigger_class: type[CrewExecutionTrigger] = CrewExecutionTrigger
+    continued_as = ""
+    """Another ID of the execution, from the crew's response to an answer."""
 
     def __init__(
         self,
@@ -757,7 +759,8 @@ class Attempt:
     def rules(self, deadline: float, **changes: Any) -> WatchRules:
         """Return the rules for polling the execution."""
         options = self.options
-        known = {"deadline": deadline, "human_input": bool(options.human_input)} | self.origin() | changes
+        own = {"human_input": bool(options.human_input), "continued_as": self.continued_as}
+        known = {"deadline": deadline} | own | self.origin() | changes
         return WatchRules(poll_interval=options.poll_interval, max_outage=options.max_outage, **known)
 
     def origin(self) -> dict[str, Any]:
@@ -1046,7 +1049,8 @@ class Attempt:
         if isinstance(error, errors.WaitedTooLong) and not self.cancels_on("timeout"):
             return error
         try:
-            execution = copy.copy(self.hook).cancel(self.kickoff_id)  # a copy has the token that is valid now
+            hook = copy.copy(self.hook)  # a copy has the token that is valid now
+            execution = hook.cancel(self.kickoff_id, self.continued_as)
         except Exception as failure:  # noqa: BLE001 - a secrets backend may raise anything
             return after_cancelling(error, failure)
         if isinstance(execution, Completed):

@@ -77,7 +77,8 @@ async def cancel_if_unwanted(trigger: CrewExecutionTrigger) -> None:
     event = f"Airflow ended the task while it was waiting for execution {trigger.kickoff_id}."
     end = CrewError(event, cost=Cost.RUNNING, kickoff_id=trigger.kickoff_id)
     try:
-        end = after_cancelling(end, await hook_of(trigger).cancel_async(trigger.kickoff_id))
+        continued_as = trigger.rules.get("continued_as", "")
+        end = after_cancelling(end, await hook_of(trigger).cancel_async(trigger.kickoff_id, continued_as))
     except CrewError as error:
         end = after_cancelling(end, error)
     how = end.cost.value if type(end) is CrewError else "cancelled"

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import math
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.answers.attempt import ANSWER, APPROVE, SEND_BACK
 from airflow_provider_crew.answers.question import QUESTION
-from airflow_provider_crew.client.errors import Cost, ExecutionUnknown, WaitStopped
+from airflow_provider_crew.client.errors import Cost, ExecutionUnknown, WaitedTooLong, WaitStopped
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING
 from tests.integration.dialogs import Dialog, asking, chosen
@@ -183,6 +184,26 @@ def test_failed_continuation_fails_the_task_without_a_retry(dialog):
     dialog.asked()
     dialog.crew.approve(kickoff_id)  # in the dashboard
     assert len(dialog.answers) == len(dialog.crew.kickoffs) == 1
+
+
+@pytest.mark.parametrize("by_trigger", [True, False])
+def test_cancellation_stops_both_ids(dialog, monkeypatch, by_trigger):
+    dialog.crew.scenario = asking("draft-1", resume="production")
+    dialog.task_with(cancel_on_kill=True, cancel_on_timeout=True)
+    waiting = dialog.chosen(dialog.asked(), APPROVE)
+    trigger = dialog.task.revived(waiting)
+
+    if by_trigger:
+        monkeypatch.setattr("airflow_provider_crew.triggers.watching.is_marked", lambda _: True)
+        asyncio.run(trigger.on_kill())
+    else:
+        trigger.rules = {**trigger.rules, "deadline": time.time()}
+        with pytest.raises(WaitedTooLong):
+            dialog.task.resume(waiting, asyncio.run(fired(trigger)))
+
+    ids = {dialog.crew.kickoffs[0].kickoff_id, trigger.rules["continued_as"]}
+    assert {request.path for request in dialog.crew.requests.on("stop")} == {f"/stop/{each}" for each in ids}
+    assert len(ids) == 2
 
 
 def test_same_response_is_not_sent_by_a_second_process(dialog):

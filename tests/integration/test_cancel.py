@@ -52,9 +52,7 @@ def crew(request, monkeypatch) -> Iterator[LocalCrewService]:
 @pytest.fixture(params=["sync", "async"])
 def cancel(request) -> Any:
     hook = CrewHook()
-    return (
-        hook.cancel if request.param == "sync" else lambda kickoff_id: asyncio.run(hook.cancel_async(kickoff_id))
-    )
+    return hook.cancel if request.param == "sync" else lambda *ids: asyncio.run(hook.cancel_async(*ids))
 
 
 @pytest.fixture
@@ -122,6 +120,31 @@ def test_cost_is_unknown_if_the_status_is_unreadable(crew, cancel, kickoff_id, s
 def test_unknown_execution_has_unknown_cost(crew, cancel):
     assert outcome(cancel, "11111111-2222-3333-4444-555555555555").cost is Cost.UNKNOWN
     assert len(crew.requests.on("stop")) == 1
+
+
+@pytest.mark.parametrize("ended", [0, 1])
+def test_execution_with_two_ids_ends_when_both_have_ended(crew, cancel, kickoff_id, ended):
+    CrewHook().kickoff(INPUTS)
+    ids = [execution.kickoff_id for execution in crew.kickoffs]
+    crew.revoke(ids[ended])
+    crew.faults.answer(405, on="stop", for_seconds=math.inf)
+    with pytest.raises(NotCancelled) as caught:
+        cancel(*ids)
+    assert caught.value.cost is Cost.RUNNING
+    assert {request.path for request in crew.requests.on("stop")} == {f"/stop/{each}" for each in ids}
+
+    crew.faults.clear()
+
+    assert cancel(*ids).kickoff_id == kickoff_id
+    assert all(execution.standing(crew.now()).over for execution in crew.kickoffs)
+
+
+def test_unknown_id_beside_an_ended_one_has_unknown_cost(crew, cancel, kickoff_id):
+    with pytest.raises(NotCancelled) as caught:
+        cancel("11111111-2222-3333-4444-555555555555", kickoff_id)
+
+    assert caught.value.cost is Cost.UNKNOWN
+    assert crew.kickoffs[0].standing(crew.now()).over
 
 
 def test_token_in_an_answer_is_masked(crew, cancel, kickoff_id):
