@@ -759,7 +759,7 @@ class Attempt:
     def rules(self, deadline: float, **changes: Any) -> WatchRules:
         """Return the rules for polling the execution."""
         options = self.options
-        own = {"human_input": bool(options.human_input), "continued_as": self.continued_as}
+        own: dict[str, Any] = {"human_input": bool(options.human_input), "continued_as": self.continued_as}
         known = {"deadline": deadline} | own | self.origin() | changes
         return WatchRules(poll_interval=options.poll_interval, max_outage=options.max_outage, **known)
 
