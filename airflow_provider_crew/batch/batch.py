@@ -394,6 +394,7 @@ class Batch:
         while (room := min(most - len(self._running), self._window, _MOST_IN_GROUP)) > 0 and self._may_start():
             rows = [self._pending.popleft() for _ in range(min(room, len(self._pending)))]
             shielded(partial(self._start_group, rows))
+            self._push_if_due(self._live)
             if time.time() >= self._not_before:
                 self._window = min(self._window * 2, most)
             time.sleep(random.random() * _JITTER)  # noqa: S311 - not a secret
@@ -600,6 +601,7 @@ class Batch:
             self._store_ends(done)
             for row in done:
                 del self._running[row.kickoff_id]
+            self._push_if_due(self._live)
         left = {row.group for row in self._running.values()}
         for group in {row.group for row, _ in rows} - left - {""}:
             self._files.delete(f"{SENT}/{group}")
@@ -697,6 +699,7 @@ class Batch:
         if not self._running:
             while time.time() < min(self._not_before, self.deadline):
                 self._heed()
+                self._push_if_due(self._live)
                 time.sleep(_LOOK)
         elif self.options.deferrable and not self._is_quick:
             self._defer()
@@ -706,8 +709,8 @@ class Batch:
             report = BatchProgress(self._live(), self.log, self._logged_at)
 
             def saw(now: Watching) -> None:
-                if report.saw(now) and time.monotonic() - self._pushed_at >= _PAUSE:
-                    self._push(report.as_dict())
+                report.saw(now)
+                self._push_if_due(report.as_dict)
 
             # A new watch forgets how long the crew has not responded, so only a task that may defer begins one.
             longest = LONGEST_WAIT if self.options.deferrable else math.inf
@@ -853,6 +856,10 @@ class Batch:
         running, started = len(self._running) + len(self._left), sum(row.attempts > 0 for row in self._rows)
         statuses = Counter(row.status for row in self._rows)
         return Counted(statuses, running, started, runs_all=self.options.rerun == "all", is_blind=self._is_blind)
+
+    def _push_if_due(self, progress: Callable[[], Mapping[str, Any]]) -> None:
+        if time.monotonic() - self._pushed_at >= _PAUSE:
+            self._push(progress())
 
     def _push(self, progress: Mapping[str, Any]) -> None:
         self._pushed_at = time.monotonic()

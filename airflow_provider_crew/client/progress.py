@@ -19,12 +19,16 @@ PROGRESS = "crew_progress"
 PAUSE = 5.0
 # Seconds after which unchanged progress is pushed again, as a sign of life.
 REFRESH = 10.0
+# Seconds that the first poll of a trigger, a slow response and the push itself may take.
+_GRACE = 15.0
 
 State = Literal["none", "running", "paused", "unknown", "completed", "failed"]
 
 _VERSION = 1
 _MAX_NAME = 200
-_MAX_TEXT = 1_000
+# An error in one line has up to 2,000 characters of the crew.
+_MAX_TEXT = 2_500
+_MAX_REASON = 4_000
 _MAX_OUTPUT = 2_000
 # Limit for the outputs of all tasks together.
 _MAX_OUTPUTS = 8 * _MAX_OUTPUT
@@ -78,6 +82,7 @@ class ProgressReport:
             "doing": doing,
             "since": watch.memory.changed_at or watch.memory.progress_since or watch.memory.started_at,
             "polled_at": watch.polled_at,
+            "stale_after": _stale_after(watch.memory.pause),
             "deadline": watch.rules.deadline,
             "human_input": watch.rules.human_input,
             "steps": _steps(watch.memory.steps),
@@ -110,6 +115,7 @@ def begun(kickoff_id: str, started_at: float) -> dict[str, Any]:
         "unit": "task",
         **dict.fromkeys(("completed", "total", "current_task", "current_agent")),
         **dict.fromkeys(("started_at", "since", "polled_at"), started_at),
+        "stale_after": _stale_after(0.0),
         "deadline": None,
         "human_input": False,
         "trouble": "",
@@ -153,6 +159,8 @@ def ended(known: Mapping[str, Any], error: errors.CrewError, now: float) -> dict
     end["billed"] = error.cost.sentence
     if isinstance(error, errors.InvalidOutput):
         end["misfits"] = list(error.misfits)
+    if "\n" in error.error.strip():
+        end["reason"] = _both_ends(errors.storable_text(error.error.strip()))
     return _ended(known, now) | {"state": state, "end": end}
 
 
@@ -161,6 +169,17 @@ def _ended(known: Mapping[str, Any], now: float) -> dict[str, Any]:
     # If no poll saw the execution running, it may have ended long before this one.
     started_at = known["started_at"] if known["doing"] else None
     return {**known, "trouble": "", "started_at": started_at, "since": at, "polled_at": at}
+
+
+def _stale_after(pause: float) -> float:
+    """Return the seconds after a poll within which the next push follows, if all is well."""
+    return REFRESH + pause + _GRACE
+
+
+def _both_ends(text: str) -> str:
+    """Return a text with its line breaks. The cause may be in its first line or in its last one."""
+    half = _MAX_REASON // 2
+    return text if len(text) <= _MAX_REASON else f"{text[:half]}\n…\n{text[-half:]}"
 
 
 def _last_poll(known: Mapping[str, Any], now: float) -> float:

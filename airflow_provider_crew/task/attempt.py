@@ -831,6 +831,7 @@ class Attempt:
             is_sensor=self.is_sensor,
             reattachable=bool(self.record and self.record.is_shared),
             cancels=self._trigger_cancels() if self.options.deferrable else self.cancels_on("kill"),
+            cancels_at_timeout=self.cancels_on("timeout"),
         )
 
     def _trigger_cancels(self) -> bool:

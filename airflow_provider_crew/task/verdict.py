@@ -206,19 +206,23 @@ def while_cancelled(is_sensor: bool) -> str:  # noqa: FBT001 - a fact
     return check if is_sensor else f"{check} After that, {_clearing(_STARTS_ANOTHER)}."
 
 
-def while_waiting(*, is_sensor: bool, reattachable: bool, cancels: bool) -> dict[str, dict[str, str]]:
+def while_waiting(
+    *, is_sensor: bool, reattachable: bool, cancels: bool, cancels_at_timeout: bool = False
+) -> dict[str, dict[str, str]]:
     """
     Return the sentences for a task that waits, before a user does anything.
 
-    ``choices``: effect and cost of each choice. ``after_kill``: the next step after the trigger has tried to
-    cancel the execution, by whether it is ``cancelled``, has ``ended`` by itself, or is ``running``.
+    ``choices``: effect and cost of each choice, and of the timeout without an answer. ``after_kill``: the
+    next step after the trigger has tried to cancel the execution, by whether it is ``cancelled``, has ``ended`` by
+    itself, or is ``running``.
     """
     lasts = is_sensor or reattachable
     again, anew = _WAITS if lasts else _STARTS_ANOTHER, _ENDS_AGAIN if is_sensor else _STARTS_ANOTHER
     mark = {"mark": _CANCELS if cancels else _LEFT[Cost.RUNNING]}
+    nothing = {"nothing": _RETURNS, "unanswered": _CANCELS if cancels_at_timeout else _LEFT[Cost.RUNNING]}
     after = {"cancelled": anew, "ended": _READS if lasts else anew, "running": again}
     return {
-        "choices": _choices(again, Cost.RUNNING) | mark | {"nothing": _RETURNS},
+        "choices": _choices(again, Cost.RUNNING) | mark | nothing,
         "after_kill": {end: _sentence(_clearing(effect)) for end, effect in after.items()},
     }
 

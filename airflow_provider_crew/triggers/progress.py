@@ -60,12 +60,15 @@ class TriggerProgress:
 
     def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - an Observer
         """Schedule a push if a poll brought news, or if the last push was long ago."""
-        age = time.monotonic() - self._pushed_at
-        is_old = age > max(REFRESH, _REFRESH_FOR_EACH * self._turns.writers)
+        is_old = time.monotonic() - self._pushed_at > self._refresh
         if is_news or (is_old and report.has_content):
             self._news = report
             if self._pushing is None or self._pushing.done():
                 self._pushing = asyncio.create_task(self._push_news())
+
+    @property
+    def _refresh(self) -> float:
+        return max(REFRESH, _REFRESH_FOR_EACH * self._turns.writers)
 
     def close(self) -> None:
         """Stop pushing. From here on, the task reports the progress."""
@@ -91,7 +94,9 @@ class TriggerProgress:
                 report, self._news = self._news, None
                 try:
                     if report is not None:  # the writer may have been closed while it waited for its turn
-                        await self._push({"choices": self._choices} | report.as_dict())
+                        told = {"choices": self._choices} | report.as_dict()
+                        told["stale_after"] += self._refresh - REFRESH
+                        await self._push(told)
                 except Exception as error:  # noqa: BLE001 - progress is best effort
                     turns.complain(error)
                 self._pushed_at = time.monotonic()

@@ -364,7 +364,7 @@ def test_required_action_keeps_position_steps_and_drafts(live_crew, store):
 @pytest.mark.parametrize("cancels", [True, False])
 def test_deferring_task_pushes_its_step_and_its_choices(live_crew, store, cancels):
     live_crew.scenario = SLOW
-    task = Task(lambda: run(deferrable=True, cancel_on_kill=cancels), store=store)
+    task = Task(lambda: run(deferrable=True, cancel_on_kill=cancels, cancel_on_timeout=cancels), store=store)
     waiting = task.deferred()
     (at_deferral,) = live_crew.xcoms.progress
     live_crew.at_look(2, lambda: live_crew.finish(live_crew.kickoffs[0].kickoff_id))
@@ -373,6 +373,7 @@ def test_deferring_task_pushes_its_step_and_its_choices(live_crew, store, cancel
 
     assert (at_deferral["completed"], at_deferral["current_task"]) == (0, "writing_task")
     assert by_trigger["choices"] == at_deferral["choices"]
+    assert ("asks the crew to cancel" in by_trigger["choices"]["unanswered"]) is cancels
     is_cancelled = cancels and AIRFLOW >= (3, 3)
     assert ("asks the crew to cancel" in by_trigger["choices"]["mark"]) is is_cancelled
     assert ("keeps running and is billed" in by_trigger["choices"]["mark"]) is not is_cancelled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -31,7 +32,18 @@ PAUSED = Paused(
 )
 KEYS = {
     *("version", "kickoff_id", "state", "doing", "unit", "completed", "total", "current_task", "current_agent"),
-    *("started_at", "since", "polled_at", "deadline", "human_input", "trouble", "steps", "tasks", "end"),
+    *(
+        "started_at",
+        "since",
+        "polled_at",
+        "stale_after",
+        "deadline",
+        "human_input",
+        "trouble",
+        "steps",
+        "tasks",
+        "end",
+    ),
 }
 RESULT: dict[str, Any] = {
     "tasks": [{"task_id": "a", "agent": "", "output": "", "execution_time": 1.5}] * 3,
@@ -84,6 +96,7 @@ def test_progress_is_reported_when_it_changes():
         "started_at": NOW - 5,
         "since": NOW + 30,
         "polled_at": NOW + 30,
+        "stale_after": ANY,
         "deadline": NOW + 24 * 3600,
         "human_input": False,
         "trouble": "",
@@ -96,6 +109,19 @@ def test_progress_is_reported_when_it_changes():
     }
     assert told.see(seen, at=40) is None
     assert told.report.as_dict()["polled_at"] == NOW + 40
+
+
+@pytest.mark.parametrize("interval", [None, 1.0, 30.0, 600.0])
+def test_progress_of_a_healthy_run_is_never_stale(interval):
+    told = Told(kicked_off_at=NOW, poll_interval=interval)
+    pushed, at = progress.begun(KICKOFF_ID, NOW), 5.0
+    for _ in range(100):
+        news = told.see(RESEARCH, at=at)
+        age = NOW + at - pushed["polled_at"]
+        assert age < pushed["stale_after"]
+        if news or age >= progress.REFRESH:
+            pushed = told.report.as_dict()
+        at += told.story.watch.memory.pause
 
 
 def test_steps_survive_a_pause_and_end_with_the_execution():
@@ -185,6 +211,17 @@ class TestAtTheEnd:
         assert (end["completed"], end["total"], end["current_task"]) == (3, 3, None)
         assert (end["since"], end["polled_at"], len(end["tasks"])) == (NOW + 30, NOW + 30, 3)
 
+    def test_reason_keeps_its_lines_and_both_ends(self):
+        known = progress.begun(KICKOFF_ID, NOW)
+        for body in ("b", "b" * 9_000):
+            error = ExecutionFailed("boom", error=f"Traceback:\0\n  {body}\nValueError: x\n")
+            reason = progress.ended(known, error, NOW)["end"]["reason"]
+            assert reason.startswith("Traceback:\ufffd\n  b")
+            assert reason.endswith("b\nValueError: x")
+            assert len(reason) < 5_000
+
+        assert "reason" not in progress.ended(known, ExecutionFailed("a", error="one line\n"), NOW)["end"]
+
     @pytest.mark.parametrize(
         ("error", "state"),
         [
@@ -210,4 +247,4 @@ class TestAtTheEnd:
         assert "\x00" not in repr(end)
         assert json.dumps(end).encode()
         assert not any(0xD800 <= ord(character) <= 0xDFFF for character in end["kickoff_id"] + end["end"]["event"])
-        assert len(end["end"]["event"]) < 1_100
+        assert len(end["end"]["event"]) < 2_600
