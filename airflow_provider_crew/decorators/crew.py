@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from airflow.providers.common.compat.sdk import (
@@ -43,18 +42,9 @@ class _CrewDecoratedOperator(DecoratedOperator, CrewRunOperator):
 
         context_merge(context, self.op_kwargs)
         arguments = determine_kwargs(self.python_callable, self.op_args, context)
-        self._show(plain(self.python_callable(*self.op_args, **arguments), "inputs"))
-        return self.inputs
-
-    def execute_complete(self, context: Context, **next_kwargs: Any) -> dict[str, Any]:
-        """Resume after a deferral, and show the inputs again if they were kept for the result."""
-        if inputs := json.loads(next_kwargs.get("inputs") or "null"):
-            self._show(inputs)
-        return super().execute_complete(context, **next_kwargs)
-
-    def _show(self, inputs: Any) -> None:
-        self.inputs = inputs
+        self.inputs = plain(self.python_callable(*self.op_args, **arguments), "inputs")
         self.overwrite_rtif_after_execution = True
+        return self.inputs
 
 
 @overload

@@ -192,8 +192,6 @@ class CrewRunOperator(CrewKickoffOperator):
     :param on_invalid_output: Reaction if the output does not match ``output_type``. ``fail`` fails the task
         without a retry. Clearing the task then checks the same result again (Airflow 3.3 and later). ``retry``
         lets Airflow retry, which starts another billed execution.
-    :param return_inputs: Whether the result contains the inputs that were sent, up to 64 KB as JSON. If False,
-        they are not stored in XCom or with a deferred task.
     :param answer_in_airflow: Whether users answer the crew under Required Actions, instead of in its dashboard.
         Experimental. Needs Airflow 3.3 or later, ``deferrable=True``, ``[crew] events_url`` and
         ``[crew] webhook_conn_id``. Without one of them, the task only shows that its crew waits.
@@ -234,7 +232,6 @@ class CrewRunOperator(CrewKickoffOperator):
         log_output: bool = True,
         output_type: object = None,
         on_invalid_output: OnInvalidOutput = "fail",
-        return_inputs: bool = True,
         answer_in_airflow: bool = False,
         response_timeout: timedelta | float | None = None,
         on_response_timeout: OnResponseTimeout = "leave",
@@ -276,7 +273,6 @@ class CrewRunOperator(CrewKickoffOperator):
         self.log_output = log_output
         self.output_type = checked_output_type(self, output_type)
         self.on_invalid_output = on_invalid_output
-        self.return_inputs = return_inputs
         self.answer_in_airflow = answer_in_airflow
         self.response_timeout = seconds_or_none(self, response_timeout, "response_timeout")
         self.on_response_timeout = on_response_timeout

@@ -22,7 +22,7 @@ from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTas
 from airflow_provider_crew import api_server, versions
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import resend
-from airflow_provider_crew.client.errors import CrewError, UncertainKickoff, storable_json
+from airflow_provider_crew.client.errors import CrewError, UncertainKickoff
 from airflow_provider_crew.client.models import Completed
 from airflow_provider_crew.client.options import (
     MAX_OUTAGE,
@@ -33,7 +33,7 @@ from airflow_provider_crew.client.options import (
     OnResponseTimeout,
     OnUncertainKickoff,
 )
-from airflow_provider_crew.client.payload import KickoffRequest, plain
+from airflow_provider_crew.client.payload import KickoffRequest
 from airflow_provider_crew.client.text import in_words, one_line, quoted, warn
 from airflow_provider_crew.client.watch import (
     Step,
@@ -111,8 +111,6 @@ _LARGEST_SHARE = 0.1
 _BACKSTOP = 60.0
 # Seconds between two polls of a status that is too large for a triggerer. Each starts a worker.
 _LARGE_STATUS_INTERVAL = 300.0
-# Characters of the inputs in a result, as JSON. A deferred task carries them through Airflow's database.
-_MOST_INPUTS = 64 * 1024
 # Characters of the crew's last output in a request under Required Actions.
 _LONGEST_DRAFT = 2_000
 # Answers that such a request lists.
@@ -164,7 +162,6 @@ class Options:
     log_output: bool = True
     output_type: object = None
     on_invalid_output: OnInvalidOutput = "fail"
-    return_inputs: bool = False
     # Of answers from Airflow
     response_timeout: float | None = None
     on_response_timeout: OnResponseTimeout = "leave"
@@ -222,7 +219,7 @@ class Attempt:
         self.record: Record | None = None
         """Kickoff record. ``None`` for a sensor."""
         self.kept: dict[str, Any] = {}
-        """Plain data for the process that resumes, besides the event: the sent inputs as JSON, if known."""
+        """Plain data for the process that resumes, besides the event."""
         self.progress = TaskProgress(self.ti, log, self.started_at)
         names = {name: value for name, value in self._origin().items() if name != "try_number"}
         self._meta = json.dumps(names) if options.kickoff.get("meta") is None else ""
@@ -256,10 +253,6 @@ class Attempt:
         if not found:
             raise errors.InvalidKickoffId("The kickoff ID of this task is lost.", cost=errors.Cost.RUNNING)
         self._record.save_kickoff_id(self._has(found))
-        if inputs := self.next_kwargs.get("inputs"):
-            self.kept["inputs"] = inputs
-        else:  # a deferral in dag.test() loses them
-            self._recover_inputs()
         return found
 
     def _is_unwanted(self, kickoff_id: str | None) -> bool:
@@ -295,8 +288,6 @@ class Attempt:
         count_kickoffs(self.hook, self.ti, self._origin(), self.log, 1)
         self._warn_of_retries()
         digest = fingerprint(request.inputs, self.options.kickoff.get("restore_from_state_id"))
-        if self.options.return_inputs:
-            self._keep_inputs(request.inputs)
         self.kickoff_id = shielded(lambda interrupted: self._send_once(request, digest, interrupted))
         self.measure("kickoff.started")
         self._push_kickoff_id(self.kickoff_id)
@@ -501,7 +492,6 @@ class Attempt:
                 record.save_reattached()
                 self._log_reattached(self._has(kickoff_id))
                 self.measure("resumable_job.reconnect_success")
-                self._recover_inputs()
                 return kickoff_id
             case Decision.KICK_OFF_BY_CHOICE:
                 is_cleared = record.was_cleared and last and last.reported
@@ -602,22 +592,6 @@ class Attempt:
     @cached_property
     def _inputs(self) -> Any:
         return self.options.compute_inputs()
-
-    def _keep_inputs(self, inputs: Any) -> None:
-        """Keep the inputs of the execution for its result, unless they are large or nested too deeply."""
-        with suppress(ValueError):
-            if len(text := json.dumps(storable_json(inputs))) <= _MOST_INPUTS:
-                self.kept["inputs"] = text
-                return
-        self.kept["inputs"] = "null"
-        self.log.info("The result does not contain the inputs: they exceed 64 KB, or are nested too deeply.")
-
-    def _recover_inputs(self) -> None:
-        """Keep the inputs of an earlier kickoff if they are still the same. Call no decorated function for it."""
-        sent = self._record.last and self._record.last.fingerprint
-        with suppress(Exception):  # the result is worth more than its inputs
-            if self.options.return_inputs and sent and sent == self._fingerprint(required="_inputs" in vars(self)):
-                self._keep_inputs(plain(self._inputs, "inputs"))
 
     def _check_options(self) -> None:
         """Reject options that render to nothing, before the inputs are computed and anything is sent."""
@@ -1011,7 +985,6 @@ class Attempt:
 
     def _finish(self, result: dict[str, Any]) -> dict[str, Any]:
         """Report a completed execution, and return the result in the form that the task returns."""
-        result = {**result, "inputs": json.loads(self.kept.get("inputs", "null"))}
         self._note_completion()
         options = self.options
         took, usage = result.get("execution_time"), result.get("usage")

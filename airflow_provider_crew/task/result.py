@@ -128,7 +128,7 @@ def value_of(result: Mapping[str, Any], kickoff_id: str, output_type: object, lo
 
 def storable(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a result in a form that XCom can store."""
-    names = ("usage", "output_json", "inputs")
+    names = ("usage", "output_json")
     return {**result, **{name: without_reserved_keys(result.get(name)) for name in names}}
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
-from airflow_provider_crew.exceptions import CrewTaskFailed, WaitedTooLong
+from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.triggers.events import DEFERRAL, STOP_WAITING
 from tests.integration.operators import run, run_task, sensor_task
-from tests.integration.tasks import ASKING, CONNECTION, SLOW, Task, api_error, fired
+from tests.integration.tasks import ASKING, CONNECTION, SLOW, Task, fired
 from tests.integration.test_resuming_rules import large_event
 from tests.supported import AIRFLOW
 
@@ -91,21 +91,3 @@ def test_stopped_wait_is_not_retried_without_a_connection(live_crew, store, monk
 
     with pytest.raises(CrewTaskFailed):
         task.resume(asked.value, {"chosen_options": [STOP_WAITING], "responded_by_user": {"name": "ann"}})
-
-
-def test_unreadable_inputs_do_not_cost_the_result(live_crew, store, monkeypatch):
-    live_crew.scenario = SLOW
-    task = Task(lambda: run(timeout=0.2), store=store, retries=1)
-    with pytest.raises(WaitedTooLong):
-        task.run()
-    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
-
-    def away(*_: Any) -> None:
-        raise api_error(None)
-
-    # As lazy inputs do, which Airflow reads from the XComs of other tasks each time.
-    monkeypatch.setattr("airflow_provider_crew.task.attempt.plain", away)
-    result = task.run()
-
-    assert result["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-    assert result["inputs"] is None

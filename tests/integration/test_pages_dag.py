@@ -293,4 +293,4 @@ def test_the_result_has_the_keys_that_are_shown(shown):
     keys = Completed(status="completed", kickoff_id="id", output="", execution_time=None).result()
     (result,) = re.findall(r'^\{"kickoff_id".*?\}$', shown, re.DOTALL | re.MULTILINE)
 
-    assert set(ast.literal_eval(result.replace(", ...", ""))) == {*keys, "inputs"}
+    assert set(ast.literal_eval(result.replace(", ...", ""))) == {*keys}

@@ -18,7 +18,7 @@ from airflow_provider_crew.client.errors import (
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.task.attempt import Attempt, Options
 from tests.integration.operators import both_ways, run
-from tests.integration.tasks import CONNECTION, INPUTS, QUICK, SLOW, TOKEN, Task, TaskInstance, fired, revived
+from tests.integration.tasks import CONNECTION, QUICK, SLOW, TOKEN, Task, TaskInstance, fired, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -48,7 +48,7 @@ def test_result_is_the_same_in_every_mode(live_crew, deferrable):
     assert result["execution_time"] == pytest.approx(0.3)
     assert (result["tasks_complete"], result["usage"]) == (True, None)
     assert set(result) == {
-        *("kickoff_id", "inputs", "output", "output_json", "tasks", "tasks_complete", "usage", "execution_time")
+        *("kickoff_id", "output", "output_json", "tasks", "tasks_complete", "usage", "execution_time")
     }
 
 
@@ -77,7 +77,7 @@ def test_serialized_trigger_is_plain_and_holds_no_secret(live_crew, monkeypatch)
     # The trigger may begin again hours later, and one failed look then must not count for hours.
     assert stored["memory"]["troubles"] == {"rejected": None}
     assert revived(waiting.trigger).serialize() == (path, stored)
-    assert waiting.kwargs == {"try_number": 1, "cancels_on_kill": False, "inputs": json.dumps(INPUTS)}
+    assert waiting.kwargs == {"try_number": 1, "cancels_on_kill": False}
     assert 3600 + 60 - took <= waiting.timeout.total_seconds() <= 3600 + 60
 
 

@@ -82,7 +82,6 @@ def test_one_task_returns_the_result(runs, crews, dialect):
     result = run.xcom("report")
     assert {*result} == {
         "kickoff_id",
-        "inputs",
         "output",
         "output_json",
         "tasks",
@@ -91,7 +90,6 @@ def test_one_task_returns_the_result(runs, crews, dialect):
         "execution_time",
     }
     assert result["execution_time"] == 11.0
-    assert result["inputs"] == {"topic": "harbours", "audience": "harbour masters"}
     assert result["output"] == "Briefing: harbours"
     known = [(task["task_id"], task["agent"], task["execution_time"]) for task in result["tasks"]]
     assert run.xcom("report", "kickoff_id") == result["kickoff_id"]
@@ -142,9 +140,6 @@ def test_crew_between_tasks_passes_its_output(runs, crews, dialect):
     crew = crews[crew_of("crew_between_tasks", dialect)]
     (inputs,) = [kickoff.inputs for kickoff in crew.kickoffs if kickoff.kickoff_id == kickoff_id]
     assert inputs == {"topic": "electric ferries", "audience": "harbour masters"}
-    assert run.xcom("brief")["inputs"] == inputs
-    path = f"dags/crew_between_tasks/dagRuns/{run.run_id}/taskInstances/brief"
-    assert run.airflow.api.get(path)["rendered_fields"]["inputs"] == inputs
 
 
 @in_both_dialects
@@ -203,10 +198,6 @@ def test_failed_task_of_a_fan_out_has_its_name(runs, crews, dialect):
     ends = {ti["rendered_map_index"]: ti["state"] for ti in run.tasks("report")}
     assert ends == {"about harbours": "success", "about lighthouses": "success", "about sea monsters": "failed"}
     assert run.xcom("summary") == ["Briefing: harbours", "Briefing: lighthouses"]
-    assert [run.xcom("report", map_index=index)["inputs"]["topic"] for index in (0, 1)] == [
-        "harbours",
-        "lighthouses",
-    ]
     origins = [kickoff.meta["airflow"] for kickoff in crews[crew_of(run.dag_id, dialect)].kickoffs if kickoff.meta]
     assert sorted(each["map_index"] for each in origins if each["run_id"] == run.run_id) == [0, 1]
 
