@@ -53,6 +53,23 @@ class CrewTaskError(CrewError, sdk.AirflowException):
     """An error in Airflow, and not in the crew, has prevented the kickoff. Airflow retries the task."""
 
 
+class InvalidResultPath(CrewTaskError):
+    """
+    The files under the ``result_path`` of a batch are those of another one, or are missing although it has begun.
+
+    ``owner``: the other batch, as JSON.
+    """
+
+    owner: str = ""
+
+
+class BatchFailed(CrewError):
+    """More rows of a batch failed than ``max_failed`` allows. ``reasons``: the most common ones."""
+
+    cost: Cost = Cost.ENDED
+    reasons: tuple[str, ...] = ()
+
+
 class EndedByAirflow(CrewError):
     """Airflow has ended the task while its execution was running, and ``cancel_on_kill`` applies."""
 

@@ -25,8 +25,8 @@ from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
 from airflow.sdk import ObjectStoragePath
 
 from airflow_provider_crew import api_server, versions
-from airflow_provider_crew.batch.end import BatchFailed, Counted, choices_after, end_of_batch, while_running
 from airflow_provider_crew.batch.files import (
+    FAILED,
     MANIFEST,
     SENT,
     ResultFiles,
@@ -55,13 +55,14 @@ from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.progress import PROGRESS, begun, ended
 from airflow_provider_crew.client.text import in_words, one_line, warn
 from airflow_provider_crew.client.watch import execution_failed
-from airflow_provider_crew.exceptions import CrewTaskError, CutShort, EndedByAirflow
+from airflow_provider_crew.exceptions import BatchFailed, CrewTaskError, CutShort, EndedByAirflow
 from airflow_provider_crew.hooks.connection import TokenType, load_secret, load_secrets
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.task.checks import count_kickoffs
 from airflow_provider_crew.task.decide import Decision, PolledStatus
 from airflow_provider_crew.task.result import adapter_of, fitted
 from airflow_provider_crew.task.shielded import shielded
+from airflow_provider_crew.task.verdict import Facts, RowCounts, verdict, while_rows_run
 from airflow_provider_crew.triggers.events import DEFERRAL, lacks_event, trigger_timed_out
 
 # Key of the names of the groups in the task state store, and beginning of the key of a group.
@@ -199,9 +200,10 @@ class Batch:
                 self._files.write(
                     MANIFEST, [self._manifest("cancelled", statuses, {"total_tokens": self._tokens})]
                 )
-        end = end_of_batch(error, self._count())
+        has_retry = self.ti.try_number <= (self.ti.max_tries or 0)
+        end = verdict(error, Facts(rows=self._count(), has_retry=has_retry))
         known = ended(self._progress(), end.failure, time.time())
-        known["end"] = end.as_dict() | {"choices": choices_after(end.if_cleared, end.failure.cost)} | known["end"]
+        known["end"] = end.as_dict() | known["end"]
         self._push(known)
         return end.exception()
 
@@ -789,9 +791,13 @@ class Batch:
         if self._trouble:
             raise self._trouble
         if reason == "too_many_failed" or self._pending:
-            event = f"{failed:,} of {len(self._rows):,} rows failed or were not started. max_failed allows fewer."
-            examples = tuple(each["reason"] for each in most_common(self._reasons)[:3])
-            raise BatchFailed(event, examples=examples)
+            groups = most_common(self._reasons)[:3]
+            reasons = tuple(f"{group['reason'].rstrip('. ')} ({group['count']:,})" for group in groups)
+            event = (
+                f"{failed:,} of {len(self._rows):,} rows failed or were not started (max_failed: "
+                f"{self.options.max_failed}): {', '.join(reasons)}. Details: {self.options.result_path}/{FAILED}"
+            )
+            raise BatchFailed(event, reasons=reasons)
         self._push(self._live() | {"state": "completed"})
         return manifest
 
@@ -833,11 +839,10 @@ class Batch:
 
     def _progress(self) -> dict[str, Any]:
         """Return what the Crew tab and alerts show."""
-        count, total, now = self._count(), len(self._rows), time.time()
-        ends = total - count.statuses["not_started"]
-        batch = {"total": total, "ended": ends, "unread": 0, "running": count.running}
-        uncertain = count.statuses["uncertain"]
-        batch |= {"failed": ends - count.statuses["success"] - uncertain, "uncertain": uncertain}
+        statuses, total, now = Counter(row.status for row in self._rows), len(self._rows), time.time()
+        ends, uncertain = total - statuses["not_started"], statuses["uncertain"]
+        batch = {"total": total, "ended": ends, "unread": 0, "running": len(self._running) + len(self._left)}
+        batch |= {"failed": ends - statuses["success"] - uncertain, "uncertain": uncertain}
         batch |= {"waiting": len(self._pending), "earlier": self._earlier}
         about = {
             "tokens": self._tokens,
@@ -850,12 +855,18 @@ class Batch:
     def _live(self) -> dict[str, Any]:
         """Return the progress of a batch that has not ended."""
         cancels = bool(self._running) and self._cancels_on("kill")
-        return self._progress() | while_running(self._count(), cancels=cancels)
+        return self._progress() | while_rows_run(self._count(), cancels=cancels)
 
-    def _count(self) -> Counted:
-        running, started = len(self._running) + len(self._left), sum(row.attempts > 0 for row in self._rows)
-        statuses = Counter(row.status for row in self._rows)
-        return Counted(statuses, running, started, runs_all=self.options.rerun == "all", is_blind=self._is_blind)
+    def _count(self) -> RowCounts:
+        running = self._running.keys() | self._left
+        return RowCounts(
+            Counter(row.status for row in self._rows if row.kickoff_id not in running),
+            len(running),
+            started=sum(row.attempts > 0 for row in self._rows),
+            is_blind=self._is_blind,
+            runs_all=self.options.rerun == "all",
+            may_start_twice=self.options.on_uncertain_kickoff == "retry",
+        )
 
     def _push_if_due(self, progress: Callable[[], Mapping[str, Any]]) -> None:
         if time.monotonic() - self._pushed_at >= _PAUSE:

@@ -21,7 +21,7 @@ from airflow.sdk import ObjectStoragePath
 from airflow_provider_crew.batch.rows import Row, failure
 from airflow_provider_crew.client.errors import UncertainKickoff
 from airflow_provider_crew.client.text import in_words, warn
-from airflow_provider_crew.exceptions import CrewTaskError
+from airflow_provider_crew.exceptions import CrewTaskError, InvalidResultPath
 from airflow_provider_crew.task.shielded import shielded
 
 OWNER = "batch.json"
@@ -52,18 +52,15 @@ class ResultFiles:
         """Write who owns these files, or raise if it is another batch, or if they are not there any more."""
         found = next(self.read(OWNER), None)
         if found is None and has_begun:
-            event = (
-                f"The batch has begun, but {self.path} has none of its files, so its rows might be started again."
-            )
-            raise CrewTaskError(
-                f"{event} Keep the result_path of a batch. If it is a local folder, all workers must share it."
-            )
+            event = f"The batch has begun, but {self.path} has none of its files, so no row was started again."
+            raise InvalidResultPath(event)
         if found is None:
             self.write(OWNER, [owner])
             time.sleep(_SETTLES)  # another batch may be writing as well
             found = next(self.read(OWNER), None)
         if found != owner:
-            raise CrewTaskError(f"{self.path} has the results of another batch: {json.dumps(found)}.")
+            other = json.dumps(found)
+            raise InvalidResultPath(f"{self.path} has the results of another batch: {other}.", owner=other)
 
     def new_name(self, folder: str) -> str:
         """Return a new name of a file in a folder. Names sort in the order of writing, whatever the clocks say."""

@@ -1,11 +1,12 @@
 """
 Verdict on a task that ends without a result: what Airflow does, the cost, and the next step. It does no I/O.
 
-``decide()`` is its twin for the beginning of a task. Every next step is here, once, except those of a batch.
+``decide()`` is its twin for the beginning of a task. Every next step is here, once.
 ``tests/unit/verdicts.txt`` has the table as text.
 """
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Literal
@@ -16,12 +17,14 @@ from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import Cost, CrewError
 from airflow_provider_crew.client.text import in_words
 from airflow_provider_crew.exceptions import (
+    BatchFailed,
     CrewSensorTimeout,
     CrewTaskError,
     CrewTaskFailed,
     CrewTaskSkipped,
     CrewTaskTimeout,
     CutShort,
+    InvalidResultPath,
     OtherInputs,
 )
 from airflow_provider_crew.versions import KEEPING
@@ -58,18 +61,107 @@ _REPORTS = (
 )
 _SEARCHES = "reports the uncertain kickoff and starts nothing"
 _STARTS_UNLESS_RUNNING = f"{_STARTS_ANOTHER}, unless the last one is still running"
-# Effects of marking a task that waits, and of doing nothing.
-_CANCELS = "the task asks the crew to cancel the execution, which is billed up to its end"
-_RETURNS = "the task returns the result when the execution has ended. The execution is billed once"
-# What happens to the execution of a task that has ended.
-_LEFT: dict[Cost, str] = {
-    Cost.NONE: "nothing is billed",
-    Cost.RUNNING: "the execution keeps running and is billed",
-    Cost.ENDED: "nothing more is billed",
-    Cost.UNKNOWN: "an execution may be running and billed",
+# Effects on a batch whose rows cannot be counted, because they were not read.
+_STARTS_ROWS = "starts the rows, which is billed"
+_CONTINUES = "keeps the successful rows, waits for the running ones and starts the others, which is billed"
+_CONTINUES_WITH_ALL = "waits for the running rows and starts all others, which is billed again"
+_STARTS_NOTHING = "starts nothing until result_path is fixed"
+# Effects of marking a task that waits, and of doing nothing. The second sentence is that of a batch.
+_CANCELS = (
+    "the task asks the crew to cancel the execution, which is billed up to its end",
+    "the task asks the crew to cancel the running executions, which are billed up to their end",
+)
+_RETURNS = (
+    "the task returns the result when the execution has ended. The execution is billed once",
+    "the batch continues, and each row is billed once",
+)
+# What happens to the execution of a task that has ended, and to those of a batch.
+_LEFT: dict[Cost, tuple[str, str]] = {
+    Cost.NONE: ("nothing is billed", "nothing is billed"),
+    Cost.RUNNING: ("the execution keeps running and is billed", "the executions keep running and are billed"),
+    Cost.ENDED: ("nothing more is billed", "nothing more is billed"),
+    Cost.UNKNOWN: ("an execution may be running and billed", "executions may be running and billed"),
 }
+_ROWS_MAY_RUN = (
+    "unknown; rows may be running, and a row whose kickoff was in flight will be reported as uncertain."
+)
 # The effects for which Airflow 3.4 needs "Keep task state and resume".
 _NEED_RECORD = frozenset({_WAITS, _READS, _CHECKS, _REPORTS, _SEARCHES, _STARTS_UNLESS_RUNNING})
+
+
+@dataclass(frozen=True, slots=True)
+class RowCounts:
+    """
+    Rows of a batch at its end, or while it runs.
+
+    :param statuses: Number of rows by status, without running ones.
+    :param running: Number of executions that are running.
+    :param started: Number of rows for which an execution was started.
+    :param is_blind: Whether earlier processes may have started rows, and this one has not read which.
+    :param runs_all: Whether clearing the task runs all rows again.
+    :param may_start_twice: Whether ``on_uncertain_kickoff`` is ``retry``.
+    """
+
+    statuses: Mapping[Any, int]
+    running: int
+    started: int
+    is_blind: bool = False
+    runs_all: bool = False
+    may_start_twice: bool = False
+
+    @property
+    def cost(self) -> Cost:
+        """Billing state of all executions together."""
+        if self.statuses["uncertain"] or self.is_blind:
+            return Cost.UNKNOWN
+        if self.running:
+            return Cost.RUNNING
+        return Cost.ENDED if self.started else Cost.NONE
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a retry starts rows or waits for some."""
+        return any(verb in {"waits for", "reruns", "starts"} for verb, _ in self._steps(is_cleared=False))
+
+    def effect(self, *, is_cleared: bool) -> str:
+        """Return the effect of a retry, or of clearing the task."""
+        runs_all = is_cleared and self.runs_all
+        if self.is_blind:
+            return _CONTINUES_WITH_ALL if runs_all else _CONTINUES
+        if not (steps := self._steps(is_cleared=is_cleared)):
+            return _STARTS_ROWS
+        noun, parts = "row", list[str]()
+        for verb, counts in steps:
+            of = "other" if parts and "" in counts else noun
+            which = _listed([f"{count:,} {kind}".strip() for kind, count in counts.items()])
+            parts.append(f"{verb} {which} {of}{'' if sum(counts.values()) == 1 else 's'}")
+            noun = "one"
+        is_billed = steps[-1][0] in {"reruns", "starts"}
+        cost = "which is billed" if is_billed else "at no further cost" if self.running else "at no cost"
+        return f"{_listed(parts)}, {cost}"
+
+    def _steps(self, *, is_cleared: bool) -> list[tuple[str, dict[str, int]]]:
+        """Return what the next attempt does to which rows. Those that are billed come last."""
+        rows = self.statuses
+        done = {"successful": rows["success"]}, {"invalid": rows["invalid_output"]}
+        again = {"failed": rows["error"] + rows["cancelled"]}
+        if is_cleared or self.may_start_twice:
+            again["uncertain"] = rows["uncertain"]
+        if is_cleared and self.runs_all:
+            done, again = ({}, {}), done[0] | done[1] | again
+        steps = {
+            "keeps": done[0],
+            "rechecks": done[1],
+            "waits for": {"running": self.running},
+            "reruns": again,
+            "starts": {"": rows["not_started"]},
+        }
+        found = ((verb, {kind: n for kind, n in counts.items() if n}) for verb, counts in steps.items())
+        return [(verb, counts) for verb, counts in found if counts]
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +180,7 @@ class Facts:
     :param is_ending: Whether Airflow is ending the process, which does not know whether it was cleared or marked.
     :param is_tool: Whether an agent has called the crew. The command ``adopt`` doesn't know such a record.
     :param skips: Argument of a sensor because of which Airflow skips it.
+    :param rows: Rows of a batch, of which ``has_retry`` and ``is_ending`` are the only other facts.
     """
 
     phase: Phase = "before"
@@ -103,6 +196,7 @@ class Facts:
     is_sensor: bool = False
     is_tool: bool = False
     skips: Literal["", "soft_fail", "never_fail"] = ""
+    rows: RowCounts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +209,7 @@ class Verdict:
     :param if_cleared: Effect of clearing the task.
     :param cause: Exception that has ended the task.
     :param meta: Meta that names the task, as JSON.
+    :param is_of_batch: Whether it is about many executions.
     """
 
     action: Action
@@ -123,6 +218,7 @@ class Verdict:
     if_cleared: str
     cause: BaseException
     meta: str = ""
+    is_of_batch: bool = False
 
     def exception(self) -> BaseException:
         """Return the exception that makes Airflow act."""
@@ -143,7 +239,8 @@ class Verdict:
     def as_dict(self) -> dict[str, Any]:
         """Return the sentences that the Crew tab shows."""
         shown = {"action": self.action, "if_retried": self.if_retried, "if_cleared": self.if_cleared}
-        return shown | {"meta": self.meta, "choices": _choices(self.if_cleared, self.failure.cost)}
+        choices = _choices(self.if_cleared, self.failure.cost, is_of_batch=self.is_of_batch)
+        return shown | {"meta": self.meta, "choices": choices}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,18 +251,25 @@ class _Row:
     :param effect: Effect of the next attempt.
     :param fix: Part of the next step before that effect.
     :param after: Part of the next step behind it.
+    :param cleared: Effect of clearing the task, if it differs from that of a retry.
     """
 
     action: Action
     effect: str
     fix: str = ""
     after: str = ""
+    cleared: str = ""
+
+    @property
+    def if_cleared(self) -> str:
+        """Effect of clearing the task."""
+        return self.cleared or self.effect
 
 
 def verdict(error: BaseException, facts: Facts) -> Verdict:
     """Return the end of a task, from the exception that ends it and the facts about the attempt."""
     event = error if isinstance(error, CrewError) else _event_of(error, facts)
-    row = _row_of_sensor(event, facts) if facts.is_sensor else _row(event, facts)
+    row = _row(event, facts)
     # Another exception keeps its traceback, unless a retry of the task would start a second execution.
     passes_on = event is not error and type(event) is CrewError and row.action != "fail"
     is_retried = passes_on or row.action == "retry" or (row.action == "time out" and isinstance(event, CutShort))
@@ -176,7 +280,8 @@ def verdict(error: BaseException, facts: Facts) -> Verdict:
         next_step=_next_step(row, facts, if_retried),
         kickoff_id=event.kickoff_id or facts.kickoff_id,
     )
-    return Verdict("pass on" if passes_on else row.action, failure, if_retried, row.effect, error, facts.meta)
+    action: Action = "pass on" if passes_on else row.action
+    return Verdict(action, failure, if_retried, row.if_cleared, error, facts.meta, facts.rows is not None)
 
 
 def if_lost(
@@ -218,8 +323,9 @@ def while_waiting(
     """
     lasts = is_sensor or reattachable
     again, anew = _WAITS if lasts else _STARTS_ANOTHER, _ENDS_AGAIN if is_sensor else _STARTS_ANOTHER
-    mark = {"mark": _CANCELS if cancels else _LEFT[Cost.RUNNING]}
-    nothing = {"nothing": _RETURNS, "unanswered": _CANCELS if cancels_at_timeout else _LEFT[Cost.RUNNING]}
+    keeps, cancelled = _LEFT[Cost.RUNNING][0], _CANCELS[0]
+    mark = {"mark": cancelled if cancels else keeps}
+    nothing = {"nothing": _RETURNS[0], "unanswered": cancelled if cancels_at_timeout else keeps}
     after = {"cancelled": anew, "ended": _READS if lasts else anew, "running": again}
     return {
         "choices": _choices(again, Cost.RUNNING) | mark | nothing,
@@ -227,15 +333,35 @@ def while_waiting(
     }
 
 
-def _choices(effect: str, cost: Cost, keeping: str = KEEPING) -> dict[str, str]:
+def while_rows_run(rows: RowCounts, *, cancels: bool) -> dict[str, Any]:
+    """Return the sentences for a batch that has not ended, and for one whose process was killed (``if_lost``)."""
+    if_cleared = rows.effect(is_cleared=True)
+    after = _choices(if_cleared, Cost.UNKNOWN, is_of_batch=True)
+    mark = _CANCELS[1] if cancels else f"no further row starts, and {_LEFT[Cost.RUNNING][1]}"
+    return {
+        "choices": after | {"mark": mark, "nothing": _RETURNS[1]},
+        "if_lost": {
+            "cost": Cost.UNKNOWN.value,
+            "billed": _ROWS_MAY_RUN,
+            "if_retried": rows.effect(is_cleared=False),
+            "next_step": _sentence(_clearing(if_cleared)),
+            "choices": after,
+        },
+    }
+
+
+def _choices(effect: str, cost: Cost, keeping: str = KEEPING, *, is_of_batch: bool = False) -> dict[str, str]:
     """Return effect and cost of what a user may do about a task that has ended or waits for a retry."""
     clear = f"{keeping[1:]}, it {effect}" if keeping and effect in _NEED_RECORD else f"it {effect}"
-    return {"clear": clear, "mark": f"no retry follows, and {_LEFT[cost]}", "nothing": _LEFT[cost]}
+    left = _LEFT[cost][is_of_batch]
+    return {"clear": clear, "mark": f"no retry follows, and {left}", "nothing": left}
 
 
 def _event_of(error: BaseException, facts: Facts) -> CrewError:
     """Return the event for an exception that is not ours: of Airflow, of a library, or of a user's function."""
     kickoff_id, is_timeout = facts.kickoff_id, isinstance(error, AirflowTaskTimeout)
+    if facts.rows:
+        return CrewError(f"The batch was ended: {in_words(error)}.")
     match facts.phase:
         case "sending":
             return errors.UncertainKickoff(
@@ -255,14 +381,27 @@ def _event_of(error: BaseException, facts: Facts) -> CrewError:
     return CrewError(f"The task was ended while waiting for {which}: {in_words(error)}.", kickoff_id=kickoff_id)
 
 
-# A later attempt may succeed after these.
-_PASSING = (errors.TransientError, errors.LostContact)
+_OUTAGES = (errors.TransientError, errors.LostContact)
 
 
-def _row(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR0911 - a table
-    """Return the row of an operator."""
+def _is_passing(error: CrewError) -> bool:
+    """Whether a retry may succeed without a person. Of the others, each table lists those that are retried."""
+    is_unnamed = type(error) is CrewError  # another exception has ended the task
+    return is_unnamed or isinstance(error, (*_OUTAGES, errors.WaitedTooLong, CrewTaskError))
+
+
+def _row(error: CrewError, facts: Facts) -> _Row:
+    if facts.rows:
+        return _row_of_batch(error, facts.rows)
+    if facts.is_sensor:
+        return _row_of_sensor(error, facts)
     if facts.phase in {"before", "sending"}:
         return _row_before(error, facts)
+    return _row_after(error, facts)
+
+
+def _row_after(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR0911 - a table
+    """Return the row of an operator that has an execution."""
     again = _READS if facts.phase == "ended" else _WAITS
     match error:
         case errors.ExecutionStopped():
@@ -286,9 +425,30 @@ def _row(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR0911 - a tab
             return _Row("fail", again, fix_for(error), _start_over(facts))
         case CutShort():
             return _Row("time out", again)
-        case errors.LostContact() | errors.TransientError() | errors.WaitedTooLong():
-            return _Row("retry", again, _fix_first(error))
-    return _Row("retry" if type(error) is CrewError else "fail", again, fix_for(error))
+    return _passing_or_lasting(error, again)
+
+
+def _passing_or_lasting(error: CrewError, effect: str, cleared: str = "", first: str = "") -> _Row:
+    """Return the row of an error that no table lists. ``first``: what else to do before the next attempt."""
+    is_passing = _is_passing(error)
+    fix = " ".join(filter(None, (_fix_first(error) if is_passing else fix_for(error), first)))
+    return _Row("retry" if is_passing else "fail", effect, fix, cleared=cleared)
+
+
+def _row_of_batch(error: CrewError, rows: RowCounts) -> _Row:
+    """Return the row of a batch."""
+    effect, cleared = rows.effect(is_cleared=False), rows.effect(is_cleared=True)
+    uncertain = rows.statuses["uncertain"]
+    look = f"Look for the executions of the uncertain rows ({uncertain:,}) in the crew's dashboard first."
+    first = look if uncertain else ""
+    match error:
+        case InvalidResultPath():
+            return _Row("fail" if error.owner else "retry", _STARTS_NOTHING, fix_for(error))
+        case BatchFailed():
+            return _Row("retry" if rows.has_more else "fail", effect, first, cleared=cleared)
+        case CutShort():
+            return _Row("time out", effect, first, cleared=cleared)
+    return _passing_or_lasting(error, effect, cleared, first)
 
 
 def _row_before(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a table
@@ -313,21 +473,15 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a ta
         case OtherInputs():
             fix = f"Read its result with {_sensor(facts)}."
             return _Row("fail", _WHEN_ENDED, fix, _start_over(facts))
-        case errors.TransientError() | errors.LostContact():
-            return _Row("retry", then, _fix_first(error))
-    is_passing = type(error) in {CrewError, CrewTaskError}
-    return _Row("retry" if is_passing else "fail", then, "" if is_passing else fix_for(error))
+    return _passing_or_lasting(error, then)
 
 
-def _row_of_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR0911 - a table
+def _row_of_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a table
     """Return the row of a sensor, which is the same in every mode."""
-    passes = isinstance(error, _PASSING)
     again = _READS if facts.phase == "ended" else _WAITS
-    if facts.skips == "never_fail" or (facts.skips == "soft_fail" and not passes):
+    if facts.skips == "never_fail" or (facts.skips == "soft_fail" and not isinstance(error, _OUTAGES)):
         return _Row("skip", again, f"The task is skipped because of {facts.skips}.")
     match error:
-        case _ if passes:
-            return _Row("retry", again, _fix_first(error))
         case errors.WaitedTooLong():
             return _Row("time out", again)
         case errors.ExecutionFailed():
@@ -342,7 +496,7 @@ def _row_of_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR09
             return _Row("fail", _ENDS_AGAIN, fix_for(error))
         case errors.InvalidKickoffId():
             return _Row("fail", again, _CHECK_KICKOFF_TASK)
-    return _Row("retry" if type(error) is CrewError else "fail", again, fix_for(error))
+    return _passing_or_lasting(error, again)
 
 
 _ADOPTING = (
@@ -416,6 +570,10 @@ def fix_for(error: CrewError) -> str:  # noqa: PLR0911, PLR0912, C901 - a table
             return "Try again when the crew responds again."
         case errors.InvalidSettings():
             return "Fix the connection, or the configuration that the error mentions."
+        case InvalidResultPath(owner=str(owner)) if owner:
+            return "Give each batch a result_path of its own."
+        case InvalidResultPath():
+            return "Restore the files. If result_path is a local folder, let all workers share it."
         case errors.InvalidInputs():
             return "Fix the inputs or options of the task."
         case errors.InvalidOutputType() | errors.InvalidOutput():
@@ -447,6 +605,8 @@ def _sensor(facts: Facts, *arguments: str) -> str:
 
 
 def _cost(error: CrewError, facts: Facts) -> Cost:
+    if facts.rows:
+        return facts.rows.cost
     if facts.phase == "ended":
         return Cost.ENDED
     if isinstance(error, errors.UncertainKickoff | errors.ExecutionFailed):
@@ -477,14 +637,14 @@ def _with_earlier(error: CrewError, facts: Facts) -> str:
 
 
 def _next_step(row: _Row, facts: Facts, if_retried: str) -> str:
-    clearing = _clearing(row.effect, "this task" if facts.is_sensor else "the task")
+    clearing = _clearing(row.if_cleared, "this task" if facts.is_sensor else "the task")
     if facts.is_ending:
         which = f"the next attempt{_UNLESS_DISCARDED if row.effect in _NEED_RECORD else ''}"
         fix = "" if row.action == "skip" else row.fix
         return " ".join(filter(None, (fix, _sentence(f"{which} {row.effect}"))))
     if row.action == "skip":
         return row.fix
-    effects = f"retrying or {clearing}" if if_retried and facts.has_retry else clearing
+    effects = f"retrying or {clearing}" if if_retried == row.if_cleared and facts.has_retry else clearing
     return " ".join(filter(None, (row.fix, _sentence(effects), row.after)))
 
 

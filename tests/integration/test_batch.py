@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.batch.end import BatchFailed
 from airflow_provider_crew.exceptions import (
-    CrewTaskError,
+    BatchFailed,
     CrewTaskFailed,
     DailyLimitReached,
     InvalidInputs,
+    InvalidResultPath,
     NotAuthenticated,
     WaitedTooLong,
 )
@@ -207,7 +207,12 @@ def test_result_path_of_another_batch_is_rejected(live_crew, batch):
     other = batch()
     other.ti.run_id = "manual__2027"
     other.store = TaskStateStore()
-    with pytest.raises(CrewTaskError):
+    with pytest.raises(CrewTaskFailed) as raised:
+        other.run()
+    assert isinstance(raised.value.failure, InvalidResultPath)
+    assert "billed" not in live_crew.xcoms.progress[-1]["end"]["if_cleared"]
+    other.clear()
+    with pytest.raises(CrewTaskFailed):
         other.run()
     assert len(live_crew.kickoffs) == 10
 
@@ -249,11 +254,13 @@ def test_row_timeout_ends_one_row(live_crew, batch, each_look_takes, deferrable)
     assert manifest["counts"]["cancelled"] == 3
 
 
-def test_crew_that_fails_is_started_again_by_a_retry(live_crew, batch):
+def test_crew_that_fails_is_started_again_by_a_retry(live_crew, batch, tmp_path):
     live_crew.scenario = FAILING
     task = batch(rows(3), max_failed=0, max_active=1)
-    with pytest.raises(BatchFailed):
+    with pytest.raises(BatchFailed) as raised:
         task.run()
+    assert raised.value.reasons == ("out of credit (1)",)
+    assert str(tmp_path / "out" / "failed.jsonl") in raised.value.event
     live_crew.scenario = QUICK
     assert task.run()["counts"]["success"] == 3
     assert len(live_crew.kickoffs) == 4

@@ -19,10 +19,15 @@ from airflow.sdk.io import attach
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
 
 from airflow_provider_crew.batch.batch import Batch
-from airflow_provider_crew.batch.end import Counted, end_of_batch
 from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.rows import STATUSES
-from airflow_provider_crew.exceptions import CrewTaskError, LostContact, WaitedTooLong
+from airflow_provider_crew.exceptions import (
+    CrewTaskError,
+    CrewTaskFailed,
+    InvalidResultPath,
+    LostContact,
+    WaitedTooLong,
+)
 from airflow_provider_crew.local.faults.kinds import AnswerFault
 from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.airflow_runs import eventually
@@ -185,8 +190,9 @@ def test_missing_files_of_a_batch_that_has_begun_start_nothing(live_crew, batch,
     task.run()
     shutil.rmtree(out)
     task.clear()
-    with pytest.raises(CrewTaskError):
+    with pytest.raises(InvalidResultPath):
         task.run()
+    assert "billed" not in live_crew.xcoms.progress[-1]["end"]["if_cleared"]
     assert len(live_crew.kickoffs) == 10
 
 
@@ -393,7 +399,7 @@ def test_two_batches_that_begin_together_do_not_mix(live_crew, batch, out, monke
         write(ResultFiles(str(out), 1), "batch.json", [{"schema_version": 1, "run_id": "manual__2027"}])
 
     monkeypatch.setattr(ResultFiles, "write", written)
-    with pytest.raises(CrewTaskError):
+    with pytest.raises(CrewTaskFailed):
         first.run()
     assert not live_crew.kickoffs
 
@@ -514,14 +520,6 @@ def test_token_rejected_at_the_timeout_names_what_runs(live_crew, batch, monkeyp
     with pytest.raises(WaitedTooLong) as raised:
         batch(rows(2), timeout=300, cancel_on_timeout=True).run()
     assert raised.value.cost == "running"
-
-
-def test_next_step_does_not_count_running_rows_twice():
-    error = WaitedTooLong("The timeout passed.")
-    counted = Counted(dict.fromkeys(STATUSES, 0) | {"not_started": 10}, running=10, started=10)
-    assert "starts" not in end_of_batch(error, counted).failure.next_step
-    left = Counted(dict.fromkeys(STATUSES, 0) | {"error": 10}, running=10, started=10)
-    assert "starts" not in end_of_batch(error, left).failure.next_step
 
 
 @pytest.mark.usefixtures("live_crew")

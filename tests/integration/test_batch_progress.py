@@ -10,11 +10,10 @@ from typing import Any, cast
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
-from airflow_provider_crew.batch.end import BatchFailed
 from airflow_provider_crew.batch.rows import STATUSES
 from airflow_provider_crew.batch.watching import Watching
 from airflow_provider_crew.client.errors import Cost, WaitedTooLong
-from airflow_provider_crew.exceptions import EndedByAirflow
+from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed, EndedByAirflow
 from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.integration.tasks import FAILING, QUICK, SLOW, Task, TaskStateStore, fired
 from tests.supported import AIRFLOW
@@ -82,7 +81,7 @@ def test_failed_rows_are_shown_again_by_a_retry(live_crew, batch):
         assert [(each["status"], each["count"]) for each in last["batch"]["reasons"]] == [("uncertain", 1)]
         assert (last["batch"]["failed"], last["batch"]["uncertain"]) == (0, 1)
         assert last["end"]["cost"] == "unknown"
-        assert "uncertain rows" in last["end"]["choices"]["clear"]
+        assert "1 uncertain" in last["end"]["choices"]["clear"]
 
 
 def test_rows_of_earlier_attempts_do_not_count_for_the_rate(live_crew, batch):
@@ -106,8 +105,8 @@ def test_running_rows_are_not_counted_as_started_again(live_crew, batch, each_lo
 
     last = live_crew.xcoms.progress[-1]
     assert (raised.value.cost, last["batch"]["running"]) == ("running", 4)
-    assert "starts" not in last["end"]["if_cleared"]
-    assert last["end"]["choices"]["nothing"] == "the executions that are running keep running and are billed"
+    assert "4 running" in last["end"]["if_cleared"]
+    assert "which is billed" not in last["end"]["if_cleared"]
 
 
 @pytest.mark.parametrize("rerun", ["failed", "all"])
@@ -116,7 +115,7 @@ def test_sentences_name_the_rows_that_a_clear_runs_again(live_crew, batch, rerun
     task.run()
 
     clear = live_crew.xcoms.progress[-1]["if_lost"]["choices"]["clear"]
-    assert ("all rows" in clear) is (rerun == "all")
+    assert ("which is billed" in clear) is (rerun == "all")
     started = len(live_crew.kickoffs)
     task.clear()
     task.run()
@@ -150,8 +149,9 @@ def test_manifest_of_a_cancelled_batch_says_so(live_crew, batch, tmp_path, monke
     live_crew.scenario = SLOW
     monkeypatch.setattr("airflow_provider_crew.api_server.has_ended", lambda _: True)
     monkeypatch.setattr(CrewBatchOperator, "_is_ending", lambda _: len(live_crew.kickoffs) == 4)
-    with pytest.raises(EndedByAirflow):
+    with pytest.raises(CrewTaskFailed) as raised:
         batch(cancel_on_kill=True).run()
+    assert isinstance(raised.value.failure, EndedByAirflow)
 
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["terminal_reason"] == "cancelled"

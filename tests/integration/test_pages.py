@@ -14,7 +14,6 @@ import pytest
 from airflow_provider_crew import cli
 from airflow_provider_crew import exceptions as ends
 from airflow_provider_crew.answers.question import QUESTION
-from airflow_provider_crew.batch.end import BatchFailed
 from airflow_provider_crew.batch.operator import CrewBatchOperator
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.progress import PROGRESS, begun
@@ -215,7 +214,8 @@ def test_errors_page_lists_every_error():
         ends.OtherInputs,
         ends.CutShort,
         ends.EndedByAirflow,
-        BatchFailed,
+        ends.BatchFailed,
+        ends.InvalidResultPath,
     }
     names = {kind.__name__ for kind in raised}
     assert sorted(listed) == sorted(f'<a id="{name.lower()}"></a>`{name}`' for name in names)

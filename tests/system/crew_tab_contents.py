@@ -6,10 +6,10 @@ import time
 from collections import Counter
 from typing import Any
 
-from airflow_provider_crew.batch.end import Counted, while_running
 from airflow_provider_crew.batch.watching import line_of
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.client.progress import begun
+from airflow_provider_crew.task.verdict import RowCounts, while_rows_run
 
 KICKOFF_ID = "57a13a6e-0d6f-4b36-9d0e-3a1f6c2b9e11"
 DASHBOARD = "https://app.example/crews/7?execution=57a13a6e"
@@ -110,7 +110,7 @@ def batch_progress(
 ) -> dict[str, Any]:
     """Return the progress of a batch that has run for ten minutes, and whose trigger has seen three more ends."""
     now = time.time()
-    counted = Counted(Counter(success=388, error=11, uncertain=1, not_started=600), running=16, started=416)
+    counts = RowCounts(Counter(success=388, error=11, uncertain=1, not_started=584), running=16, started=416)
     reasons = [
         {"status": "error", "reason": "402: out of credit", "count": 9, "keys": ["006", "012", "018"]},
         {"status": "uncertain", "reason": "No response within 60 s.", "count": 1, "keys": ["customer-12"]},
@@ -130,7 +130,7 @@ def batch_progress(
         **(of_batch or {}),
     }
     known = begun("", now - 600) | {"polled_at": now, "since": now, "batch": batch, "doing": line_of(batch)}
-    return known | while_running(counted, cancels=cancels) | others
+    return known | while_rows_run(counts, cancels=cancels) | others
 
 
 FINISHED = {

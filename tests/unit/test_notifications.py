@@ -9,7 +9,6 @@ import pytest
 from airflow.providers.common.compat.sdk import DAG, BaseNotifier, BaseOperator, mask_secret
 
 from airflow_provider_crew import notifications
-from airflow_provider_crew.batch.end import BatchFailed, Counted, while_running
 from airflow_provider_crew.client.errors import (
     Cost,
     CrewError,
@@ -18,11 +17,11 @@ from airflow_provider_crew.client.errors import (
     LostContact,
     UncertainKickoff,
 )
-from airflow_provider_crew.exceptions import CrewTaskFailed, CrewTaskTimeout, CutShort
+from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed, CrewTaskTimeout, CutShort
 from airflow_provider_crew.notifications import CrewAlert
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.task.verdict import if_lost, while_cancelled, while_waiting
+from airflow_provider_crew.task.verdict import RowCounts, if_lost, while_cancelled, while_rows_run, while_waiting
 from tests.supported import AIRFLOW
 
 KICKOFF_ID = "57a13a6e-3a4c-4c55-9f0e-2f1f8a4b9c01"
@@ -308,8 +307,8 @@ COUNTS = "412 of 1,000 rows have ended, 12 failed, 1 uncertain, 16 running"
 
 
 def of_batch(*, cancels=False, **told):
-    counted = Counted(Counter(success=400, error=11, uncertain=1, not_started=588), running=16, started=428)
-    sentences = while_running(counted, cancels=cancels)
+    rows = RowCounts(Counter(success=400, error=11, uncertain=1, not_started=572), running=16, started=428)
+    sentences = while_rows_run(rows, cancels=cancels)
     return {"kickoff_id": "", "batch": {"total": 1000}, "doing": COUNTS, "end": None, **sentences, **told}
 
 

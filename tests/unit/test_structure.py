@@ -215,7 +215,7 @@ def values_of(name: str, module: str) -> Iterator[ast.AST]:
 def test_next_steps_are_written_in_one_place():
     writers = {module for module in MODULES for value in values_of("next_step", module) if has_text(value)}
 
-    assert writers == {f"{NAME}.task.verdict", f"{NAME}.batch.end"}
+    assert writers == {f"{NAME}.task.verdict"}
 
 
 def has_text(value: ast.AST) -> bool:

@@ -6,6 +6,7 @@ Read the difference before you commit it: each line is what a user is told.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -21,7 +22,7 @@ from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.notifications import CrewAlert
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.task.progress import TaskProgress
-from airflow_provider_crew.task.verdict import Facts, Verdict, fix_for, if_lost, verdict
+from airflow_provider_crew.task.verdict import Facts, RowCounts, Verdict, fix_for, if_lost, verdict
 
 TABLE = Path(__file__).with_name("verdicts.txt")
 
@@ -61,6 +62,43 @@ ENDED = ANYWHERE | {
     "LostContact": errors.LostContact("outage"),
     "result forgotten": errors.ExecutionUnknown("NOT FOUND", has_completed=True, cost=Cost.ENDED),
 }
+OF_BATCH: dict[str, BaseException] = {
+    "BatchFailed": ends.BatchFailed("12 of 100 rows failed"),
+    "CutShort": ends.CutShort("execution_timeout"),
+    "WaitedTooLong": errors.WaitedTooLong("timeout"),
+    "MemoryError": MemoryError(),
+    "ServiceError": errors.ServiceError("503"),
+    "LostContact": errors.LostContact("outage"),
+    "CrewTaskError": ends.CrewTaskError("Airflow did not store the kickoff records"),
+    "no connection": ANYWHERE["no connection"],
+    "InvalidSettings": ANYWHERE["InvalidSettings"],
+    "InvalidInputs": errors.InvalidInputs("no topic"),
+    "InvalidOutputType": errors.InvalidOutputType("not a type"),
+    "NotAuthenticated": errors.NotAuthenticated("401"),
+    "NotAllowed": errors.NotAllowed("403"),
+    "Rejected": errors.Rejected("404"),
+    "ResponseTooLarge": errors.ResponseTooLarge("65 MiB"),
+    "DailyLimitReached": errors.DailyLimitReached("20 a day"),
+    "WatchBroken": WAITING["WatchBroken"],
+    "EndedByAirflow": ends.EndedByAirflow("Airflow is ending the task"),
+    "files missing": ends.InvalidResultPath("none of its files"),
+    "files of another": ends.InvalidResultPath("another batch", owner="{}"),
+}
+ENDED_ROWS = Counter(success=90, error=7, cancelled=1)
+ROWS = {
+    "nothing read": RowCounts(Counter(), 0, 0),
+    "not started": RowCounts(Counter(not_started=100), 0, 0),
+    "not read": RowCounts(Counter(not_started=100), 0, 0, is_blind=True),
+    "all succeeded": RowCounts(Counter(success=100), 0, 100),
+    "failed": RowCounts(ENDED_ROWS + Counter(invalid_output=2), 0, 100),
+    "one failed": RowCounts(Counter(success=99, error=1), 0, 100),
+    "invalid": RowCounts(Counter(success=98, invalid_output=2), 0, 100),
+    "running": RowCounts(Counter(success=84), 16, 100),
+    "uncertain": RowCounts(ENDED_ROWS + Counter(uncertain=2), 0, 100),
+    "uncertain, chosen": RowCounts(ENDED_ROWS + Counter(uncertain=2), 0, 100, may_start_twice=True),
+    "half": RowCounts(ENDED_ROWS + Counter(uncertain=2, not_started=584), 16, 116),
+    "half, rerun=all": RowCounts(ENDED_ROWS + Counter(invalid_output=2, not_started=584), 16, 116, runs_all=True),
+}
 EARLIER: list[Any] = ["none", "running", "completed", "may have started"]
 
 
@@ -88,6 +126,22 @@ def cases() -> Iterator[tuple[str, str, str, BaseException, Facts]]:
     for skips, (name, error) in product(["soft_fail", "never_fail"], WAITING.items()):
         facts = Facts(phase="waiting", kickoff_id="7", is_sensor=True, skips=skips)  # type: ignore[arg-type]
         yield "sensor", skips, name, error, facts
+    yield from cases_of_tools()
+    yield from cases_of_batches()
+
+
+def cases_of_tools() -> Iterator[tuple[str, str, str, BaseException, Facts]]:
+    for phase, error in {"sending": BEFORE["UncertainKickoff"], "waiting": WAITING["ExecutionUnknown"]}.items():
+        facts = Facts(phase=phase, kickoff_id="7", is_tool=True)  # type: ignore[arg-type]
+        yield "tool", phase, type(error).__name__, error, facts
+
+
+def cases_of_batches() -> Iterator[tuple[str, str, str, BaseException, Facts]]:
+    for when, rows in ROWS.items():
+        yield "batch", when, "BatchFailed", OF_BATCH["BatchFailed"], Facts(rows=rows)
+    for name, error in OF_BATCH.items():
+        if name != "BatchFailed":
+            yield "batch", "failed", name, error, Facts(rows=ROWS["failed"])
 
 
 def table() -> str:
@@ -146,8 +200,8 @@ def test_every_end_has_a_next_step_of_short_sentences() -> None:
 
 def test_only_ends_that_are_retried_mention_a_retry() -> None:
     for end in ALL:
-        is_skipped = "skipped" in told(end)
-        assert ("Retrying or" in told(end)) is (bool(end.if_retried) and not is_skipped)
+        is_alike = end.if_retried == end.if_cleared  # not if clearing a batch also starts uncertain rows
+        assert ("Retrying or" in told(end)) is (is_alike and "skipped" not in told(end))
 
 
 def test_no_retry_is_promised_if_none_is_left() -> None:
