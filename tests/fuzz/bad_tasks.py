@@ -108,7 +108,7 @@ def airflow_without_delays() -> Iterator[None]:
         waits = SimpleNamespace(time=clock.time, monotonic=clock.time, sleep=clock.pause)
         for module in ("triggers.crew", "triggers.watching", "hooks.polling"):
             stack.enter_context(patch(f"airflow_provider_crew.{module}.asyncio", clock))
-        for module in ("triggers.crew", "hooks.polling", "attempt.attempt", "attempt.sensor"):
+        for module in ("triggers.crew", "hooks.polling", "task.attempt", "task.sensor"):
             stack.enter_context(patch(f"airflow_provider_crew.{module}.time", waits))
         for logging_class in (CrewHook, CrewTask, CrewExecutionTrigger):
             stack.enter_context(
