@@ -18,7 +18,8 @@ from airflow_provider_crew.client.errors import Cost, CrewError, ExecutionNotFou
 from airflow_provider_crew.client.models import Completed, Execution, Failed, Paused, Running
 from airflow_provider_crew.client.options import TIMEOUT, WAKING_UP
 from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
-from airflow_provider_crew.client.watch import WatchRules, describe_end, describe_progress, execution_failed
+from airflow_provider_crew.client.watch import WatchRules
+from airflow_provider_crew.client.wording import describe_end, describe_progress, execution_failed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.kickoff_records import adopt, forget

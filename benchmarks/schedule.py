@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_provider_crew.client.models import Running
-from airflow_provider_crew.client.watch import Watch, WatchRules, duration
+from airflow_provider_crew.client.watch import Watch, WatchRules
+from airflow_provider_crew.client.wording import duration
 from benchmarks.report import Figure, Table
 
 if TYPE_CHECKING:

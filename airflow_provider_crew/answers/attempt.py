@@ -17,7 +17,7 @@ from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import proves_nothing_was_done
 from airflow_provider_crew.client.payload import answer_to_crew
 from airflow_provider_crew.client.text import forms_of, in_words, mask, quoted
-from airflow_provider_crew.client.watch import duration
+from airflow_provider_crew.client.wording import duration
 from airflow_provider_crew.hooks.connection import load_secret
 from airflow_provider_crew.task.attempt import Attempt, Options
 from airflow_provider_crew.task.record import retry_while_away

@@ -54,7 +54,7 @@ from airflow_provider_crew.client.options import WAKING_UP, KickoffOptions, OnUn
 from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.progress import PROGRESS, begun, ended
 from airflow_provider_crew.client.text import in_words, one_line, warn
-from airflow_provider_crew.client.watch import execution_failed
+from airflow_provider_crew.client.wording import execution_failed
 from airflow_provider_crew.exceptions import BatchFailed, CrewTaskError, CutShort, EndedByAirflow
 from airflow_provider_crew.hooks.connection import TokenType, load_secret, load_secrets
 from airflow_provider_crew.hooks.crew import CrewHook

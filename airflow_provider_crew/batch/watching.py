@@ -131,7 +131,7 @@ class Watching:
                 self._heard_at[kickoff_id] = time.time()
             self.trouble = one_line(memory.said_trouble, _LONGEST_TROUBLE) or self.trouble
             if self._began[kickoff_id] is None and memory.has_begun:
-                self._began[kickoff_id] = memory.began_at or poller.watch.polled_at
+                self._began[kickoff_id] = memory.history.began_at or poller.watch.polled_at
                 poller.watch.rules = replace(poller.watch.rules, deadline=self._deadline(kickoff_id))
 
         poller.observer = saw

@@ -163,6 +163,9 @@ OptionalText = Annotated[Words | None, OrNone]
 # A watch adds one to a count, so the largest must leave room below MAX_INT. JavaScript rounds larger numbers.
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Seconds = Annotated[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, OrNone]
+# In the year 2242. A later time exceeds the maximum sleep, and is not a clock reading.
+LAST_TIME = 2.0**33
+Time = Annotated[float, Field(strict=True, ge=-LAST_TIME, le=LAST_TIME)]
 StorableInt = Annotated[int, Field(strict=True, ge=MIN_INT, le=MAX_INT)]
 Number = StorableInt | Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Usage = Annotated[dict[Words, OnErrorOmit[Number]] | None, OrNone, Field(validation_alias="usage_metrics")]

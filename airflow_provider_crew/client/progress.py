@@ -9,9 +9,11 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.history import SeenTask
 from airflow_provider_crew.client.models import Execution, Paused, Running, TaskResult
 from airflow_provider_crew.client.text import one_line
-from airflow_provider_crew.client.watch import NOTHING_SEEN, SeenTask, Watch, describe_progress, duration
+from airflow_provider_crew.client.watch import NOTHING_SEEN, Watch
+from airflow_provider_crew.client.wording import describe_progress, duration
 
 # XCom key of the progress.
 PROGRESS = "crew_progress"
@@ -55,14 +57,14 @@ class ProgressReport:
         """Record a poll and return whether anything changed. The task itself reports the end of the execution."""
         memory = self._watch.memory
         if isinstance(execution, Running | Paused):
-            known = memory.position if isinstance(execution, Paused) else {}  # it may report no position
-            memory.position = known | _position(execution)
+            known = memory.history.position if isinstance(execution, Paused) else {}  # it may report no position
+            memory.history.position = known | _position(execution)
             self._paused_at = describe_progress(execution) if isinstance(execution, Paused) else ""
         elif execution or not self.has_content:
             return False
         before, self._reported = self._reported, self._current()
         if before[:2] != self._reported[:2]:
-            memory.changed_at = self._watch.polled_at
+            memory.history.changed_at = self._watch.polled_at
         is_first, self._is_first = self._is_first, False
         return is_first or before != self._reported
 
@@ -77,17 +79,17 @@ class ProgressReport:
         state, doing, _, trouble = self._reported
         return {
             **begun(watch.kickoff_id, watch.started_at),
-            **watch.memory.position,
+            **watch.memory.history.position,
             "state": state,
             "doing": doing,
-            "since": watch.memory.changed_at or watch.memory.progress_since or watch.memory.started_at,
+            "since": watch.memory.history.changed_at or watch.memory.progress_since or watch.memory.started_at,
             "polled_at": watch.polled_at,
             "stale_after": _stale_after(watch.memory.pause),
             "deadline": watch.rules.deadline,
             "human_input": watch.rules.human_input,
-            "steps": _steps(watch.memory.steps),
+            "steps": _steps(watch.memory.history.steps),
             "trouble": one_line(trouble, _MAX_TEXT),
-            "tasks": _tasks([task.model_dump(mode="json") for task in watch.memory.tasks[-_MAX_TASKS:]]),
+            "tasks": _tasks([task.model_dump(mode="json") for task in watch.memory.history.tasks[-_MAX_TASKS:]]),
         }
 
     def _current(self) -> tuple[State, str, TaskResult | None, str]:
@@ -101,7 +103,7 @@ class ProgressReport:
             state = "unknown"
         doing = self._paused_at or ("" if memory.progress == NOTHING_SEEN else memory.progress)
         # Compare the newest task, not the number of tasks: the oldest are dropped to make room.
-        newest = memory.tasks[-1] if memory.tasks else None
+        newest = memory.history.tasks[-1] if memory.history.tasks else None
         return state, doing, newest, memory.said_trouble
 
 

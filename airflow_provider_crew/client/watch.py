@@ -6,22 +6,29 @@ alike. There is no I/O here; the clock and the random source are passed in. Time
 deadline must survive a restart of the polling process.
 """
 
-import json
 import logging
 import math
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from http import HTTPStatus
-from itertools import accumulate
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from pydantic import ConfigDict, Field, StrictBool, TypeAdapter, ValidationError
+from pydantic import Field, StrictBool, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client import options as limits
-from airflow_provider_crew.client.models import Completed, Execution, Failed, Paused, Running, TaskResult
-from airflow_provider_crew.client.text import one_line, size
+from airflow_provider_crew.client.history import WHEN_USED, History, carried
+from airflow_provider_crew.client.models import LAST_TIME, Completed, Execution, Failed, Paused, Running, Time
+from airflow_provider_crew.client.text import one_line
+from airflow_provider_crew.client.wording import (
+    SHOWN_ERROR,
+    after,
+    describe_progress,
+    duration,
+    execution_failed,
+    place,
+    unknown_elsewhere,
+)
 
 _JITTER = 0.1
 _LONGEST_SPREAD = 15.0
@@ -35,27 +42,8 @@ _WHILE_PEOPLE_DECIDE = 60.0
 _WORD = 100
 _MAY_HAVE_FAILED = " The status of a failed execution may look like this indefinitely."
 
-# Text from the crew may be as long as a response. Logs, errors and stored data are limited.
-_PROGRESS = 200
-_SHOWN_ERROR = 2_000
-_KEPT_ERROR = 64 * 1024
-_MOST_TASKS_LOGGED = 100
-_MOST_STEPS = 50
-_NAME = 60
-_USAGE = 300
-# In the year 2242. A later time exceeds the maximum sleep, and is not a clock reading.
-_LAST_TIME = 2.0**33
-# Outputs are too large for a trigger's row or the task state store. Only the newest tasks are kept.
-_MOST_CARRIED = 16 * 1024
-# A triggerer keeps thousands of watches in memory for days.
-_MOST_KEPT = 64 * 1024
-
-# Build at first use: a task that resumes with a result needs neither.
-_WHEN_USED = ConfigDict(defer_build=True)
-
-Time = Annotated[float, Field(strict=True, ge=-_LAST_TIME, le=_LAST_TIME)]
-Interval = Annotated[float, Field(strict=True, gt=0, le=_LAST_TIME)]
-Pause = Annotated[float, Field(strict=True, ge=0, le=_LAST_TIME)]
+Interval = Annotated[float, Field(strict=True, gt=0, le=LAST_TIME)]
+Pause = Annotated[float, Field(strict=True, ge=0, le=LAST_TIME)]
 Limit = Annotated[float, Field(strict=True, ge=0)]
 # Progress before the first successful poll.
 NOTHING_SEEN = "nothing"
@@ -82,7 +70,7 @@ class Step(NamedTuple):
     renew_token: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_WHEN_USED)
+@dataclass(frozen=True, slots=True, kw_only=True, config=WHEN_USED)
 class WatchRules:
     """
     Rules for watching one execution. Values that would poll without a pause or endlessly are rejected.
@@ -113,17 +101,7 @@ class WatchRules:
     continued_as: str = ""
 
 
-@dataclass(slots=True, config=_WHEN_USED)
-class SeenTask:
-    """Task of a crew or step of a flow in progress, the number of those before it, and the first such poll."""
-
-    task_id: str
-    agent: str
-    number: int | None
-    started_at: Time
-
-
-@dataclass(slots=True, config=_WHEN_USED)
+@dataclass(slots=True, config=WHEN_USED)
 class WatchState:
     """State of a watch as plain data, so that the next process can continue from it."""
 
@@ -136,10 +114,6 @@ class WatchState:
     """Description of the last known progress."""
     place: str = ""
     """Last known task or step."""
-    position: dict[str, Any] = Field(default_factory=dict)
-    """Last known position for display. The full response would be too large."""
-    changed_at: Time = 0.0
-    """Time at which a poll last saw another position or state, for display."""
     progress_since: Time = 0.0
     said_at: Time = 0.0
     troubles: dict[Trouble, Time | None] = Field(default_factory=dict)
@@ -152,17 +126,12 @@ class WatchState:
     """Time of the last poll's response."""
     pause: Pause = 0.0
     """Seconds between that response and the next poll."""
-    tasks: list[TaskResult] = Field(default_factory=list)
-    """Outputs of the crew's tasks, as far as they were seen. Some crews report only the last task."""
-    steps: list[SeenTask] = Field(default_factory=list)
-    """Newest tasks or steps that polls saw in progress."""
-    began_at: Time | None = None
-    """Start time of the execution. ``None`` if the crew does not report how long it has run."""
+    history: History = Field(default_factory=History)
 
     @property
     def has_begun(self) -> bool:
         """Whether any poll has found the execution at work. Before that, it was queued."""
-        return self.began_at is not None or self.progress not in _NOT_BEGUN
+        return self.history.began_at is not None or self.progress not in _NOT_BEGUN
 
     @classmethod
     def recalled(cls, kept: Any) -> "WatchState | None":
@@ -172,46 +141,12 @@ class WatchState:
         except ValidationError:
             return None
 
-    def follow(self, execution: Running | Paused) -> None:
-        """Keep the output of the last task, and the task in progress."""
-        self.keep(execution.last_task)
-        if self.began_at is None and execution.duration is not None:
-            self.began_at = max(self.polled_at - execution.duration, 0.0)
-        name = one_line(execution.current_task or "", _PROGRESS)
-        agent = one_line(execution.current_agent or "", _PROGRESS)
-        number = execution.progress.completed if execution.progress else None
-        if name and [(step.task_id, step.number) for step in self.steps[-1:]] != [(name, number)]:
-            self.steps = [*self.steps, SeenTask(name, agent, number, self.polled_at)][-_MOST_STEPS:]
-
-    def completed(self, execution: Completed) -> Completed:
-        """Return a completed execution with what polls saw of its tasks, unless it lists all of them."""
-        if execution.lists_tasks:
-            return execution
-        execution, began_at, took = execution.including(self.tasks), self.began_at, execution.execution_time
-        # When as many tasks had completed. It is unknown for the first step, unless that is the first task.
-        times = {step.number: step.started_at for step in reversed(self.steps[1:])}
-        if began_at is not None:
-            took = max(self.polled_at - began_at, 0.0) if took is None else took
-            total = execution.progress.total if execution.progress else None
-            times |= {0: began_at, total: began_at + took}
-        tasks = tuple(_filled(task, self.steps, times) for task in execution.tasks)
-        return execution.model_copy(update={"execution_time": took, "tasks": tasks})
-
-    def keep(self, task: TaskResult | None) -> None:
-        """Keep the output of a task if it is new, and drop the oldest outputs beyond the size limit."""
-        tasks = self.tasks
-        if task is None or task in reversed(tasks) or _size(task) > _MOST_KEPT:
-            return
-        tasks.append(task)
-        while sum(map(_size, tasks)) > _MOST_KEPT:
-            tasks.pop(0)
-
     def carried(self) -> dict[str, Any]:
         """Return the state as plain data, limited to the newest tasks."""
         # A clock change can stretch only these troubles. Without them, a poll that brings no news stores nothing.
         needless = set() if self.troubles.keys() - {"paused"} else {"polled_at", "pause"}
         kept: dict[str, Any] = _MEMORY.dump_python(self, exclude=needless)
-        return kept | {name: _newest(kept[name]) for name in ("tasks", "steps")}
+        return kept | {"history": carried(kept["history"])}
 
     def handed_over(self) -> dict[str, Any]:
         """
@@ -220,29 +155,6 @@ class WatchState:
         That process counts the duration of each trouble from its own start.
         """
         return self.carried() | {"troubles": dict.fromkeys(self.troubles)}
-
-
-def _filled(task: TaskResult, steps: list[SeenTask], times: Mapping[int | None, float]) -> TaskResult:
-    """Return a task with the agent and the duration that polls saw, as far as it lacks them."""
-    name, took = one_line(task.task_id, _PROGRESS), task.execution_time
-    same = [step for step in steps if step.task_id == name]
-    if len(same) != 1:
-        return task
-    step = same[0]
-    if took is None and step.number is not None and {step.number, step.number + 1} <= times.keys():
-        took = round(max(times[step.number + 1] - times[step.number], 0.0), 1)
-    return task.model_copy(update={"agent": task.agent or step.agent, "execution_time": took})
-
-
-def _newest(items: list[Any]) -> list[Any]:
-    """Return the newest items that another process may get."""
-    sizes = accumulate(len(json.dumps(item)) for item in reversed(items))
-    return items[len(items) - sum(size <= _MOST_CARRIED for size in sizes) :]
-
-
-def _size(task: TaskResult) -> int:
-    """Return the memory size of a task's texts without encoding them."""
-    return sum(map(sys.getsizeof, (task.task_id, task.agent, task.output)))
 
 
 _MEMORY = TypeAdapter(WatchState)
@@ -307,7 +219,7 @@ class Watch:
         is_unknown = isinstance(first, errors.ExecutionNotFound)
         if is_unknown and isinstance(last, Failed):
             event = f"Execution {self.kickoff_id} is unknown to the crew after an answer. It may still wait, but"
-            why = f"its continuation {last.kickoff_id} has failed: {one_line(last.error, _SHOWN_ERROR)}"
+            why = f"its continuation {last.kickoff_id} has failed: {one_line(last.error, SHOWN_ERROR)}"
             raise errors.ExecutionUnknown(f"{event} {why}", kickoff_id=self.kickoff_id)
         counts = Completed | Running | Paused if is_unknown else Completed
         if first is not last and isinstance(last, counts):
@@ -323,19 +235,19 @@ class Watch:
         match execution:
             case Running():
                 self.memory.works = True
-                self.memory.follow(execution)
+                self.memory.history.follow(execution, self.polled_at)
                 return self._poll_again((*self._recovered(), *self._report_progress(execution)))
             case Paused():
-                self.memory.follow(execution)
+                self.memory.history.follow(execution, self.polled_at)
                 self._lasted("paused")
                 lines = self._report_trouble("waiting for human input. Polling continues.")
                 return self._wait_for_input(lines)
             case Completed():
-                execution = self.memory.completed(execution)
+                execution = self.memory.history.completed(execution, self.polled_at)
                 lines = (*self._recovered(), Line(logging.INFO, f"completed{after(execution)}"))
                 return Step(lines, completed=execution)
             case Failed():
-                self.memory.keep(execution.last_task)
+                self.memory.history.keep(execution.last_task)
                 return Step(self._recovered(), error=execution_failed(execution, self.memory.place))
 
     def on_error(self, error: errors.CallError | errors.InvalidSettings) -> Step:
@@ -540,123 +452,3 @@ class Watch:
             return (Line(logging.INFO, progress),)
         unknown_state = f"unknown state {one_line(running.word, _WORD)!r}, treated as running"
         return (Line(logging.WARNING, unknown_state), Line(logging.INFO, progress))
-
-
-def place(execution: Running | Paused) -> str:
-    """Return the position: ``task 2 of 3, writing_task (Writer)``, or for a flow ``step 4, write_summary``."""
-    parts = []
-    if (progress := execution.progress) and progress.total != 0:
-        step, total = progress.completed + 1, progress.total
-        parts.append(f"{progress.unit} {step if total is None else f'{min(step, total)} of {total}'}")
-    if execution.current_task:
-        agent = f" ({execution.current_agent})" if execution.current_agent else ""
-        parts.append(f"{execution.current_task}{agent}")
-    return one_line(", ".join(parts), _PROGRESS)
-
-
-def describe_progress(execution: Running | Paused) -> str:
-    """Return the position, followed by the state if there is no position or the state is unrecognized."""
-    where, word = place(execution), execution.word.lower()
-    return where if where and execution.is_known else one_line(", ".join(filter(None, (where, word))), _PROGRESS)
-
-
-def duration(seconds: float) -> str:
-    """Format seconds for a message: ``4m 10s``."""
-    minutes, left = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}h {minutes}m"
-    return f"{minutes}m {left}s" if minutes else f"{left}s"
-
-
-def after(execution: Completed | Failed) -> str:
-    """Return the run time for a message, if the crew reports it."""
-    return f" after {duration(execution.execution_time)}" if execution.execution_time is not None else ""
-
-
-def after_cancelling(end: errors.CrewError, outcome: Completed | Failed | Exception) -> errors.CrewError:
-    """Return the error that ends a task whose execution it has cancelled, or tried to."""
-    if isinstance(outcome, errors.NotCancelled):
-        return end.replace(f"{end.event} {outcome.error}", cost=outcome.cost)
-    if isinstance(outcome, Exception):
-        why = str(getattr(outcome, "event", outcome)).rstrip(".")
-        return end.replace(f"{end.event} The request to cancel it was not sent: {why}.")
-    event = f"{end.event} {describe_end(outcome)}"
-    if isinstance(outcome, Failed):
-        return _failure(
-            errors.ExecutionCancelled if outcome.was_stopped else errors.ExecutionFailed, event, outcome
-        )
-    return end.replace(event, cost=errors.Cost.ENDED)
-
-
-def describe_end(execution: Completed | Failed) -> str:
-    """Return a sentence about an execution that a cancellation has found ended."""
-    if isinstance(execution, Completed):
-        return "The execution completed before it could be cancelled."
-    if execution.was_stopped:
-        return "The execution was cancelled."
-    return f"The execution has ended: {one_line(execution.error, _SHOWN_ERROR).rstrip('. ')}."
-
-
-def execution_failed(failed: Failed, was_at: str) -> errors.ExecutionFailed:
-    """Return the error for a crew that failed or was stopped. ``was_at``: its position at the last poll before."""
-    place = f", last seen at {was_at}" if was_at else ""
-    reason = one_line(failed.error, _SHOWN_ERROR).rstrip(". ")
-    verb = "was stopped" if failed.was_stopped else "failed"
-    event = f"Execution {failed.kickoff_id} {verb}{after(failed)}{place}: {reason}."
-    return _failure(errors.ExecutionStopped if failed.was_stopped else errors.ExecutionFailed, event, failed)
-
-
-def _failure(kind: type[errors.ExecutionFailed], event: str, failed: Failed) -> errors.ExecutionFailed:
-    """Return an error with the facts of a failed execution."""
-    return kind(
-        event,
-        kickoff_id=failed.kickoff_id,
-        error=failed.error[:_KEPT_ERROR],
-        execution_time=failed.execution_time,
-        usage=failed.usage,
-    )
-
-
-def result_out_of_reach(kickoff_id: str, lasted: float) -> errors.ExecutionUnknown:
-    """Return the error for an execution that has completed, but is unknown now."""
-    return errors.ExecutionUnknown(
-        f"Execution {kickoff_id} has completed, but its result is unreadable: the crew has reported for "
-        f"{duration(lasted)} that the execution is unknown.",
-        cost=errors.Cost.ENDED,
-        kickoff_id=kickoff_id,
-        lasted=lasted,
-        has_completed=True,
-    )
-
-
-def unknown_elsewhere(kickoff_id: str, kicked_off_at: str, polled_at: str) -> errors.ExecutionUnknown:
-    """Return the error for an execution that was polled at a different address than that of its kickoff."""
-    return errors.ExecutionUnknown(
-        f"Execution {kickoff_id} was started at {kicked_off_at}, but is unknown at {polled_at}, where the "
-        "connection points now.",
-        kickoff_id=kickoff_id,
-        elsewhere=kicked_off_at,
-    )
-
-
-def wrote(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield one line for each task of the crew, numbered if the list of tasks is complete."""
-    tasks = result["tasks"]
-    for number, task in enumerate(tasks[:_MOST_TASKS_LOGGED], start=1):
-        which = f"task {number} of {len(tasks)}, " if result["tasks_complete"] else "task "
-        agent = f" ({one_line(task['agent'], _NAME)})" if task["agent"] else ""
-        took = task["execution_time"]
-        in_time = "" if took is None else f" in {duration(took)}"
-        yield f"{which}{one_line(task['task_id'], _NAME)}{agent} wrote {size(task['output'])}{in_time}"
-    if left := len(tasks[_MOST_TASKS_LOGGED:]):
-        yield f"{left} more tasks"
-
-
-def in_all(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the total run time and token usage, as far as the crew reports them."""
-    took, usage = result["execution_time"], result["usage"]
-    parts = [] if took is None else [duration(took)]
-    parts += [f"{name} {count:,}" for name, count in (usage or {}).items()]
-    if parts:
-        yield one_line(f"total: {', '.join(parts)}", _USAGE)

@@ -35,10 +35,8 @@ from airflow_provider_crew.client.options import (
 )
 from airflow_provider_crew.client.payload import KickoffRequest
 from airflow_provider_crew.client.text import in_words, one_line, quoted, warn
-from airflow_provider_crew.client.watch import (
-    Step,
-    WatchRules,
-    WatchState,
+from airflow_provider_crew.client.watch import Step, WatchRules, WatchState
+from airflow_provider_crew.client.wording import (
     after_cancelling,
     execution_failed,
     in_all,

@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
+from airflow_provider_crew.client.models import Time
 from airflow_provider_crew.client.payload import issued_kickoff_id
-from airflow_provider_crew.client.watch import Time
 
 End = Literal["completed", "failed", "stopped"]
 

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from airflow_provider_crew.client.errors import Cost, InvalidOutput, InvalidOutputType, storable_json
 from airflow_provider_crew.client.models import doubt_about, json_within
 from airflow_provider_crew.client.text import one_line, quoted, size, warn
-from airflow_provider_crew.client.watch import in_all, wrote
+from airflow_provider_crew.client.wording import in_all, wrote
 
 RETURN_VALUE = "return_value"
 USAGE = "usage"

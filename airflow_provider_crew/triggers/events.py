@@ -11,9 +11,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, TypeAdapter, ValidationError
 
 from airflow_provider_crew.client.errors import CrewError, error_record, recorded_error
-from airflow_provider_crew.client.models import Completed, OrNone
+from airflow_provider_crew.client.models import Completed, OrNone, Time
 from airflow_provider_crew.client.progress import ProgressReport
-from airflow_provider_crew.client.watch import Time, Watch, WatchState
+from airflow_provider_crew.client.watch import Watch, WatchState
 
 # The task reads a larger result from the crew, so that it passes through Airflow's database only once.
 _LARGEST_RESULT = 64 * 1024

@@ -11,7 +11,8 @@ from airflow_provider_crew.api_server import close_required_action, has_ended, p
 from airflow_provider_crew.client.errors import Cost, CrewError, HumanInputNeeded, ResponseTooLarge, WatchBroken
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import warn
-from airflow_provider_crew.client.watch import Watch, WatchRules, WatchState, after_cancelling
+from airflow_provider_crew.client.watch import Watch, WatchRules, WatchState
+from airflow_provider_crew.client.wording import after_cancelling
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger

@@ -180,7 +180,9 @@ def test_unknown_execution_is_reported_as_unknown():
 def test_task_outputs_share_a_size_limit():
     for count, longest in ((1, 2_000), (8, 2_000), (16, 1_000), (500, 160)):
         told = Told()
-        told.story.watch.memory.tasks.extend(task(f"task_{number}", "x" * 9_000) for number in range(count))
+        told.story.watch.memory.history.tasks.extend(
+            task(f"task_{number}", "x" * 9_000) for number in range(count)
+        )
         told.see(RESEARCH, at=10)
 
         tasks = told.report.as_dict()["tasks"]

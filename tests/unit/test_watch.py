@@ -25,7 +25,7 @@ from airflow_provider_crew.client.errors import (
     WatchBroken,
 )
 from airflow_provider_crew.client.models import Failed, Running, read_execution
-from airflow_provider_crew.client.watch import describe_progress, duration
+from airflow_provider_crew.client.wording import describe_progress, duration
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, logged, running
 

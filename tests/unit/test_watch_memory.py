@@ -25,6 +25,7 @@ from airflow_provider_crew.client.errors import (
     Unreachable,
     UnreadableResponse,
 )
+from airflow_provider_crew.client.history import History
 from airflow_provider_crew.client.models import Completed, Failed, Paused, Progress, Running, TaskResult
 from airflow_provider_crew.client.watch import Step, Watch, WatchRules, WatchState
 from tests.unit.crew_builders import KICKOFF_ID, NOW
@@ -264,15 +265,16 @@ def test_newest_steps_are_carried_up_to_16_kb() -> None:
         life.see(at_work(f"{number}{1000 * chr(0x1F980)}", number, 1000 * chr(0x1F980), 1e300), 10)
 
     memory = life.watch.memory.carried()
+    steps = memory["history"]["steps"]
 
-    assert 0 < len(json.dumps(memory["steps"])) <= 16 * 1024 + 2 * len(memory["steps"])
-    assert memory["steps"][-1]["number"] == 199
-    assert len(life.watch.memory.steps) == 50
+    assert 0 < len(json.dumps(steps)) <= 16 * 1024 + 2 * len(steps)
+    assert steps[-1]["number"] == 199
+    assert len(life.watch.memory.history.steps) == 50
     assert WatchState.recalled(memory)
 
 
 def outputs(memory: dict[str, Any]) -> list[str]:
-    return [task["output"] for task in memory["tasks"]]
+    return [task["output"] for task in memory["history"]["tasks"]]
 
 
 @pytest.mark.parametrize(
@@ -283,12 +285,12 @@ def outputs(memory: dict[str, Any]) -> list[str]:
     ],
 )
 def test_newest_tasks_are_carried_up_to_16_kb(sizes: list[int], carried: list[int]) -> None:
-    memory = WatchState(started_at=NOW, tasks=[done("x" * size) for size in sizes])
+    memory = WatchState(started_at=NOW, history=History(tasks=[done("x" * size) for size in sizes]))
 
     assert [len(output) for output in outputs(memory.carried())] == carried
-    assert len(json.dumps(memory.carried()["tasks"])) <= 16 * 1024 + 2 * len(carried)
+    assert len(json.dumps(memory.carried()["history"]["tasks"])) <= 16 * 1024 + 2 * len(carried)
     assert outputs(memory.handed_over()) == outputs(memory.carried())
-    assert len(memory.tasks) == len(sizes)
+    assert len(memory.history.tasks) == len(sizes)
 
 
 @pytest.mark.parametrize(
@@ -296,8 +298,8 @@ def test_newest_tasks_are_carried_up_to_16_kb(sizes: list[int], carried: list[in
     [
         {"started_at": "now"},
         {"started_at": 10**400},
-        {"tasks": "facts"},
-        {"tasks": [None]},
+        {"history": {"tasks": "facts"}},
+        {"history": {"tasks": [None]}},
         {"seen": 1},
         {"said_at": "x"},
         {"troubles": {"asleep": NOW}},
@@ -310,12 +312,13 @@ def test_memory_with_invalid_fields_is_dropped(odd: dict[str, Any]) -> None:
 
 
 def test_memory_of_another_version_is_used() -> None:
-    kept = {"started_at": NOW, "progress": "task 1 of 3", "task_count": 3, "tasks": [{"task_id": "a", "new": 1}]}
+    history = {"tasks": [{"task_id": "a", "new": 1}], "new": 2}
+    kept = {"started_at": NOW, "progress": "task 1 of 3", "task_count": 3, "history": history}
 
     recalled = WatchState.recalled(kept)
 
     tasks = [TaskResult(task_id="a", execution_time=None)]
-    assert recalled == WatchState(started_at=NOW, progress="task 1 of 3", tasks=tasks)
+    assert recalled == WatchState(started_at=NOW, progress="task 1 of 3", history=History(tasks=tasks))
     assert WatchState.recalled({"started_at": NOW}) == WatchState(started_at=NOW)
 
 
@@ -341,7 +344,7 @@ def test_unusable_times_are_rejected(rule: str, value: Any) -> None:
 
 
 def memory_of(memory: WatchState) -> int:
-    return sum(sys.getsizeof(task.output) + sys.getsizeof(task.task_id) for task in memory.tasks)
+    return sum(sys.getsizeof(task.output) + sys.getsizeof(task.task_id) for task in memory.history.tasks)
 
 
 @pytest.mark.parametrize("character", ["x", "\U0001f980"])
@@ -359,7 +362,7 @@ def test_watch_one_huge_task_output_keeps_the_others() -> None:
     for output in ("first", "x" * 65_536, "x" * 65_536, "last"):
         life.see(running("running", None, 0, done(output)), 10)
 
-    assert [task.output for task in life.watch.memory.tasks] == ["first", "last"]
+    assert [task.output for task in life.watch.memory.history.tasks] == ["first", "last"]
 
 
 # The clock of a machine may jump: it is set, or the machine was suspended.

@@ -1,0 +1,136 @@
+"""Sentences about an execution, for logs and errors."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.models import Completed, Failed, Paused, Running
+from airflow_provider_crew.client.text import one_line, size
+
+# Text from the crew may be as long as a response. Logs, errors and stored data are limited.
+_PROGRESS = 200
+SHOWN_ERROR = 2_000
+_KEPT_ERROR = 64 * 1024
+_MOST_TASKS_LOGGED = 100
+_NAME = 60
+_USAGE = 300
+
+
+def place(execution: Running | Paused) -> str:
+    """Return the position: ``task 2 of 3, writing_task (Writer)``, or for a flow ``step 4, write_summary``."""
+    parts = []
+    if (progress := execution.progress) and progress.total != 0:
+        step, total = progress.completed + 1, progress.total
+        parts.append(f"{progress.unit} {step if total is None else f'{min(step, total)} of {total}'}")
+    if execution.current_task:
+        agent = f" ({execution.current_agent})" if execution.current_agent else ""
+        parts.append(f"{execution.current_task}{agent}")
+    return one_line(", ".join(parts), _PROGRESS)
+
+
+def describe_progress(execution: Running | Paused) -> str:
+    """Return the position, followed by the state if there is no position or the state is unrecognized."""
+    where, word = place(execution), execution.word.lower()
+    return where if where and execution.is_known else one_line(", ".join(filter(None, (where, word))), _PROGRESS)
+
+
+def duration(seconds: float) -> str:
+    """Format seconds for a message: ``4m 10s``."""
+    minutes, left = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h {minutes}m"
+    return f"{minutes}m {left}s" if minutes else f"{left}s"
+
+
+def after(execution: Completed | Failed) -> str:
+    """Return the run time for a message, if the crew reports it."""
+    return f" after {duration(execution.execution_time)}" if execution.execution_time is not None else ""
+
+
+def after_cancelling(end: errors.CrewError, outcome: Completed | Failed | Exception) -> errors.CrewError:
+    """Return the error that ends a task whose execution it has cancelled, or tried to."""
+    if isinstance(outcome, errors.NotCancelled):
+        return end.replace(f"{end.event} {outcome.error}", cost=outcome.cost)
+    if isinstance(outcome, Exception):
+        why = str(getattr(outcome, "event", outcome)).rstrip(".")
+        return end.replace(f"{end.event} The request to cancel it was not sent: {why}.")
+    event = f"{end.event} {describe_end(outcome)}"
+    if isinstance(outcome, Failed):
+        return _failure(
+            errors.ExecutionCancelled if outcome.was_stopped else errors.ExecutionFailed, event, outcome
+        )
+    return end.replace(event, cost=errors.Cost.ENDED)
+
+
+def describe_end(execution: Completed | Failed) -> str:
+    """Return a sentence about an execution that a cancellation has found ended."""
+    if isinstance(execution, Completed):
+        return "The execution completed before it could be cancelled."
+    if execution.was_stopped:
+        return "The execution was cancelled."
+    return f"The execution has ended: {one_line(execution.error, SHOWN_ERROR).rstrip('. ')}."
+
+
+def execution_failed(failed: Failed, was_at: str) -> errors.ExecutionFailed:
+    """Return the error for a crew that failed or was stopped. ``was_at``: its position at the last poll before."""
+    place = f", last seen at {was_at}" if was_at else ""
+    reason = one_line(failed.error, SHOWN_ERROR).rstrip(". ")
+    verb = "was stopped" if failed.was_stopped else "failed"
+    event = f"Execution {failed.kickoff_id} {verb}{after(failed)}{place}: {reason}."
+    return _failure(errors.ExecutionStopped if failed.was_stopped else errors.ExecutionFailed, event, failed)
+
+
+def _failure(kind: type[errors.ExecutionFailed], event: str, failed: Failed) -> errors.ExecutionFailed:
+    """Return an error with the facts of a failed execution."""
+    return kind(
+        event,
+        kickoff_id=failed.kickoff_id,
+        error=failed.error[:_KEPT_ERROR],
+        execution_time=failed.execution_time,
+        usage=failed.usage,
+    )
+
+
+def result_out_of_reach(kickoff_id: str, lasted: float) -> errors.ExecutionUnknown:
+    """Return the error for an execution that has completed, but is unknown now."""
+    return errors.ExecutionUnknown(
+        f"Execution {kickoff_id} has completed, but its result is unreadable: the crew has reported for "
+        f"{duration(lasted)} that the execution is unknown.",
+        cost=errors.Cost.ENDED,
+        kickoff_id=kickoff_id,
+        lasted=lasted,
+        has_completed=True,
+    )
+
+
+def unknown_elsewhere(kickoff_id: str, kicked_off_at: str, polled_at: str) -> errors.ExecutionUnknown:
+    """Return the error for an execution that was polled at a different address than that of its kickoff."""
+    return errors.ExecutionUnknown(
+        f"Execution {kickoff_id} was started at {kicked_off_at}, but is unknown at {polled_at}, where the "
+        "connection points now.",
+        kickoff_id=kickoff_id,
+        elsewhere=kicked_off_at,
+    )
+
+
+def wrote(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield one line for each task of the crew, numbered if the list of tasks is complete."""
+    tasks = result["tasks"]
+    for number, task in enumerate(tasks[:_MOST_TASKS_LOGGED], start=1):
+        which = f"task {number} of {len(tasks)}, " if result["tasks_complete"] else "task "
+        agent = f" ({one_line(task['agent'], _NAME)})" if task["agent"] else ""
+        took = task["execution_time"]
+        in_time = "" if took is None else f" in {duration(took)}"
+        yield f"{which}{one_line(task['task_id'], _NAME)}{agent} wrote {size(task['output'])}{in_time}"
+    if left := len(tasks[_MOST_TASKS_LOGGED:]):
+        yield f"{left} more tasks"
+
+
+def in_all(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the total run time and token usage, as far as the crew reports them."""
+    took, usage = result["execution_time"], result["usage"]
+    parts = [] if took is None else [duration(took)]
+    parts += [f"{name} {count:,}" for name, count in (usage or {}).items()]
+    if parts:
+        yield one_line(f"total: {', '.join(parts)}", _USAGE)
