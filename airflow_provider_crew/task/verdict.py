@@ -7,7 +7,7 @@ Verdict on a task that ends without a result: what Airflow does, the cost, and t
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Literal
 
@@ -423,35 +423,29 @@ def _row_after(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR0911 -
             return _Row("fail", again, fix_for(error))
         case errors.ExecutionUnknown():
             return _Row("fail", again, fix_for(error), _start_over(facts))
-        case CutShort():
-            return _Row("time out", again)
-    return _passing_or_lasting(error, again)
+    return _row_of_any(error, again)
 
 
-def _passing_or_lasting(error: CrewError, effect: str, cleared: str = "", first: str = "") -> _Row:
-    """Return the row of an error that no table lists. ``first``: what else to do before the next attempt."""
-    is_passing = _is_passing(error)
-    fix = " ".join(filter(None, (_fix_first(error) if is_passing else fix_for(error), first)))
-    return _Row("retry" if is_passing else "fail", effect, fix, cleared=cleared)
+def _row_of_any(error: CrewError, effect: str) -> _Row:
+    """Return the row of an error that its table does not list."""
+    if isinstance(error, CutShort):
+        return _Row("time out", effect)
+    return _Row("retry", effect, _fix_first(error)) if _is_passing(error) else _Row("fail", effect, fix_for(error))
 
 
 def _row_of_batch(error: CrewError, rows: RowCounts) -> _Row:
     """Return the row of a batch."""
-    effect, cleared = rows.effect(is_cleared=False), rows.effect(is_cleared=True)
+    if isinstance(error, InvalidResultPath):
+        return _Row("fail" if error.owner else "retry", _STARTS_NOTHING, fix_for(error))
+    row = _row_of_any(error, rows.effect(is_cleared=False))
+    action: Action = "retry" if isinstance(error, BatchFailed) and rows.has_more else row.action
     uncertain = rows.statuses["uncertain"]
     look = f"Look for the executions of the uncertain rows ({uncertain:,}) in the crew's dashboard first."
-    first = look if uncertain else ""
-    match error:
-        case InvalidResultPath():
-            return _Row("fail" if error.owner else "retry", _STARTS_NOTHING, fix_for(error))
-        case BatchFailed():
-            return _Row("retry" if rows.has_more else "fail", effect, first, cleared=cleared)
-        case CutShort():
-            return _Row("time out", effect, first, cleared=cleared)
-    return _passing_or_lasting(error, effect, cleared, first)
+    fix = " ".join(filter(None, (row.fix, look if uncertain else "")))
+    return replace(row, action=action, fix=fix, cleared=rows.effect(is_cleared=True))
 
 
-def _row_before(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a table
+def _row_before(error: CrewError, facts: Facts) -> _Row:
     """Return the row of an operator that has no execution of its own."""
     effects: dict[Earlier, str] = {"running": _WAITS, "completed": _READS, "unreadable": _READS_RECORD}
     then = effects.get(facts.earlier, _STARTS)
@@ -464,8 +458,6 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a ta
             fix = f"Find the execution in the crew's dashboard by {meta}."
             is_over = facts.is_reported or not facts.reattachable
             return _Row("fail", _STARTS_ANOTHER if is_over else _REPORTS, fix, adopting)
-        case CutShort():
-            return _Row("time out", then)
         case errors.ExecutionStopped():
             return _Row("fail", _STARTS_ANOTHER)
         case errors.ExecutionUnknown():
@@ -473,7 +465,7 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a ta
         case OtherInputs():
             fix = f"Read its result with {_sensor(facts)}."
             return _Row("fail", _WHEN_ENDED, fix, _start_over(facts))
-    return _passing_or_lasting(error, then)
+    return _row_of_any(error, then)
 
 
 def _row_of_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a table
@@ -496,7 +488,7 @@ def _row_of_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a
             return _Row("fail", _ENDS_AGAIN, fix_for(error))
         case errors.InvalidKickoffId():
             return _Row("fail", again, _CHECK_KICKOFF_TASK)
-    return _passing_or_lasting(error, again)
+    return _row_of_any(error, again)
 
 
 _ADOPTING = (
