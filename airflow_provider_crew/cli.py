@@ -99,7 +99,14 @@ def _parser() -> argparse.ArgumentParser:
         if name in {"adopt", "forget"}:
             which = command.add_mutually_exclusive_group()
             which.add_argument("--map-index", metavar="N", type=int, default=-1, help="map index of a mapped task")
-            if name == "forget":
+            if name == "adopt":
+                command.add_argument("--row", metavar="KEY", help="row of a batch, by its key")
+                command.add_argument(
+                    "--force",
+                    action="store_true",
+                    help="with --yes: also an execution unknown to the crew",
+                )
+            else:
                 which.add_argument("--failed", action="store_true", help="all map indexes that failed")
         if name == "check":
             command.add_argument("conn_id", metavar="CONN_ID")

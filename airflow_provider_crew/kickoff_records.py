@@ -3,7 +3,7 @@
 import os
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +13,11 @@ import requests
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_crew.api_server import LAST_STATES
+from airflow_provider_crew.batch.rows import last_kickoff, with_execution
 from airflow_provider_crew.client.text import forms_of, mask, one_line
 from airflow_provider_crew.task.decide import KickoffRecord
-from airflow_provider_crew.task.record import KEY, VariableStore, as_stored, read_record
-from airflow_provider_crew.task.verdict import AFTER_FORGETTING, if_lost
+from airflow_provider_crew.task.record import BATCH, CALLS, KEY, VariableStore, as_stored, read_record
+from airflow_provider_crew.task.verdict import AFTER_FORGETTING, after_adopting
 from airflow_provider_crew.versions import KEEP
 
 # That of Airflow's airflowctl. An argument would show the token in the list of processes.
@@ -34,43 +35,76 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Callable[..., None
     """
     call = _airflow(options.url)
     (task,) = _ended(_look(call, options))
-    if task.unread or not (task.last or task.has_store):
-        raise SystemExit(
-            f"{task.name} has no readable kickoff record, so it may ignore a new one. Nothing was changed."
-        )
+    key, last = _replaceable(task, options)
+    about |= {"task": task.name.removeprefix("Task "), "row": options.row, "replaces": _described(last)}
     end = about["state"] if about["state"] in {"completed", "failed"} else None
-    lost = if_lost(options.kickoff_id, end, keeping=task.keeping)
-    about |= {"task": task.name.removeprefix("Task "), "replaces": _described(task)}
-    about["next_step"] = lost["next_step"]
+    about["next_step"] = after_adopting(options.kickoff_id, end, keeping=task.keeping, is_row=key != KEY)
+    about["doubts"] = _doubts(options, about)
+    if options.yes and about["doubts"] and not (options.force and about["state"] == "unknown"):
+        raise SystemExit(f"{about['doubts']} Nothing was changed.")
     confirm("Write this kickoff record?", about)
-    # The time for abandon_unknown_after starts again, because a user has just found the execution.
-    found = KickoffRecord(task.max_tries, time.time(), options.kickoff_id, try_number=task.try_number)
-    value = as_stored(replace(found, address=(task.last and task.last.address) or about["address"]))
-    _expect([task], _look(call, options))
-    if task.has_store:
-        call("PUT", task.path, json={"value": value, "expires_at": None})
+    if key == KEY:
+        # The time for abandon_unknown_after starts again, because a user has just found the execution.
+        found = KickoffRecord(task.max_tries, time.time(), options.kickoff_id, try_number=task.try_number)
+        value: Any = as_stored(replace(found, address=last.address or about["address"]))
     else:
-        store = VariableStore(task)
-        sent = {"key": store.name, "value": store.packed(value), "description": store.about}
-        call("PATCH", task.path, json=sent)
-    task.kept, task.last = value, read_record(value, max_tries=0, now=0.0)[0]
+        value = [with_execution(line, options.row, options.kickoff_id) for line in task.entries[key]]
+    _expect([task], _look(call, options))
+    _write(call, task, key, value)
+    task.entries[key] = value
     _expect([task], _look(call, options))
     return about | {"done": "The kickoff record was written."}
+
+
+def _replaceable(task: SimpleNamespace, options: Namespace) -> tuple[str, KickoffRecord]:
+    """Return the record that an execution may replace, and its key. End the command if none would be read."""
+    entries, row = task.entries, options.row
+    if row is not None:
+        key, last = last_kickoff(entries, row)
+        if last is None:
+            reason = f"has no kickoff of row {row!r} in its task state store"
+        elif last.kickoff_id in {None, options.kickoff_id}:
+            return key, last
+        else:
+            reason = f"knows execution {last.kickoff_id} of row {row!r}"
+    elif KEY in entries:
+        last, unread = read_record(entries[KEY], max_tries=0, now=0.0)
+        if not unread:
+            return KEY, last
+        reason = f"has an unreadable kickoff record ({unread})"
+    elif BATCH in entries:
+        reason = "runs a batch, so name a row with --row"
+    elif CALLS in entries:
+        reason = "runs an agent, which finds its executions by their inputs"
+    else:
+        reason = "has no kickoff record, so it would ignore this one"
+    raise SystemExit(f"{task.name} {reason}. Nothing was changed.")
+
+
+def _doubts(options: Namespace, about: Mapping[str, Any]) -> str | None:
+    """Return why the execution may not be the task's, or None."""
+    if about["state"] == "unknown":
+        return "The crew does not know this execution. While it waits for human input, --yes needs --force."
+    origin = (about.get("meta") or {}).get("airflow")
+    own = {name: getattr(options, name) for name in ("dag_id", "run_id", "task_id", "map_index", "row")}
+    if isinstance(origin, dict) and any(origin.get(name, value) != value for name, value in own.items()):
+        return "The meta of this execution names another task, so --yes does not adopt it."
+    return None
 
 
 def forget(options: Namespace, confirm: Callable[..., None]) -> dict[str, Any]:
     """Delete kickoff records of one or many task instances, and return what was given up."""
     call = _airflow(options.url)
     found = _ended(_look(call, options))
-    about = {task.name: _described(task) for task in found if task.kept}
-    if not about:
+    kept = [task for task in found if KEY in task.entries]
+    if not kept:
         raise SystemExit(f"No kickoff record of {options.task_id} was found. Nothing was changed.")
+    about = {task.name: _described(*read_record(task.entries[KEY], max_tries=0, now=0.0)) for task in kept}
     about["next_step"] = AFTER_FORGETTING
     confirm("Delete the kickoff records of these executions?", about)
     _expect(found, _look(call, options))
-    for task in found:
-        if task.kept:
-            call("DELETE", task.path, missing=True)
+    for task in kept:
+        call("DELETE", _where(task, KEY), missing=True)
     return about | {"done": "The kickoff records were deleted."}
 
 
@@ -116,14 +150,37 @@ def _look(call: Callable[..., Any], options: Namespace) -> list[SimpleNamespace]
         keys = ("dag_id", "task_id", "map_index", "state", "try_number", "max_tries")
         task = SimpleNamespace(run_id=options.run_id, **{key: each[key] for key in keys})
         task.has_store, task.keeping = version >= (3, 3), KEEP if version >= (3, 4) else ""
-        store, where = VariableStore(task), f"{path}/state-store/{KEY}?map_index={task.map_index}"
-        task.name = store.task
-        task.path = where if task.has_store else f"variables/{store.name}"
-        kept = call("GET", task.path, missing={"value": None})["value"]
-        task.kept = kept if task.has_store else store.unpacked(kept)[1]
-        task.last, task.unread = read_record(task.kept, max_tries=0, now=0.0) if task.kept else (None, "")
+        task.name, task.path, task.entries = VariableStore(task).task, path, {}
+        wanted = [KEY, BATCH, CALLS] if options.command == "adopt" else [KEY]
+        for key in wanted:  # the entry of a batch names others
+            value = call("GET", _where(task, key), missing={"value": None})["value"]
+            if not task.has_store:
+                value = VariableStore.unpacked(value)[1] if key == KEY else None
+            if value is not None:
+                task.entries[key] = value
+            if key == BATCH and value:
+                wanted += [f"{BATCH}_{group}" for group in value["groups"]]
         tasks.append(task)
     return tasks
+
+
+def _where(task: SimpleNamespace, key: str) -> str:
+    """Return the path of an entry of a task."""
+    if task.has_store:
+        return f"{task.path}/state-store/{key}?map_index={task.map_index}"
+    return f"variables/{VariableStore(task).name}"
+
+
+def _write(call: Callable[..., Any], task: SimpleNamespace, key: str, value: Any) -> None:
+    if task.has_store:
+        call("PUT", _where(task, key), json={"value": value, "expires_at": None})
+    else:
+        store = VariableStore(task)
+        call(
+            "PATCH",
+            _where(task, key),
+            json={"key": store.name, "value": store.packed(value), "description": store.about},
+        )
 
 
 def _ended(tasks: list[SimpleNamespace]) -> list[SimpleNamespace]:
@@ -142,12 +199,10 @@ def _expect(expected: list[SimpleNamespace], found: list[SimpleNamespace]) -> No
         )
 
 
-def _described(task: SimpleNamespace) -> str:
+def _described(record: KickoffRecord, unread: str = "") -> str:
     """Return what is lost with a kickoff record."""
-    if task.last is None:
-        return "nothing; a task with durable=False ignores the new record"
-    if task.unread:
-        return f"an unreadable record: {task.unread}"
-    which = f"execution {task.last.kickoff_id}" if task.last.kickoff_id else "a kickoff without a response"
-    state = f"ended ({task.last.end})" if task.last.end else "may be running and billed"
-    return f"{which} at {task.last.address}: {state}"
+    if unread:
+        return f"an unreadable record: {unread}"
+    which = f"execution {record.kickoff_id}" if record.kickoff_id else "a kickoff without a response"
+    where = f" at {record.address}" if record.address else ""
+    return f"{which}{where}: {f'ended ({record.end})' if record.end else 'may be running and billed'}"

@@ -60,13 +60,12 @@ from airflow_provider_crew.hooks.connection import TokenType, load_secret, load_
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.task.checks import count_kickoffs
 from airflow_provider_crew.task.decide import Decision, PolledStatus
+from airflow_provider_crew.task.record import BATCH
 from airflow_provider_crew.task.result import adapter_of, fitted
 from airflow_provider_crew.task.shielded import shielded
 from airflow_provider_crew.task.verdict import Facts, RowCounts, verdict, while_rows_run
 from airflow_provider_crew.triggers.events import DEFERRAL, lacks_event, trigger_timed_out
 
-# Key of the names of the groups in the task state store, and beginning of the key of a group.
-_KEY = "crew_batch"
 # A group is one entry of less than 64 KB.
 _MOST_IN_GROUP = 50
 _FIRST_WINDOW = 4
@@ -161,6 +160,8 @@ class Batch:
         self._is_blind = self.ti.try_number > 1 or bool(next_kwargs)
         self._changed = self._removed = self._tokens = self._earlier = 0
         self._left: set[str] = set()
+        # Groups in which a kickoff has no ID. They stay in the store, so that a user can adopt its execution.
+        self._unanswered: set[str] = set()
         self._reasons: list[dict[str, Any]] = []
         self._pushed_at = 0.0
         self.started_at = self.deadline = self._logged_at = time.time()
@@ -228,7 +229,7 @@ class Batch:
         if trigger_timed_out(self._next_kwargs):
             self.deadline = time.time()
         names = ("dag_id", "run_id", "task_id", "map_index")
-        stored = self._store.get(_KEY)
+        stored = self._store.get(BATCH)
         self._files.claim(
             {"schema_version": 1} | {name: getattr(self.ti, name) for name in names}, has_begun=bool(stored)
         )
@@ -268,7 +269,9 @@ class Batch:
         files.number_on()
         groups: list[str] = stored["groups"] if stored else []
         sent = [line for name in files.names(SENT) for line in files.read(name)]
-        sent += [line for group in groups for line in self._store.get(f"{_KEY}_{group}") or ()]
+        stored_lines = [line for group in groups for line in self._store.get(f"{BATCH}_{group}") or ()]
+        self._unanswered = {group for _, _, kickoff_id, *_, group in stored_lines if not kickoff_id}
+        sent += stored_lines
         removed = merged(self._rows, files.lines(), sent)
         keys = {row.key for row in self._rows}
         self._changed = sum(row.key in keys for row in removed)
@@ -363,6 +366,7 @@ class Batch:
         self._pending.extend(row for row in self._rows if row.is_to_be_started)
         self._changed, self._removed, self._window = known["changed"], known["removed"], known["window"]
         self._outage_since, self._not_before = known["outage_since"], known["not_before"]
+        self._unanswered = set(known["unanswered"])
         self._reasons, self._tokens, self.started_at = known["reasons"], known["tokens"], known["started_at"]
         self._earlier, self._logged_at = known["earlier"], known["logged_at"]
         self._files.number = known["number"]
@@ -378,6 +382,7 @@ class Batch:
             "changed": self._changed,
             "removed": self._removed,
             "window": self._window,
+            "unanswered": sorted(self._unanswered),
             "outage_since": self._outage_since,
             "not_before": self._not_before,
             "reasons": self._reasons,
@@ -560,12 +565,13 @@ class Batch:
 
     def _save_group(self, group: str, rows: Sequence[Row]) -> None:
         sent = [row.sent() for row in rows if row.sent_at is not None]
-        self._store.set(f"{_KEY}_{group}", sent, **versions.never_expires())
+        self._store.set(f"{BATCH}_{group}", sent, **versions.never_expires())
+        (self._unanswered.discard if all(line[2] for line in sent) else self._unanswered.add)(group)
 
     def _save_groups(self, *new: str) -> None:
         groups = {row.group for row in self._running.values() if row.group}
-        known = {"groups": sorted(groups.union(new)), "max_tries": self.ti.max_tries}
-        self._store.set(_KEY, known, **versions.never_expires())
+        known = {"groups": sorted(groups.union(new, self._unanswered)), "max_tries": self.ti.max_tries}
+        self._store.set(BATCH, known, **versions.never_expires())
 
     def _save_if_possible(self, group: str, rows: Sequence[Row]) -> None:
         """Record kickoff IDs. If Airflow refuses, another process may have taken over, so nothing more is sent."""
@@ -607,8 +613,9 @@ class Batch:
         left = {row.group for row in self._running.values()}
         for group in {row.group for row, _ in rows} - left - {""}:
             self._files.delete(f"{SENT}/{group}")
-            with suppress(Exception):  # a later attempt finds that its rows have ended
-                self._store.delete(f"{_KEY}_{group}")
+            if group not in self._unanswered:
+                with suppress(Exception):  # a later attempt finds that its rows have ended
+                    self._store.delete(f"{BATCH}_{group}")
 
     def _trace(self, rows: Sequence[Row]) -> None:
         """Record the spans of executions that have ended, if Airflow traces its tasks."""

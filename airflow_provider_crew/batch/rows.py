@@ -12,7 +12,7 @@ from airflow_provider_crew.client.payload import some_names
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.client.watch import Trouble
 from airflow_provider_crew.task.decide import Decision, End, KickoffRecord, PolledStatus, decide
-from airflow_provider_crew.task.record import fingerprint
+from airflow_provider_crew.task.record import BATCH, fingerprint
 
 Status = Literal["success", "error", "invalid_output", "cancelled", "uncertain", "not_started"]
 STATUSES: tuple[Status, ...] = ("success", "error", "invalid_output", "cancelled", "uncertain", "not_started")
@@ -185,3 +185,19 @@ def merged(rows: Sequence[Row], lines: Iterable[Mapping[str, Any]], sent: Iterab
         if row.sent_at is None and row.line and (row.line["error"] or {}).get("stage") == "wait":
             row.kickoff_id = row.line["kickoff_id"]
     return list(removed.values())
+
+
+def last_kickoff(entries: Mapping[str, Any], key: str) -> tuple[str, KickoffRecord | None]:
+    """Return the last kickoff of a row in the task state store, and the key of its group."""
+    groups = [f"{BATCH}_{group}" for group in entries.get(BATCH, {}).get("groups", ())]
+    sent = [(line, group) for group in groups for line in entries.get(group) or () if line[0] == key]
+    if not sent:
+        return "", None
+    (_, _, kickoff_id, sent_at, _, _), group = max(sent, key=lambda each: each[0][4])
+    return group, KickoffRecord(0, sent_at, kickoff_id or None)
+
+
+def with_execution(line: Sequence[Any], key: str, kickoff_id: str) -> list[Any]:
+    """Return the kickoff of a row, with its execution if it is that of the key."""
+    name, digest, known, *others = line
+    return [name, digest, kickoff_id if name == key else known, *others]

@@ -31,12 +31,9 @@ from airflow_provider_crew.client.options import TIMEOUT
 from airflow_provider_crew.exceptions import CrewTaskFailed, EndedTask, OtherInputs
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.task.attempt import Attempt, Options
-from airflow_provider_crew.task.record import KEY, fingerprint
+from airflow_provider_crew.task.record import CALLS, KEY, fingerprint
 from airflow_provider_crew.task.verdict import Facts
 from airflow_provider_crew.versions import never_expires
-
-_CALLS = "crew_calls"
-"""Key of the connections of all calls of the task, in order. Each call has a kickoff record by its number."""
 
 
 class CrewToolFailed(EndedTask, AirflowTaskTerminated):
@@ -140,7 +137,7 @@ class ToolCall(Attempt):
         """Take the record of an earlier call with the same inputs, or a new one."""
         store, taken = self.context["task_state_store"], self._taken.setdefault(self.ti.id, set())
         conn_id, digest = self.options.crew_conn_id, fingerprint(self.options.inputs, None)
-        calls, running = store.get(_CALLS) or [], []
+        calls, running = store.get(CALLS) or [], []
         for number, other in enumerate(calls):
             last = None if number in taken else self._open(number)
             if last and (other, last.fingerprint) == (conn_id, digest):
@@ -150,7 +147,7 @@ class ToolCall(Attempt):
                 running.append((number, other))
         for number, other in running:
             self._reject_unless_ended(self._open(number), other, digest)
-        store.set(_CALLS, [*calls, conn_id], **never_expires())
+        store.set(CALLS, [*calls, conn_id], **never_expires())
         taken.add(len(calls))
         self._open(len(calls))
 

@@ -78,6 +78,10 @@ def read_record(kept: Any, *, max_tries: int, now: float) -> tuple[KickoffRecord
 
 
 KEY = "crew_kickoff"
+BATCH = "crew_batch"
+"""Key of the groups of a batch. Each has a kickoff record by its name."""
+CALLS = "crew_calls"
+"""Key of the connections of all calls of an agent's task, in order. Each has a kickoff record by its number."""
 
 
 class VariableStore:

@@ -305,6 +305,12 @@ def if_lost(
     }
 
 
+def after_adopting(kickoff_id: str, end: str | None, *, keeping: str, is_row: bool) -> str:
+    """Return the next step after a task, or a row of a batch, was given an execution."""
+    others = " It also starts the other rows that failed or were not started, which is billed." if is_row else ""
+    return str(if_lost(kickoff_id, end, keeping=keeping)["next_step"]) + others
+
+
 def while_cancelled(is_sensor: bool) -> str:  # noqa: FBT001 - a fact
     """Return the next step for a task that Airflow has ended, and whose execution is being cancelled."""
     check = "Check in the crew's dashboard that the execution has ended."

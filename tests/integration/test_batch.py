@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_crew.batch.rows import last_kickoff, with_execution
 from airflow_provider_crew.exceptions import (
     BatchFailed,
     CrewTaskFailed,
@@ -114,6 +115,27 @@ def test_lost_response_is_uncertain_and_not_resent_by_a_retry(live_crew, batch, 
     task.run()
     assert set(statuses(tmp_path).values()) == {"success"}
     assert len(live_crew.kickoffs) == 11
+
+
+@both_ways
+@pytest.mark.parametrize("retries", [0, 1])
+def test_adopted_row_is_read_and_not_started_again(live_crew, batch, tmp_path, store, deferrable, retries):
+    live_crew.faults.reset(after_taken=True, on="kickoff")
+    task = batch(max_failed=0, deferrable=deferrable)
+    for _ in range(1 + retries):
+        with pytest.raises((BatchFailed, CrewTaskFailed)):
+            task.run()
+    (lost,) = [line["key"] for line in lines(tmp_path) if line["status"] == "uncertain"]
+    entries = {key: json.loads(value) for key, value in store._kept.items()}
+    group, last = last_kickoff(entries, lost)
+    assert last
+    assert last.kickoff_id is None
+    (execution,) = [each.kickoff_id for each in live_crew.kickoffs if each.inputs["topic"] == lost]
+    store.set(group, [with_execution(line, lost, execution) for line in entries[group]])
+    task.clear()
+    assert task.run()["counts"]["success"] == 10
+    assert len(live_crew.kickoffs) == 10
+    assert execution in {line["kickoff_id"] for line in lines(tmp_path)}
 
 
 def test_wrong_token_stops_the_batch_with_one_error(live_crew, batch):

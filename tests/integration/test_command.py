@@ -46,9 +46,10 @@ def ask(capsys, monkeypatch):
     return asked
 
 
-def kick_off(service: LocalCrewService) -> str:
+def kick_off(service: LocalCrewService, **more: Any) -> str:
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    answer = requests.post(f"{service.url}/kickoff", json={"inputs": INPUTS}, headers=headers, timeout=60)
+    sent = {"inputs": INPUTS, **more}
+    answer = requests.post(f"{service.url}/kickoff", json=sent, headers=headers, timeout=60)
     return str(answer.json()["kickoff_id"])
 
 

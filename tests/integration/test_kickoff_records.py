@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew import cli
+from airflow_provider_crew.batch.rows import Row, decision_of, merged
 from airflow_provider_crew.cli import ANSWERED, FAILED, UNDECIDED, USAGE
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.local import LocalCrewService, ScenarioTask
@@ -23,6 +24,7 @@ from tests.integration.test_command import ASKING, ENDLESS, FAILING, WRITING, ki
 OWN_TOKEN = "token-of-the-user-4711"
 RUN_ID = "manual__2026-11-26T10:00:00+00:00"
 NAMES = ("crew_report", RUN_ID, "report")
+STORE = f"/api/v2/dags/crew_report/dagRuns/{RUN_ID}/taskInstances/report/state-store"
 # Sent, reported, and never answered.
 LOST = KickoffRecord(0, 1.0, reported=True, address="https://crew.example", fingerprint="f" * 64, try_number=1)
 
@@ -61,8 +63,7 @@ def store(api: AirflowApi, record: KickoffRecord, map_index: int = -1) -> None:
         variable = VariableStore(ti)
         api.stored[f"/api/v2/variables/{variable.name}"] = {"value": variable.packed(kept)}
         return
-    path = f"/api/v2/dags/crew_report/dagRuns/{RUN_ID}/taskInstances/report/state-store/crew_kickoff"
-    api.stored[f"{path}?map_index={map_index}"] = {"value": kept}
+    api.stored[f"{STORE}/crew_kickoff?map_index={map_index}"] = {"value": kept}
 
 
 def only_record(api: AirflowApi) -> KickoffRecord:
@@ -88,7 +89,8 @@ def test_adopted_execution_is_that_of_the_next_attempt(run, airflow, task, state
     store(airflow, LOST)
     with playing("deployed", task) as crew:
         execution = kick_off(crew)
-        code, told, _ = run("adopt", airflow, execution, "--yes", crew=crew)
+        force = ["--force"] if state == "unknown" else []
+        code, told, _ = run("adopt", airflow, execution, "--yes", *force, crew=crew)
 
         assert len(crew.kickoffs) == 1
     assert (code, told["state"]) == (ANSWERED, state)
@@ -158,16 +160,133 @@ def test_record_that_is_overwritten_at_once_is_an_error(run, airflow):
         assert run("adopt", airflow, execution, "--yes", crew=crew)[0] == FAILED
 
 
-def test_task_without_a_record_is_given_one_only_in_the_store(run, airflow):
+def test_task_without_a_record_is_given_none(run, airflow):
     with playing("deployed", ENDLESS) as crew:
-        code, told, _ = run("adopt", airflow, kick_off(crew), "--yes", crew=crew)
+        assert run("adopt", airflow, kick_off(crew), "--yes", crew=crew)[0] == FAILED
+    assert airflow.changes == []
 
-        has_store = airflow.version >= "3.3"
-        assert code == (ANSWERED if has_store else FAILED)
-        if has_store:
-            assert "durable=False" in told["replaces"]
-            assert only_record(airflow).address == crew.url
-    assert bool(airflow.stored) is has_store
+
+# What a batch stores about the rows of a group: key, fingerprint, kickoff ID, time, kickoffs, group.
+LINES = {
+    "old": [["a", "f" * 64, "", 1.0, 1, "old"], ["b", "e" * 64, "of-b", 1.0, 1, "old"]],
+    "new": [["a", "f" * 64, "", 2.0, 2, "new"], ["c", "d" * 64, "", 2.0, 1, "new"]],
+}
+STORES: dict[str, dict[str, Any]] = {
+    "batch": {"": {"groups": ["new", "old"], "max_tries": 0}} | {f"_{name}": LINES[name] for name in LINES},
+    "agent": {"": ["crew_default"]},
+}
+PREFIXES = {"batch": "crew_batch", "agent": "crew_calls"}
+
+
+def store_of_kind(api: AirflowApi, kind: str) -> None:
+    """Store what a task of another kind does."""
+    for key, value in STORES[kind].items():
+        api.stored[f"{STORE}/{PREFIXES[kind]}{key}?map_index=-1"] = {"value": value}
+    if kind == "agent":
+        api.stored[f"{STORE}/crew_kickoff_0?map_index=-1"] = {"value": as_stored(LOST)}
+
+
+def rows_in(api: AirflowApi) -> dict[str, Row]:
+    """Read the rows of a batch as the next attempt does, without result files."""
+    sent = [line for group in LINES for line in api.stored[f"{STORE}/crew_batch_{group}?map_index=-1"]["value"]]
+    rows = [
+        Row(index, key, digest) for index, (key, digest) in enumerate({line[0]: line[1] for line in sent}.items())
+    ]
+    merged(rows, [], sent)
+    return {row.key: row for row in rows}
+
+
+@pytest.fixture
+def newer_airflow():
+    with serving("3.4.0b2") as api:
+        yield api
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        ("agent", []),
+        ("agent", ["--row", "a"]),
+        ("batch", []),
+        ("batch", ["--row", "z"]),
+        ("batch", ["--row", "b"]),
+    ],
+    ids=["agent", "row of an agent", "batch", "unknown row", "row with an execution"],
+)
+def test_record_that_no_attempt_would_read_is_not_written(run, newer_airflow, kind, arguments):
+    store_of_kind(newer_airflow, kind)
+    with playing("deployed", ENDLESS) as crew:
+        execution = kick_off(crew)
+        assert run("adopt", newer_airflow, execution, "--yes", *arguments, crew=crew)[0] == FAILED
+    assert newer_airflow.changes == []
+
+
+def test_row_of_another_kind_of_task_is_not_adopted(run, newer_airflow):
+    store(newer_airflow, LOST)
+    with playing("deployed", ENDLESS) as crew:
+        assert run("adopt", newer_airflow, kick_off(crew), "--yes", "--row", "a", crew=crew)[0] == FAILED
+    assert newer_airflow.changes == []
+
+
+@pytest.mark.parametrize(
+    ("task", "decision"), [(ENDLESS, Decision.REATTACH), (FAILING, Decision.KICK_OFF_AFTER_END)]
+)
+def test_adopted_row_of_a_batch_is_that_of_the_next_attempt(run, newer_airflow, task, decision):
+    store_of_kind(newer_airflow, "batch")
+    with playing("deployed", task) as crew:
+        execution = kick_off(crew)
+        code, told, _ = run("adopt", newer_airflow, execution, "--yes", "--row", "a", crew=crew)
+
+    assert (code, newer_airflow.changes) == (ANSWERED, ["PUT"])
+    assert ("no further cost" in told["next_step"]) is (decision is Decision.REATTACH)
+    rows = rows_in(newer_airflow)
+    assert {key: row.kickoff_id for key, row in rows.items()} == {"a": execution, "b": "of-b", "c": ""}
+    assert (rows["a"].attempts, rows["a"].group) == (2, "new")
+    status: Any = "running" if task is ENDLESS else "failed"
+    assert decision_of(rows["a"], status, cleared=True, chooses_twice=False, rerun="failed") is decision
+
+
+def meta_of(**changes: Any) -> dict[str, Any]:
+    return {"airflow": {"dag_id": NAMES[0], "run_id": RUN_ID, "task_id": NAMES[2], "map_index": -1, **changes}}
+
+
+@pytest.mark.parametrize(
+    ("meta", "code"),
+    [
+        (meta_of(try_number=1), ANSWERED),
+        ({"customer": 4711}, ANSWERED),
+        (meta_of(run_id="another"), FAILED),
+        (meta_of(task_id="another"), FAILED),
+        (meta_of(map_index=3), FAILED),
+    ],
+    ids=["own", "of the author", "another run", "another task", "another row"],
+)
+def test_execution_of_another_task_is_adopted_by_a_person_only(run, airflow, monkeypatch, meta, code):
+    store(airflow, LOST)
+    with playing("deployed", WRITING, WRITING) as crew:
+        execution = kick_off(crew, meta=meta)
+        assert run("adopt", airflow, execution, "--yes", "--force", crew=crew)[0] == code
+        assert bool(airflow.changes) is (code == ANSWERED)
+
+        monkeypatch.setattr("sys.stdin", io.StringIO("yes\n"))
+        assert run("adopt", airflow, execution, crew=crew)[0] == ANSWERED
+
+
+def test_execution_of_another_row_is_not_adopted(run, newer_airflow):
+    store_of_kind(newer_airflow, "batch")
+    with playing("deployed", WRITING) as crew:
+        execution = kick_off(crew, meta=meta_of(row="c"))
+        assert run("adopt", newer_airflow, execution, "--yes", "--row", "a", crew=crew)[0] == FAILED
+        assert run("adopt", newer_airflow, execution, "--yes", "--row", "c", crew=crew)[0] == ANSWERED
+
+
+def test_unknown_execution_is_adopted_by_force_only(run, airflow):
+    store(airflow, LOST)
+    with playing("deployed", WRITING) as crew:
+        assert run("adopt", airflow, "4711", "--yes", crew=crew)[0] == FAILED
+        assert airflow.changes == []
+        assert run("adopt", airflow, "4711", "--yes", "--force", crew=crew)[0] == ANSWERED
+    assert only_record(airflow).kickoff_id == "4711"
 
 
 def test_unreadable_record_is_kept(run, airflow):
