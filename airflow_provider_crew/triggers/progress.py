@@ -19,9 +19,7 @@ from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 
 log = logging.getLogger(__name__)
 
-# XComs that one triggerer pushes at a time. Each occupies a thread, and a custom XCom backend may hang.
-_MOST_AT_ONCE = 3
-# Seconds between two XComs of one triggerer, so that all together cost its event loop no more than 3 % of a CPU.
+# Seconds from one XCom of a triggerer to the next, so that all cost its event loop no more than 3 % of a CPU.
 _PAUSE_FOR_ALL = 1 / 15
 # Seconds per writer after which unchanged progress is pushed again, if they are more than REFRESH.
 _REFRESH_FOR_EACH = 0.5
@@ -53,8 +51,8 @@ class TriggerProgress:
         self._ti = ti
         self._choices = choices
         self._pushed_at = time.monotonic()
-        self._turns = _turns.setdefault(asyncio.get_running_loop(), _Turns())
-        self._turns.writers += 1
+        self._shared = _shared.setdefault(asyncio.get_running_loop(), _Shared())
+        self._shared.writers += 1
         self._news: ProgressReport | None = None
         self._pushing: asyncio.Task[None] | None = None
 
@@ -68,39 +66,41 @@ class TriggerProgress:
 
     @property
     def _refresh(self) -> float:
-        return max(REFRESH, _REFRESH_FOR_EACH * self._turns.writers)
+        return max(REFRESH, _REFRESH_FOR_EACH * self._shared.writers)
 
     def close(self) -> None:
         """Stop pushing. From here on, the task reports the progress."""
-        self._turns.writers -= 1
-        # Not cancelled: a thread that hangs has to keep its turn, or each writer would occupy another thread.
+        self._shared.writers -= 1
+        # Not cancelled: a thread that hangs has to keep the lock, or each writer would occupy another thread.
         self._news = None
 
     async def leave_end(self, report: ProgressReport, error: CrewError) -> None:
         """Push the error with which the trigger itself has ended the execution, and stop pushing."""
         self.close()
-        async with self._turns.slots:
+        async with self._shared.lock:
             with suppress(Exception):  # Airflow 3.4 stores no XCom of a task that has ended
                 await self._push(ended(report.as_dict(), error, time.time()))
 
     async def _push_news(self) -> None:
-        turns = self._turns
         while self._news:
-            async with turns.slots:
-                now = time.monotonic()
-                turn = max(turns.next_turn, now)
-                turns.next_turn = turn + _PAUSE_FOR_ALL
-                await asyncio.sleep(turn - now)
+            async with self._shared.lock:
                 report, self._news = self._news, None
-                try:
-                    if report is not None:  # the writer may have been closed while it waited for its turn
-                        told = {"choices": self._choices} | report.as_dict()
-                        told["stale_after"] += self._refresh - REFRESH
-                        await self._push(told)
-                except Exception as error:  # noqa: BLE001 - progress is best effort
-                    turns.complain(error)
-                self._pushed_at = time.monotonic()
+                if report is not None:  # the writer may have been closed while it waited for the lock
+                    began = time.monotonic()
+                    await self._push_report(report)
+                    await asyncio.sleep(_PAUSE_FOR_ALL - (self._pushed_at - began))
             await asyncio.sleep(PAUSE)
+
+    async def _push_report(self, report: ProgressReport) -> None:
+        try:
+            told = {"choices": self._choices} | report.as_dict()
+            told["stale_after"] += self._refresh - REFRESH
+            await self._push(told)
+        except Exception as error:  # noqa: BLE001 - progress is best effort
+            if not self._shared.has_failed:
+                warn(log, f"Progress was not pushed to XCom, but polling continues: {error}")
+            self._shared.has_failed = True
+        self._pushed_at = time.monotonic()
 
     async def _push(self, told: dict[str, Any]) -> None:
         """Push in a thread, because a custom XCom backend may take any amount of time."""
@@ -108,20 +108,13 @@ class TriggerProgress:
         await sync_to_async(push_xcom, thread_sensitive=False)(self._ti, PROGRESS, told)
 
 
-class _Turns:
-    """Turns of all writers on one event loop, which limit the total cost and the number of threads."""
+class _Shared:
+    """State of all writers on one event loop. A custom XCom backend may hang, but only in one thread."""
 
     def __init__(self) -> None:
+        self.lock = asyncio.Lock()
         self.writers = 0
-        self.slots = asyncio.Semaphore(_MOST_AT_ONCE)
-        self.next_turn = 0.0
-        self._has_complained = False
-
-    def complain(self, error: Exception) -> None:
-        """Log the first failure."""
-        if not self._has_complained:
-            warn(log, f"Progress was not pushed to XCom, but polling continues: {error}")
-        self._has_complained = True
+        self.has_failed = False
 
 
-_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = WeakKeyDictionary()
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = WeakKeyDictionary()
