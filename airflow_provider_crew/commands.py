@@ -116,8 +116,12 @@ def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: C
     """Add what a crew's responses prove. Only ``start`` and ``stop`` start executions, each of them one."""
     crew, starts = hook.get_conn(), options.start + options.stop
     about["token"] = hook.connection.token_type
-    known = resend(crew.inputs, wake_up_within=WAKING_UP)
-    about["inputs"] = list(known.names)
+    known = None
+    try:
+        known = resend(crew.inputs, wake_up_within=WAKING_UP)
+        about["inputs"] = list(known.names)
+    except errors.NotAllowed as error:  # a task starts an execution
+        about["warning"] = f"The crew does not list its inputs, so a task cannot check them. {error.event}"
     try:
         about["dialect"] = (
             f"unclear; for an unknown execution, the crew reports {crew.status(str(uuid4())).status}"
@@ -130,7 +134,8 @@ def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: C
         about |= check_receiver(crew.settings.address)
     if not starts:
         return
-    about["doubts"] = compare_inputs(options.inputs, known)
+    if known:
+        about["doubts"] = compare_inputs(options.inputs, known)
     confirm(f"Start {starts} execution(s)? Each is billed.", about)
     if options.start:
         about["output"] = _execute(hook, options.inputs, about)

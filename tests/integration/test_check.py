@@ -66,6 +66,17 @@ def test_without_start_it_only_reads(check, dialect):
     assert "cost" not in told
 
 
+def test_crew_that_lists_no_inputs_is_checked_further(check, dialect):
+    with playing(dialect, SLOWLY) as service:
+        service.faults.answer(403, on="inputs", times=2)
+        code, told = check(service)
+        started, proven = check(service, "--start", "--yes", *GIVEN)
+
+    assert (code, told["dialect"], "inputs" in told, "warning" in told) == (ANSWERED, dialect, False, True)
+    assert "error" not in told
+    assert (started, proven["result"], "doubts" in proven) == (ANSWERED, "proven", False)
+
+
 @pytest.mark.parametrize("answer", ["", "n\n"])
 def test_unconfirmed_start_only_reads(check, monkeypatch, answer):
     monkeypatch.setattr("sys.stdin", io.StringIO(answer))
