@@ -70,7 +70,7 @@ class AnsweringAttempt(Attempt):
                 self.warn(f"The crew cannot be answered from Airflow: {self._hindrance}.")
             return
         kickoff: Any = {**options.kickoff, "human_input_webhook_url": url}
-        if meta := kickoff.get("meta"):
+        if isinstance(meta := kickoff.get("meta"), Mapping):  # anything else is rejected before the kickoff
             kickoff["meta"] = {**meta, "airflow": self._origin()}
         self.options = replace(options, kickoff=kickoff, webhook_conn_id=secret_id)
 
@@ -142,27 +142,36 @@ class AnsweringAttempt(Attempt):
         known: dict[str, Any] = {"memory": event.memory, "deadline": event.deadline}
         if self._hindrance:
             return super().ask(event)
-        question = question_in(
-            self.ti.xcom_pull(task_ids=self.ti.task_id, key=QUESTION, map_indexes=self.ti.map_index)
-        )
-        if question and question["task_id"] != self._known_question:
-            question["draft"] = mask(question["draft"], forms_of(self.hook.connection.settings.token))
-            limit = self.options.response_timeout
-            answer_by = limit and time.time() + limit
-            fresh: dict[str, Any] = {"answer": "", "outcome": "", "is_over": False, "has_user": False}
-            self._keep(question=question, answer_by=answer_by, **fresh)
-            self._notify()
-        elif not self._known_question:
+        if self._is_asked_anew():
+            return self._open(known)
+        if not self._known_question:
             self.warn("The question cannot be shown in Airflow: no webhook has arrived, and a flow sends none.")
             return super().ask(event)
-        elif self._kept.get("is_over") or (event.memory or {}).get("works"):
+        if self._kept.get("is_over") or (event.memory or {}).get("works"):
             # The text of the earlier request may still be on Airflow's page, so no request is opened.
             self._keep(is_over=True)
             self.warn("The crew waits again, but its webhook has not arrived. Answer in the crew's dashboard.")
             return self.wait(asks=False, **known)
-        elif self._opened == self._known_question:
-            return self._time_out(known)
-        return self._open(known)
+        return self._time_out(known) if self._opened == self._known_question else self._open(known)
+
+    def _is_asked_anew(self) -> bool:
+        """Whether the crew has asked another question than the known one. It replaces that one."""
+        question = question_in(
+            self.ti.xcom_pull(task_ids=self.ti.task_id, key=QUESTION, map_indexes=self.ti.map_index)
+        )
+        if not question or question["task_id"] == self._known_question:
+            return False
+        question["draft"] = mask(question["draft"], forms_of(self.hook.connection.settings.token))
+        limit = self.options.response_timeout
+        answer_by = limit and time.time() + limit
+        fresh: dict[str, Any] = {"answer": "", "outcome": "", "is_over": False, "has_user": False}
+        self._keep(question=question, answer_by=answer_by, **fresh)
+        for notifier in self.options.notifiers:
+            try:
+                notifier(self.context)
+            except Exception as error:  # noqa: BLE001 - the question matters more
+                self.warn(f"A notifier failed: {in_words(error)}")
+        return True
 
     def _open(self, known: dict[str, Any]) -> dict[str, Any]:
         """Open the request for the known question, and wait."""
@@ -196,13 +205,6 @@ class AnsweringAttempt(Attempt):
         ]
         return "\n\n".join(filter(None, text))
 
-    def _notify(self) -> None:
-        for notifier in self.options.notifiers:
-            try:
-                notifier(self.context)
-            except Exception as error:  # noqa: BLE001 - the question matters more
-                self.warn(f"A notifier failed: {in_words(error)}")
-
     # The answer.
 
     def answered(self, option: str, next_kwargs: Mapping[str, Any], known: dict[str, Any]) -> dict[str, Any]:
@@ -234,6 +236,8 @@ class AnsweringAttempt(Attempt):
             option, text = (SEND_BACK, _TIMEOUT) if sends_back else (APPROVE, _APPROVAL)
             if self._send_answer(option, text, f"response_timeout {self._known_question}"):
                 return self.wait(answered_at=time.time(), **_idle(known))
+        if self._opened != self._known_question:
+            return self._open(known)
         return self.wait(asks=False, **known)
 
     def _answer(self, option: str, text: str) -> bytes:
@@ -263,8 +267,11 @@ class AnsweringAttempt(Attempt):
             crew, given = self.hook.get_conn(), self._answer(option, text)
         except errors.CrewError as error:
             return self._not_sent(error.event)
-        if not self._keep(answer=answer, outcome="sending"):
-            return self._not_sent("Airflow did not store the intent.")
+        why = "" if self._keep(answer=answer, outcome="sending") else "Airflow did not store the intent."
+        if self._is_asked_anew():
+            why = "The crew has asked another question since."
+        if why:
+            return self._not_sent(why)
         try:
             self.look_before_sending("answer")
             continued_as = crew.answer(self.kickoff_id, given)

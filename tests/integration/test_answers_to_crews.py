@@ -15,9 +15,10 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.answers.attempt import ANSWER, APPROVE, SEND_BACK
 from airflow_provider_crew.answers.question import QUESTION
-from airflow_provider_crew.client.errors import Cost, ExecutionUnknown, WaitedTooLong, WaitStopped
+from airflow_provider_crew.client.errors import Cost, ExecutionUnknown, InvalidInputs, WaitedTooLong, WaitStopped
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING
+from tests.airflow_runs import eventually
 from tests.integration.dialogs import Dialog, asking, chosen
 from tests.integration.operators import run
 from tests.integration.question_receiver import SECRET
@@ -314,6 +315,23 @@ def test_question_answered_elsewhere_is_replaced_by_the_next(dialog):
     assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
 
 
+def test_answer_to_an_old_question_is_not_sent(dialog):
+    dialog.crew.scenario = asking("draft-1", "draft-2")
+    dialog.task_with(notifiers=[lambda context: dialog.told.append(context["ti"].task_id)])
+    waiting = dialog.asked()
+    (kickoff,) = dialog.crew.kickoffs
+    dialog.crew.approve(kickoff.kickoff_id)  # in the dashboard, just before
+    eventually(lambda: dialog.questions.changes == 2, pause=0.02)
+
+    waiting = dialog.chosen(waiting, APPROVE)
+
+    assert dialog.answers == []
+    assert "draft-2" in dialog.requests[-1]["body"]
+    assert len(dialog.requests) == len(dialog.told) == 2
+    assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
+    assert [answer["taskId"] for answer in dialog.answers] == [dialog.kept["question"]["task_id"]]
+
+
 def test_old_question_is_not_shown_for_a_new_wait(dialog):
     waiting = dialog.asked()
     kickoff_id = dialog.crew.kickoffs[0].kickoff_id
@@ -412,12 +430,24 @@ def test_users_and_notifiers_are_passed_on(dialog):
     assert waiting
 
 
-def test_own_meta_is_kept_beside_the_task(dialog):
-    dialog.task_with(meta={"ticket": "42"})
+@pytest.mark.parametrize("own", [{}, {"ticket": "42"}])
+def test_own_meta_is_kept_beside_the_task(dialog, own):
+    dialog.task_with(meta=own)
     dialog.asked()
 
     meta = dialog.crew.kickoffs[0].meta
-    assert (meta["ticket"], meta["airflow"]["task_id"]) == ("42", "crew")
+    assert meta.pop("airflow")["task_id"] == "crew"
+    assert meta == own
+
+
+def test_meta_that_renders_to_text_is_rejected(dialog):
+    dialog.task_with(meta="no object")
+
+    with pytest.raises(CrewTaskFailed) as caught:
+        dialog.task.run()
+
+    assert isinstance(caught.value.failure, InvalidInputs)
+    assert (caught.value.cost, dialog.crew.kickoffs) == (Cost.NONE, ())
 
 
 @pytest.mark.parametrize(
