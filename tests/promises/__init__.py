@@ -1,0 +1,1 @@
+"""Promises that each kind of task keeps, as one table: ``table.py`` lists the cells that are red."""

@@ -1,0 +1,28 @@
+"""What the tests of promises begin with. They ask for it with ``pytest_plugins``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.live import crew_of_a_task, shorten_pauses
+from tests.integration.tasks import Log
+from tests.promises.harness import World
+
+
+@pytest.fixture
+def world(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> Iterator[World]:
+    shorten_pauses(monkeypatch)
+    for name in ("SHORTEST", "LONGEST"):  # those of a tool, which has no argument for it
+        monkeypatch.setattr(f"airflow_provider_crew.client.options.{name}_INTERVAL", 0.02)
+    with crew_of_a_task(monkeypatch) as crew:
+        world = World(crew, Log(capfd, caplog), tmp_path, monkeypatch)
+        world.connect()
+        yield world

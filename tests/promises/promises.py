@@ -1,0 +1,345 @@
+"""
+What each kind of task promises, as scenarios that cannot tell one kind from another.
+
+They look only at what others see: requests that the crew gets, what Airflow stores, and how an attempt ends.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from airflow_provider_crew.client.errors import WaitedTooLong
+from airflow_provider_crew.local import Scenario, ScenarioTask
+from tests.integration.tasks import FAILING, SLOW, TOKEN, api_error
+from tests.promises.harness import Outcome, World
+from tests.promises.kinds import Job
+
+MakeJob = Callable[..., Job]
+
+PROMISES: dict[str, Callable[[World, MakeJob], None]] = {}
+
+
+def promise(function: Callable[[World, MakeJob], None]) -> Callable[[World, MakeJob], None]:
+    PROMISES[function.__name__] = function
+    return function
+
+
+def assert_succeeded(outcome: Outcome) -> None:
+    assert outcome.error is None, outcome.error
+
+
+def assert_sent_nothing(world: World, outcome: Outcome) -> None:
+    assert outcome.error is not None
+    assert outcome.cost == "none"
+    assert not world.crew.requests.on("kickoff")
+
+
+def assert_later_attempt_finds_it(world: World, job: Job) -> None:
+    """The next attempt waits for the same execution, and returns its result."""
+    world.forget()
+    world.finish()
+    assert_succeeded(job.attempt())
+    assert len(world.crew.kickoffs) == job.rows
+
+
+# Nothing is sent.
+
+
+@promise
+def kickoff_option_rendered_to_nothing_sends_nothing(world: World, make: MakeJob) -> None:
+    for name in ("human_input_webhook_url", "crew_webhook_url", "restore_from_state_id"):
+        job = make(world, **{name: "{{ none }}"})
+        assert_sent_nothing(world, job.attempt())
+
+
+@promise
+def secret_connection_rendered_to_nothing_sends_nothing(world: World, make: MakeJob) -> None:
+    assert_sent_nothing(world, make(world, webhook_conn_id="{{ none }}").attempt())
+
+
+@promise
+def connection_rendered_to_nothing_sends_nothing(world: World, make: MakeJob) -> None:
+    outcome = make(world, crew_conn_id="{{ none }}", timeout=3).attempt()
+    assert_sent_nothing(world, outcome)
+    assert not isinstance(outcome.error, WaitedTooLong)
+
+
+@promise
+def told_to_end_before_kickoff_sends_nothing(world: World, make: MakeJob) -> None:
+    job = make(world)
+    world.at("inputs", job.tell_to_end)
+    assert_sent_nothing(world, job.attempt())
+    assert_later_attempt_finds_it(world, job)
+
+
+@promise
+def time_over_while_intent_is_stored_sends_nothing(world: World, make: MakeJob) -> None:
+    job = make(world, execution_timeout=timedelta(seconds=0.5))
+
+    def is_slow(call: str) -> bool:
+        time.sleep(0.7 * (call == "set"))
+        return False
+
+    job.now.store.breaks_at = is_slow
+    assert_sent_nothing(world, job.attempt())
+    job.now.store.breaks_at = lambda _: False
+    job.options["execution_timeout"] = None
+    assert_later_attempt_finds_it(world, job)
+
+
+# A kickoff is sent once.
+
+
+@promise
+def lost_response_to_kickoff_is_uncertain(world: World, make: MakeJob) -> None:
+    world.crew.faults.reset(on="kickoff", after_taken=True)
+    job = make(world)
+    outcome = job.attempt()
+    assert outcome.cost == "unknown"
+    assert not outcome.is_retried
+    assert job.attempt().cost == "unknown"
+    assert len(world.crew.kickoffs) == 1
+
+
+@promise
+def process_killed_during_kickoff_is_uncertain(world: World, make: MakeJob) -> None:
+    job = make(world)
+    world.at("kickoff", job.kill)
+    job.attempt()
+    outcome = job.attempt()
+    assert outcome.cost == "unknown"
+    assert not outcome.is_retried
+    assert len(world.crew.kickoffs) == 1
+
+
+@promise
+def rejected_for_a_moment_is_sent_again(world: World, make: MakeJob) -> None:
+    world.crew.faults.answer(429, on="kickoff")
+    assert_succeeded(make(world).attempt())
+    assert len(world.crew.kickoffs) == 1
+
+
+# Nothing is lost while a task waits.
+
+
+@promise
+def told_to_end_while_waiting_is_found_again(world: World, make: MakeJob) -> None:
+    world.connect(cancel_on_kill=True)
+    world.crew.scenario = SLOW
+    job = make(world)
+    world.at("status", job.tell_to_end)
+    world.at("status", job.kill, number=3)
+    world.at("status", world.finish, number=5)  # a trigger goes on elsewhere
+    job.attempt()
+    assert world.stopped_ids == []
+    assert_later_attempt_finds_it(world, job)
+
+
+@promise
+def large_result_is_returned(world: World, make: MakeJob) -> None:
+    output = "all of it " * 300_000
+    task = ScenarioTask(name="writing_task", output=output)
+    world.crew.scenario = Scenario(tasks=(task,), inputs=())
+    job = make(world)
+    outcome = job.attempt()
+    assert_succeeded(outcome)
+    assert job.output(outcome) == output
+    assert len(world.crew.kickoffs) == 1
+
+
+@promise
+def token_renewed_while_waiting_is_used(world: World, make: MakeJob) -> None:
+    world.crew.scenario = SLOW
+
+    def renew() -> None:
+        world.crew.rotate_token("renewed-token-0815")
+        world.connect()
+        world.at("status", world.finish, status=200, number=2)
+
+    world.at("status", renew, number=3)
+    world.each_poll_takes(1)
+    assert_succeeded(make(world, timeout=100).attempt())
+    assert len(world.crew.kickoffs) == 1
+
+
+@promise
+def store_away_before_kickoff_is_waited_for(world: World, make: MakeJob) -> None:
+    job = make(world)
+    _be_away(job, since=lambda: True)
+    assert_succeeded(job.attempt())
+    assert len(world.crew.kickoffs) == 1
+
+
+@promise
+def store_away_after_kickoff_is_waited_for(world: World, make: MakeJob) -> None:
+    job = make(world)
+    _be_away(job, since=lambda: bool(world.crew.kickoffs))
+    assert_succeeded(job.attempt())
+    assert len(world.crew.kickoffs) == 1
+
+
+def _be_away(job: Job, since: Callable[[], bool]) -> None:
+    left = iter(range(3))
+    store = job.now.store
+    store.breaks_with = api_error(503)
+    store.breaks_at = lambda call: call == "set" and since() and next(left, None) is not None
+
+
+@promise
+def unexpected_exception_in_wait_surfaces(world: World, make: MakeJob) -> None:
+    world.crew.scenario = SLOW
+    repair = world.before_polls(_raise_what_nothing_expects)
+    job = make(world, timeout=5)
+    outcome = job.attempt()
+    assert outcome.error
+    assert "boom" in repr(outcome.error) + world.log.text
+    repair()
+    assert_later_attempt_finds_it(world, job)
+
+
+def _raise_what_nothing_expects() -> None:
+    raise RuntimeError("boom")
+
+
+@promise
+def execution_timeout_during_poll_ends_attempt(world: World, make: MakeJob) -> None:
+    world.crew.scenario = SLOW
+    stop = world.before_polls(lambda: signal.raise_signal(signal.SIGALRM))
+    job = make(world, execution_timeout=timedelta(hours=1), timeout=5)
+    outcome = job.attempt()
+    assert not isinstance(outcome.error, WaitedTooLong)
+    assert outcome.cost == "running"
+    assert world.stopped_ids == []
+    stop()
+    assert_later_attempt_finds_it(world, job)
+
+
+@promise
+def long_outage_ends_attempt_that_is_found_again(world: World, make: MakeJob) -> None:
+    world.crew.scenario = SLOW
+    world.each_poll_takes(20)
+    world.crew.faults.answer(500, on="status", times=10_000)
+    job = make(world, timeout=7200)
+    outcome = job.attempt()
+    assert outcome.cost == "running"
+    world.crew.faults.clear()
+    assert_later_attempt_finds_it(world, job)
+
+
+@promise
+def unknown_execution_is_not_replaced(world: World, make: MakeJob) -> None:
+    world.crew.scenario = SLOW
+    world.each_poll_takes(20)
+    world.at("status", lambda: world.crew.faults.answer(404, on="status", times=10_000))
+    job = make(world, timeout=7200)
+    outcome = job.attempt()
+    assert outcome.cost == "running"
+    job.clear()
+    job.attempt()
+    world.crew.faults.clear()
+    assert_later_attempt_finds_it(world, job)
+
+
+# The cost is true.
+
+
+@promise
+def execution_that_outlasts_its_time_is_running(world: World, make: MakeJob) -> None:
+    """If there is a second row, it runs when the first one's time is over."""
+    world.crew.scenario = SLOW
+    world.each_poll_takes(10)
+
+    def finish_second_row_later() -> None:
+        world.at("status", lambda: world.crew.finish(world.kickoff_ids[1]), number=2)
+
+    world.at("kickoff", finish_second_row_later, number=2)
+    job = make(world, row_timeout=300, rows=2)
+    outcome = job.attempt()
+    assert outcome.cost == "running"
+    assert world.stopped_ids == []
+    assert_later_attempt_finds_it(world, job)
+
+
+@promise
+def failed_execution_has_ended(world: World, make: MakeJob) -> None:
+    world.crew.scenario = FAILING
+    outcome = make(world).attempt()
+    assert outcome.cost == "ended"
+    assert len(world.crew.kickoffs) == 1
+
+
+@promise
+def marked_task_stops_each_execution_once(world: World, make: MakeJob) -> None:
+    world.connect(cancel_on_kill=True)
+    world.crew.scenario = SLOW
+    job = make(world, rows=2)
+    world.at("status", job.mark, number=3)
+    outcome = job.attempt()
+    assert outcome.error
+    assert sorted(world.stopped_ids) == sorted(world.kickoff_ids)
+    assert len(world.kickoff_ids) == job.rows
+
+
+@promise
+def marked_task_stops_nothing_by_default(world: World, make: MakeJob) -> None:
+    world.crew.scenario = SLOW
+    job = make(world, rows=2)
+    world.at("status", job.mark, number=3)
+    world.at("status", job.kill, number=7)
+    outcome = job.attempt()
+    assert outcome.error
+    assert world.stopped_ids == []
+    assert len(world.kickoff_ids) == job.rows
+
+
+@promise
+def timeout_stops_each_execution_once(world: World, make: MakeJob) -> None:
+    world.connect(cancel_on_timeout=True)
+    world.crew.scenario = SLOW
+    world.each_poll_takes(10)
+    job = make(world, timeout=300, rows=2)
+    outcome = job.attempt()
+    assert outcome.cost == "ended"
+    assert sorted(world.stopped_ids) == sorted(world.kickoff_ids)
+    assert len(world.kickoff_ids) == job.rows
+
+
+# Results.
+
+
+@promise
+def misfitting_output_is_kept_and_checked_again_at_no_cost(world: World, make: MakeJob) -> None:
+    output = '{"title": "Harbours"}'
+    world.crew.scenario = Scenario(tasks=(ScenarioTask(name="writing_task", output=output),), inputs=())
+    job = make(world, output_type=list[int])
+    outcome = job.attempt()
+    assert outcome.cost == "ended"
+    assert not outcome.is_retried
+    assert job.kept() == output
+    job.clear()
+    job.options["output_type"] = dict[str, str]
+    assert_later_attempt_finds_it(world, job)
+
+
+# Secrets stay secret.
+
+
+@promise
+def echoed_token_is_shown_nowhere(world: World, make: MakeJob) -> None:
+    task = ScenarioTask(name="writing_task", agent=TOKEN, description=TOKEN, output=f"{TOKEN} as it is")
+    world.crew.scenario = Scenario(tasks=(task,), inputs=())
+    job = make(world)
+    _assert_secret(world, job, job.attempt())
+    world.crew.scenario = Scenario(tasks=(task.model_copy(update={"error": f"{TOKEN} failed"}),), inputs=())
+    job = make(world)
+    _assert_secret(world, job, job.attempt())
+
+
+def _assert_secret(world: World, job: Job, outcome: Outcome) -> None:
+    assert world.crew.requests.on("status")
+    shown: list[Any] = [outcome.value, repr(outcome.error), str(outcome.error), world.stored, job.files]
+    assert TOKEN not in "".join(map(str, shown)) + world.log.text
