@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from airflow_provider_crew.client.errors import Cost
+from airflow_provider_crew.client.errors import Cost, ExecutionFailed
 from airflow_provider_crew.client.progress import begun, completed
+from airflow_provider_crew.client.progress import ended as progress_ended
 from airflow_provider_crew.task.verdict import if_lost, while_waiting
 from airflow_provider_crew.versions import KEEPING
 from dev.chromium import EXECUTABLE, Page
@@ -115,6 +116,7 @@ def test_killed_process_shows_its_cost_and_next_step(page, facts, cost):
 
 WAITING = while_waiting(is_sensor=False, reattachable=True, cancels=False)["choices"]
 CANCELS = while_waiting(is_sensor=False, reattachable=True, cancels=True)["choices"]
+CANCELS_LATE = while_waiting(is_sensor=False, reattachable=True, cancels=False, cancels_at_timeout=True)["choices"]
 DELIVERED = if_lost(KICKOFF_ID, "delivered")
 
 
@@ -145,6 +147,30 @@ DELIVERED = if_lost(KICKOFF_ID, "delivered")
             {"return_value": result(), "record": {"if_lost": DELIVERED}, "crew_progress": progress()},
             {"If you clear the task": "a new execution, which is billed again"},
         ),
+        (
+            "running",
+            {"record": None},
+            {
+                "If you clear the task": "starts an execution, which is billed",
+                "If you mark it as failed": "nothing is billed",
+                "If you do nothing": "billed once",
+            },
+        ),
+        (
+            "running",
+            {"record": UNCERTAIN | {"try_number": 1}},
+            {
+                "If you clear the task": "reports the uncertain kickoff",
+                "If you mark it as failed": "an execution may be running and billed",
+                "If you do nothing": "billed once",
+            },
+        ),
+        (
+            "running",
+            {"record": SENT | {"try_number": 1}, "tryNumber": 2},
+            {"If you clear the task": "same execution", "If you do nothing": "same execution"},
+        ),
+        ("running", {"isOfBatch": True}, {}),
         ("queued", {"crew_progress": progress(choices=WAITING)}, {}),
         ("running", {"crew_progress": progress(choices="x")}, {}),
     ],
@@ -170,10 +196,10 @@ def drawn_header(page: Page, state: str, **xcoms: Any) -> str:
 
 
 def test_progress_tells_its_age_when_it_is_old(page):
-    old = progress(polled_at=time.time() - 75)
+    old = progress(polled_at=time.time() - 75, stale_after=60.0)
 
     assert "Seen 1m 15s ago" in drawn_header(page, "deferred", crew_progress=old)
-    assert "Seen" not in drawn_header(page, "deferred", crew_progress=progress())
+    assert "Seen" not in drawn_header(page, "deferred", crew_progress=old | {"stale_after": 100.0})
     assert "Seen" not in drawn_header(page, "failed", crew_progress=old)
 
 
@@ -214,6 +240,17 @@ def test_reason_leaves_out_the_kickoff_id(page):
     assert shown["end"]["reason"] == "The execution failed after 6s: out of credit."
 
 
+def test_error_of_several_lines_keeps_its_lines(page):
+    error = ExecutionFailed(f"Execution {KICKOFF_ID} failed: Traceback: x = 402", error="Traceback:\n  x = 402")
+    known = progress_ended(progress(), error, 1.0)
+    shown = told(page, "failed", crew_progress=known)["end"]
+    header = drawn_header(page, "failed", crew_progress=known)
+
+    assert (shown["reason"], shown["lines"]) == ("The execution failed:", "Traceback:\n  x = 402")
+    assert "<pre>Traceback:\n  x = 402</pre>" in header
+    assert header.count("Traceback") == 1
+
+
 def test_fields_that_do_not_match_are_listed(page):
     misfits = ["title: Field required", "ports[0].ready: Input should be a valid boolean"]
     event = f"Execution {KICKOFF_ID} has completed, and does not match output_type: {'; '.join(misfits)}."
@@ -227,16 +264,30 @@ def test_fields_that_do_not_match_are_listed(page):
 
 def test_waiting_crew_shows_its_draft_and_its_deadline(page):
     draft = {"task_id": "writing_task", "agent": "Writer", "output": "# Draft", "execution_time": None}
-    known = progress(state="paused", since=5.0, deadline=9.0, tasks=[*progress()["tasks"], draft])
+    known = progress(state="paused", since=5.0, deadline=9.0, tasks=[*progress()["tasks"], draft], choices=WAITING)
     shown = told(page, "deferred", crew_progress=known)
 
     assert shown["waiting"] == {
         "place": " at writing_task",
         "since": 5.0,
         "deadline": 9.0,
+        "unanswered": WAITING["unanswered"],
         "draft": {"title": "Draft", "output": "# Draft"},
     }
     assert [(row["name"], row["state"]) for row in shown["rows"]][-1] == ("writing_task", "waiting")
+
+
+def test_task_that_waits_for_a_person_ends_at_its_deadline(page):
+    late = {"deadline": time.time() + 3 * 86400 - 60, "choices": CANCELS_LATE}
+    paused = drawn_header(page, "deferred", crew_progress=progress(state="paused", **late))
+    unknown = drawn_header(page, "deferred", crew_progress=progress(state="unknown", human_input=True, **late))
+
+    assert f"<span>2d 23h</span>, and {CANCELS_LATE['unanswered']}." in paused
+    assert "<span>2d 23h</span>, and " in unknown
+    assert CANCELS_LATE["unanswered"] not in unknown
+    for header in (paused, unknown):
+        assert header.count("stops waiting") == 1
+        assert CANCELS_LATE["nothing"] not in header
 
 
 def test_unknown_execution_is_at_no_task_for_certain(page):
@@ -500,7 +551,7 @@ def test_hostile_reason_of_a_batch_becomes_no_element(page, reason):
     batch = f'(await import("/story.js")).story({json.dumps(seen)}).batch'
     elements = element_types(page, f'(await import("/batch.js")).Results({{ of: {batch} }})')
 
-    assert elements == {"div", "p", "span", "code", "button", "details", "summary", "ul", "li"}
+    assert elements == {"div", "p", "span", "code", "button", "ul", "li"}
 
 
 def output(page: Page, **properties: Any) -> str:
@@ -556,6 +607,32 @@ def test_earlier_attempts_have_the_executions_in_their_logs(page):
     assert [each["place"] for each in found] == ["task 2 of 3, writing_task", "", ""]
 
 
+@pytest.mark.parametrize(
+    ("found", "cost"),
+    [
+        ([[["a", True]], [["a", False]], [["b", True]]], "2 executions, 30 tokens"),
+        ([[["a", True]], None], "at least 1 execution, at least 10 tokens"),
+        ([[["b", True]], [["c", True]]], "2 executions, at least 20 tokens"),
+        ([[["a", False]], []], ""),
+        (None, ""),
+    ],
+)
+def test_header_has_the_cost_of_all_attempts(page, found, cost):
+    spent = {"a": 10, "b": 20}
+    attempts = found and [
+        {
+            "number": number,
+            "executions": each and [{"id": name, "isStarted": is_started} for name, is_started in each],
+            "tokens": [[name, spent[name]] for name, _ in each or () if name in spent],
+        }
+        for number, each in enumerate(found, start=1)
+    ]
+    given = json.dumps(attempts) if found else "undefined"
+    expression = f'import("/attempts.js").then(({{ costOf }}) => costOf({given}, {len(found or [])}))'
+
+    assert page.evaluate(expression) == cost
+
+
 def seen_by(page: Page, state: str, answers: dict[str, Any]) -> dict[str, Any]:
     """Return what the tab reads about a task without XComs."""
     instance = {"state": state, "try_number": 1, "end_date": "2026-01-01T00:00:00Z"}
@@ -573,7 +650,7 @@ def test_kickoff_record_is_read_after_an_end_without_a_report(page):
     assert seen_by(page, "failed", {"/state-store": kept})["record"] == SENT
     assert seen_by(page, "failed", {"/state-store": {"task_state_store": []}})["record"] is None
     assert "record" not in seen_by(page, "failed", {})
-    assert "record" not in seen_by(page, "running", {"/state-store": kept})
+    assert seen_by(page, "running", {"/state-store": kept})["record"] == SENT
     assert seen_by(page, "success", {"/state-store": kept})["record"] == SENT
 
 

@@ -2,6 +2,7 @@
 const API = new URL("api/v2/", document.baseURI);
 const ENDED = new Set(["success", "failed", "skipped", "upstream_failed", "removed"]);
 const PAUSE = 3000;
+const MOST_LOGS = 20;
 
 const PROGRESS = "crew_progress";
 const RECORD = "crew_kickoff";
@@ -93,8 +94,10 @@ function reader(task, signal) {
     const isOfCrew = defined.template_fields.includes("crew_conn_id") || PROGRESS in found;
     const isSensor = defined.template_fields.includes("kickoff_id");
     const isOfBatch = defined.template_fields.includes("result_path") || found[PROGRESS]?.batch !== undefined;
-    const hasNoReport = isOfCrew && (state === "failed" || state === "up_for_retry") && !found[PROGRESS]?.end;
-    const record = !isOfBatch && (hasNoReport || (isOfCrew && state === "success")) ? await kickoffRecord() : undefined;
+    const hasNoReport = (state === "failed" || state === "up_for_retry") && !found[PROGRESS]?.end;
+    const isStarting = state === "running" && !found[PROGRESS];
+    const hasRecord = isOfCrew && !isOfBatch && (hasNoReport || isStarting || state === "success");
+    const record = hasRecord ? await kickoffRecord() : undefined;
     const retryAt = state === "up_for_retry" ? retryTime(endDate, defined) : null;
     const { end, polled_at: polledAt } = found[PROGRESS] ?? {};
     const isPolled = !end && polledAt > Number(found[DEFERRAL] ?? NaN); // otherwise its trigger learns of no mark
@@ -111,7 +114,7 @@ function retryTime(endDate, { retry_delay: delay, retry_exponential_backoff: bac
   return backoff || !Number.isFinite(time) ? null : time;
 }
 
-// All attempts that Airflow has kept. Their logs have the executions, which are null for an unreadable log.
+// The newest attempts that Airflow has kept. Their logs have the executions, which are null for an unreadable log.
 export async function attempts(task) {
   const { index, region, task: path, instance } = paths(task);
   const { task_instances: tries } = await get([...instance, "tries"], region);
@@ -126,7 +129,7 @@ export async function attempts(task) {
     const place = lines?.map((line) => PLACE.exec(line)?.[1]).findLast(Boolean) ?? "";
     return { number, state, seconds: (Date.parse(end) - Date.parse(start)) / 1000, executions, tokens, place };
   };
-  return Promise.all(tries.map(read));
+  return Promise.all(tries.slice(-MOST_LOGS).map(read));
 }
 
 // Calls back after each look. Stops while the page is hidden, and for a task that runs no crew.

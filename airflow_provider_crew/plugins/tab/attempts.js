@@ -3,28 +3,31 @@ import { attempts } from "./airflow.js";
 import { Folded, all, duration, el, h, useEffect, useState } from "./elements.js";
 import { visible } from "./safe.js";
 
-export const Attempts = ({ task, current, isOpenAtFirst }) =>
-  el("div", "crew-section", h(Folded, { title: [`Earlier attempts (${current - 1})`], isOpenAtFirst }, () => h(List, { task, current })));
+// The attempts of a task from its second one on, or undefined while they are being read.
+export function useAttempts(task, { attempt, kickoffId, goesOn }) {
+  const [found, setFound] = useState();
+  useEffect(() => void (attempt > 1 && attempts(task).then(setFound, () => setFound([]))), [attempt, kickoffId, goesOn]);
+  return attempt > 1 ? found : undefined;
+}
 
-function List({ task, current }) {
-  const [found, setFound] = useState(null);
-  useEffect(() => void attempts(task).then(setFound, () => setFound([])), []);
-  if (!found?.length) return el("p", "crew-quiet", found ? "Airflow did not return the attempts." : "Reading the logs …");
-  const executions = found.flatMap((attempt) => attempt.executions ?? []);
-  const started = new Set(executions.filter(({ isStarted }) => isStarted).map(({ id }) => id));
-  const isWhole = found.length >= current && found.every((attempt) => attempt.executions !== null);
+// What all attempts together have cost, for the header.
+export function costOf(found = [], current) {
+  const started = new Set(found.flatMap(({ executions }) => (executions ?? []).filter(({ isStarted }) => isStarted).map(({ id }) => id)));
   // Attempts that wait for the same execution report the same tokens.
   const tokens = new Map(found.flatMap((attempt) => attempt.tokens ?? []));
+  const isWhole = found.length >= current && found.every(({ executions }) => executions !== null);
   const isCounted = isWhole && [...started].every((id) => tokens.has(id));
   const total = [...tokens.values()].reduce((sum, count) => sum + count, 0).toLocaleString();
-  const earlier = found.filter(({ number }) => number < current);
-  return el(
-    "div",
-    "",
-    el("p", "crew-quiet", `Executions billed, including this attempt: ${isWhole ? "" : "at least "}${started.size}`),
-    tokens.size > 0 && el("p", "crew-quiet", `Tokens over all attempts: ${isCounted ? "" : "at least "}${total}`),
-    el("ul", "crew-attempts", ...all(earlier.map((attempt) => h(Attempt, attempt)))),
-  );
+  if (!started.size) return ""; // a sensor
+  const billed = `${isWhole ? "" : "at least "}${started.size} execution${started.size === 1 ? "" : "s"}`;
+  return tokens.size ? `${billed}, ${isCounted ? "" : "at least "}${total} tokens` : billed;
+}
+
+export function Attempts({ found, current, isOpenAtFirst }) {
+  const missing = el("p", "crew-quiet", found ? "Airflow did not return the attempts." : "Reading the logs …");
+  const earlier = (found ?? []).filter(({ number }) => number < current);
+  const drawn = () => (found?.length ? el("ul", "crew-attempts", ...all(earlier.map((attempt) => h(Attempt, attempt)))) : missing);
+  return el("div", "crew-section", h(Folded, { title: [`Earlier attempts (${current - 1})`], isOpenAtFirst }, drawn));
 }
 
 function Attempt({ number, state, seconds, executions, place }) {

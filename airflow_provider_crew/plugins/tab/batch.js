@@ -1,11 +1,10 @@
 // The rows of a batch: how many have ended, how fast, and why some of them failed.
-import { Folded, all, duration, el, h } from "./elements.js";
+import { all, duration, el, h } from "./elements.js";
 import { Copy } from "./output.js";
 import { list, number, object, text } from "./safe.js";
 
 // Ended rows without which a rate is a guess.
 const ENOUGH = 10;
-const MOST_OPEN = 20;
 
 const natural = (value) => Math.max(0, number(value) ?? 0);
 const rowsOf = (count) => `${count.toLocaleString()} row${count === 1 ? "" : "s"}`;
@@ -25,7 +24,6 @@ export function batchOf({ batch, started_at: startedAt, polled_at: polledAt }, g
   const left = ["time left", `about ${duration((60 * Math.max(0, total - ended)) / rate)}`];
   const pace = rate ? [["rows a minute", rate.toFixed(rate < 10 ? 1 : 0)], left] : [];
   const reasons = list(told.reasons).map(object).map(reasonOf);
-  const sentence = `${succeeded.toLocaleString()} of ${rowsOf(total)} succeeded.`;
   return {
     bar: total ? { value: ended, max: total, says: `${ended.toLocaleString()} of ${total.toLocaleString()} rows have ended` } : null,
     facts: [["succeeded", succeeded.toLocaleString()], ...others, ...pace],
@@ -34,7 +32,7 @@ export function batchOf({ batch, started_at: startedAt, polled_at: polledAt }, g
     reasons,
     more: Math.max(0, failed - reasons.reduce((sum, { rows }) => sum + rows, 0)),
     // A task succeeds if no more rows failed than max_failed allows, which may be all of them.
-    look: failed ? { sentence, ...(succeeded ? { title: "Partly completed", tone: "waiting" } : { title: "No row succeeded", tone: "bad" }) } : {},
+    look: !failed ? {} : succeeded ? { title: "Partly completed", tone: "waiting" } : { title: "No row succeeded", tone: "bad" },
   };
 }
 
@@ -47,10 +45,7 @@ function reasonOf({ status, reason, count, keys }) {
 export function Results({ of: { path, reasons, more } }) {
   const files = [h("span", null, "Results in ", h("code", null, path)), h(Copy, { text: path, label: "result path", isIcon: true })];
   const item = ({ title, rows, which }) => h("li", null, title, el("span", "crew-quiet", ` · ${rowsOf(rows)} · ${which}`));
-  const drawn = () => el("ul", "crew-reasons", ...all(reasons.map(item)));
-  const failed = [
-    h(Folded, { key: "reasons", title: ["Failed rows by reason"], isOpenAtFirst: reasons.length <= MOST_OPEN }, drawn),
-    el("p", "crew-quiet", more > 0 && `${rowsOf(more)} failed for other reasons. `, "When a batch has ended, failed.jsonl has all failed rows, with their inputs."),
-  ];
-  return el("div", "crew-results", path && el("p", "crew-id", ...files), ...(reasons.length ? failed : []));
+  const drawn = reasons.length > 0 && el("ul", "crew-reasons", ...all(reasons.map(item)));
+  const note = el("p", "crew-quiet", more > 0 && `${rowsOf(more)} failed for other reasons. `, "When a batch has ended, failed.jsonl has all failed rows, with their inputs.");
+  return el("div", "crew-results", path && el("p", "crew-id", ...files), drawn, drawn && note);
 }

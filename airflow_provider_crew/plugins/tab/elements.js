@@ -27,10 +27,10 @@ export function duration(seconds) {
 export const Since = ({ time }) => el("span", "crew-clock", duration(useNow() - time));
 export const Until = ({ time }) => el("span", "crew-clock", duration(time - useNow()));
 
-// Nothing is shown while it is news.
-export function Seen({ time }) {
+// Nothing is shown until the next push is overdue.
+export function Seen({ time, staleAfter }) {
   const age = useNow() - time;
-  return age > 10 ? el("span", "crew-quiet crew-clock", `Seen ${duration(age)} ago`) : null;
+  return age > staleAfter ? el("span", "crew-quiet crew-clock", `Seen ${duration(age)} ago`) : null;
 }
 
 // Draws its contents only while it is open.

@@ -1,21 +1,32 @@
 // How a task ended without a result. Its sentences come from the task, or from its kickoff record if it was killed.
 import { object, text } from "./safe.js";
 
+const REPEATED = 60;
 const MAY_BE_RUNNING = { cost: "running", billed: "billed; the execution may still be running." };
 // For a task that left neither: a sensor, or a task before Airflow 3.3.
 const OF_SENSOR = { ...MAY_BE_RUNNING, if_retried: "waits for the same execution, at no further cost", next_step: "Clearing the task waits for the same execution, at no further cost." };
 const WITHOUT_RECORD = {
   ...MAY_BE_RUNNING,
-  next_step:
-    "To wait for the execution, use CrewExecutionSensor with its kickoff ID. Without durable execution, clearing the task starts a new execution, which is billed again.",
+  next_step: "To wait for the execution, use CrewExecutionSensor with its kickoff ID. Without durable execution, clearing the task starts a new execution, which is billed again.",
 };
 const NOT_STARTED = { cost: "none", billed: "none; no kickoff is recorded.", if_retried: "starts an execution, which is billed", next_step: "Clearing the task starts an execution, which is billed." };
 const BEING_CANCELLED = { ...MAY_BE_RUNNING, event: "Airflow ended the task while it waited. The execution is being cancelled." };
-const NOTHING_KNOWN = {
-  cost: "unknown",
-  billed: "unknown; an execution may have started.",
-  next_step: "Check the log and the crew's dashboard before you clear the task.",
-};
+const NOTHING_KNOWN = { cost: "unknown", billed: "unknown; an execution may have started.", next_step: "Check the log and the crew's dashboard before you clear the task." };
+
+const NOTHING = "the task continues, and the execution is billed once";
+const STARTS = { clear: "it starts an execution, which is billed", mark: "nothing is billed, unless the kickoff is sent first", nothing: NOTHING };
+// Before Airflow 3.3, and for users who may not see it, there is no record.
+const MAY_START = { clear: "it starts an execution, which is billed. This attempt may have started another", mark: "an execution may be running and billed", nothing: NOTHING };
+
+// What a click does until the task pushes its own sentences. The record may be that of an earlier attempt.
+export function starting({ record, isSensor, isOfBatch, tryNumber }) {
+  const { if_lost: known, kickoff_id: id, try_number: sentBy } = object(record);
+  if (isOfBatch) return {};
+  if (!known) return { choices: isSensor ? { ...MAY_START, clear: `it ${OF_SENSOR.if_retried}` } : record === null ? STARTS : MAY_START };
+  const { clear, mark } = object(known.choices);
+  // With cancel_on_kill, a mark cancels the execution.
+  return { choices: { clear, mark: id ? "" : mark, nothing: sentBy === tryNumber ? NOTHING : `it ${text(known.if_retried)}` } };
+}
 
 export function ending(seen, progress, kickoffId) {
   if (progress.end) return shown(seen, object(progress.end), kickoffId);
@@ -44,13 +55,17 @@ function unreported(seen, progress, kickoffId) {
 function shown({ state, retryAt }, end, kickoffId) {
   const misfits = Array.isArray(end.misfits) ? end.misfits.map(text) : [];
   const event = withoutId(text(end.event), kickoffId);
-  const at = misfits.length ? event.indexOf(`: ${misfits[0]}`) : -1;
+  // What the event repeats in one line is shown in its own lines.
+  const lines = text(end.reason);
+  const first = misfits[0] ?? lines.split(/\s+/).filter(Boolean).join(" ").slice(0, REPEATED);
+  const at = first ? event.indexOf(first) : -1;
   const isRetried = state === "up_for_retry" && text(end.if_retried);
   // A choice of the reader says the same.
   const clearing = `Clearing the task ${text(object(end.choices).clear).replace(/^it /, "")}.`;
   const hasEnded = state === "failed" || state === "success" || state === "skipped";
   return {
-    reason: at < 0 ? event : `${event.slice(0, at)}:`,
+    reason: at < 0 ? event : event.slice(0, at).trim(),
+    lines,
     misfits: at < 0 ? [] : misfits,
     cost: text(end.billed),
     retry: isRetried ? text(end.if_retried) : "",

@@ -5,8 +5,7 @@ import { el, h } from "./elements.js";
 const CONTROLS = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]/g;
 // Invisible, or they change the direction of the text around them, so a text could look like another one. Some scripts
 // and emoji need joiners and variation selectors. U+2800 is a blank.
-const KEPT = "\\u200c\\u200d\\ufe00-\\ufe0f";
-const HIDDEN = new RegExp(`${CONTROLS.source}|\\u2800|(?![${KEPT}])\\p{Default_Ignorable_Code_Point}|\\ufff9|\\ufffa|\\ufffb`, "gu");
+const HIDDEN = new RegExp(`${CONTROLS.source}|[\\u2800\\ufff9-\\ufffb]|(?![\\u200c\\u200d\\ufe00-\\ufe0f])\\p{Default_Ignorable_Code_Point}`, "gu");
 const DOMAIN = /(?:[\p{L}\p{N}-]{1,63}\.){1,10}[\p{L}]{2,24}/u;
 
 export const visible = (text) =>

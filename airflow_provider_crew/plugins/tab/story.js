@@ -1,7 +1,24 @@
 // Turns the data of a task instance into the contents of the tab. Each text of a crew stays a text, or is left out.
 import { batchOf } from "./batch.js";
-import { ending, lost } from "./ending.js";
+import { ending, lost, starting } from "./ending.js";
 import { list, number, object, safeAddress, text } from "./safe.js";
+
+/**
+ * The XCom crew_progress, see docs/xcoms.md. A crew has written some of its texts, and another version may have pushed
+ * it, so each value is checked where it is used. Times are Unix timestamps.
+ * @typedef {{ clear: string, mark: string, nothing: string, unanswered?: string }} Choices
+ * @typedef {{ task_id: string, agent: string, output: string, execution_time: number | null }} Task
+ * @typedef {{ task_id: string, agent: string, number: number | null, started_at: number, ended_at: number | null }} Step
+ * @typedef {{ error: string, event: string, reason?: string, misfits?: string[], meta?: string, cost: string, billed: string,
+ *   next_step: string, if_retried: string, if_cleared: string, action?: string, choices?: Choices }} End
+ * @typedef {{ total: number, ended: number, unread: number, failed: number, uncertain: number, running: number,
+ *   waiting: number, earlier: number, tokens: number, result_path: string,
+ *   reasons: { status: string, reason: string, count: number, keys: string[] }[] }} Batch
+ * @typedef {{ version: number, kickoff_id: string, state: string, doing: string, unit: string, completed: number | null,
+ *   total: number | null, current_task: string | null, current_agent: string | null, started_at: number | null,
+ *   since: number, polled_at: number, stale_after: number, deadline: number | null, human_input: boolean, trouble: string,
+ *   steps: Step[], tasks: Task[], end: End | null, choices?: Choices, batch?: Batch, if_lost?: End }} Progress
+ */
 
 const MOST_COMING = 10;
 
@@ -61,21 +78,24 @@ export function story(seen) {
   const goesOn = GOING_ON.has(how);
   const shown = how === "completed" || how === "started" || goesOn ? null : end;
   const batch = batchOf(progress, goesOn);
+  const waits = how === "paused" || how === "unknown" ? waiting(progress) : null;
+  const isStarting = seen.state === "running" && !seen.crew_progress;
   return {
     sentence: how === "running" && !batch ? text(progress.doing) || "No progress is known yet." : "",
     ...LOOKS[how],
     ...(how === "completed" ? batch?.look : {}),
     goesOn,
     end: shown,
-    choices: NOT_YET.has(seen.state) || how === "cancelling" ? [] : choices(seen, goesOn ? progress : (shown ?? lost(seen))),
+    choices: NOT_YET.has(seen.state) || how === "cancelling" ? [] : choices(seen, isStarting ? starting(seen) : goesOn ? progress : (shown ?? lost(seen)), waits),
     polledAt: goesOn ? number(progress.polled_at) : null,
+    staleAfter: number(progress.stale_after) ?? 0,
     endedAt: shown ? number(seen.endedAt) : null,
     startedAt: goesOn ? number(progress.started_at) : null,
     took: number(result.execution_time) ?? (ENDED.has(progress.state) ? span(progress.started_at, progress.since) : null),
     bar: how === "running" || (goesOn && progress.total) ? (batch ?? { bar: bar(progress) }).bar : null,
     trouble: how === "running" || how === "unknown" ? text(progress.trouble) : "",
     batch,
-    waiting: how === "paused" || how === "unknown" ? waiting(progress) : null,
+    waiting: waits,
     ...timeline(how, progress, result),
     kickoffId,
     dashboard: safeAddress(typeof seen.crew_dashboard === "string" ? seen.crew_dashboard : ""),
@@ -92,11 +112,13 @@ export function story(seen) {
 
 const CHOICES = { clear: "If you clear the task", mark: "If you mark it as failed", nothing: "If you do nothing" };
 
-// Effect and cost of each choice. A task that has ended cannot be marked as failed, and a retry is the next step.
-function choices({ state, hasEnded }, { choices: told }) {
-  const known = Object.entries(CHOICES).map(([key, title]) => [title, text(object(told)[key]), key]);
+// Effect and cost of each choice. A task that has ended cannot be marked as failed, and a retry is the next step. If the
+// crew waits for a person, doing nothing ends at the deadline.
+function choices({ state, hasEnded }, { choices: told }, waits) {
+  const effects = { ...object(told), ...(waits?.deadline && { nothing: waits.unanswered }) };
   const without = { mark: hasEnded, nothing: state === "up_for_retry" || state === "success" };
-  return known.filter(([, effect, key]) => effect && !without[key]).map(([title, effect]) => [title, `${effect}.`]);
+  const known = Object.entries(CHOICES).filter(([key]) => text(effects[key]) && !without[key]);
+  return known.map(([key, title]) => [title, `${text(effects[key])}.`, key === "nothing" && waits?.deadline].filter(Boolean));
 }
 
 const span = (start, end) => (number(start) === null || number(end) === null ? null : Math.max(0, end - start));
@@ -104,21 +126,23 @@ const span = (start, end) => (number(start) === null || number(end) === null ? n
 function bar({ unit, completed, total }) {
   const [value, max] = [number(completed), number(total)];
   const kind = unit === "step" ? "step" : "task";
-  if (value === null) return { value, says: "" };
-  if (!max) return { value: null, says: `${value} ${kind}${value === 1 ? "" : "s"} done` };
-  return { value, max, says: `${value} of ${max} ${kind}s done` };
+  const done = max ? `${value} of ${max} ${kind}s done` : `${value} ${kind}${value === 1 ? "" : "s"} done`;
+  return { value: max ? value : null, max, says: value === null ? "" : done };
 }
 
 // A draft is the output of the task that waits, or else the newest one.
-function waiting({ current_task: task, since, deadline, state, human_input: isExpected, tasks }) {
+function waiting({ current_task: task, since, deadline, state, human_input: isExpected, tasks, choices: told }) {
   const outputs = list(tasks).map(object).filter((each) => text(each.output));
   const draft = outputs.findLast((each) => each.task_id === task) ?? outputs.at(-1);
+  // The task cancels no execution that is unknown.
+  const unanswered = state === "paused" ? text(object(told).unanswered) : isExpected ? "the execution may be running and billed" : "";
   const title = draft?.task_id === task ? "Draft" : `Latest output, of ${text(draft?.task_id)}`;
   return {
     // An unknown execution may be past the task at which it was last seen.
     place: task ? `${state === "unknown" ? ", last seen" : ""} at ${text(task)}` : "",
     since: number(since),
-    deadline: state === "paused" || isExpected ? number(deadline) : null,
+    deadline: unanswered ? number(deadline) : null,
+    unanswered,
     draft: draft && { title, output: rawText(draft.output) },
   };
 }

@@ -1,6 +1,6 @@
 // The Crew tab: progress and output of a task instance's crew.
 import { watch } from "./airflow.js";
-import { Attempts } from "./attempts.js";
+import { Attempts, costOf, useAttempts } from "./attempts.js";
 import { Results } from "./batch.js";
 import { Folded, Fragment, Seen, Since, Until, all, button, duration, el, h, useEffect, useState } from "./elements.js";
 import { Markdown } from "./markdown.js";
@@ -36,7 +36,6 @@ const changed = (before, { seen = before.seen, trouble }) =>
 function messageOf({ status, detail }) {
   if (status === 401) return "Airflow asks you to log in again. Reload the page.";
   if (status === 403) return "You have no permission to read the XComs of this task, which this tab shows.";
-  if (status === 404) return "Airflow does not know this task instance.";
   if (status >= 400 && status < 500) return `Airflow returned ${status}. ${typeof detail === "string" ? visible(detail) : ""}`;
   return `${status ? `Airflow returned ${status}.` : "Airflow does not respond."} Trying again.`;
 }
@@ -49,25 +48,29 @@ const facts = (entries, className = "crew-facts") =>
 
 function Story({ of, task }) {
   const { draft } = of.waiting ?? {};
+  const found = useAttempts(task, of);
   const hasOutput = of.output !== "" || of.outputJson !== undefined;
   const usage = of.usage.map(([name, value]) => [visible(name).replaceAll("_", " "), value.toLocaleString()]);
   return h(
     Fragment,
     null,
-    h(Header, { of }),
+    h(Header, { of, cost: costOf(found, of.attempt) }),
     draft && h(Section, { title: draft.title }, h(Output, { label: "draft", source: draft.output })),
     hasOutput && h(Section, { title: "Output" }, h(Output, { label: "output", source: of.output, json: of.outputJson })),
     of.elsewhere && h(Section, { title: "Output" }, quiet("The XCom backend keeps the result at ", h("code", null, of.elsewhere))),
     of.batch && h(Section, { title: "Rows" }, facts(of.batch.facts), h(Results, { of: of.batch })),
     h(Timeline, { of }),
     usage.length > 0 && h(Section, { title: "Usage" }, facts(usage)),
-    of.attempt > 1 && h(Attempts, { key: of.attempt, task, current: of.attempt, isOpenAtFirst: of.isLost }),
+    of.attempt > 1 && h(Attempts, { key: of.attempt, found, current: of.attempt, isOpenAtFirst: of.isLost }),
   );
 }
 
 const copied = (text, label) => el("span", "crew-id", h("code", null, text), h(Copy, { text, label, isIcon: true }));
 
-export function Header({ of }) {
+// The effect of doing nothing has the time left.
+const late = (deadline, effect) => el("span", "", "the task stops waiting in ", h(Until, { time: deadline }), `, and ${effect}`);
+
+export function Header({ of, cost = "" }) {
   const { startedAt, endedAt, took, kickoffId, waiting } = of;
   const total = of.usage.find(([name]) => name === "total_tokens")?.[1] ?? of.batch?.tokens;
   const known = [
@@ -75,6 +78,7 @@ export function Header({ of }) {
     took !== null && ["Took", duration(took)],
     endedAt !== null && ["Ended", el("span", "", h(Since, { time: endedAt }), " ago")],
     total !== undefined && ["Tokens", total.toLocaleString()],
+    cost && ["Billed over all attempts", cost],
     kickoffId && ["Kickoff ID", copied(kickoffId, "kickoff ID")],
   ].filter(Boolean);
   const badge = [el("span", "crew-badge", of.title), of.sentence && h("span", null, of.sentence)];
@@ -89,39 +93,30 @@ export function Header({ of }) {
       // A screen reader reads this aloud when it changes, so it holds no clock.
       h("div", { className: "crew-line", role: "status", "aria-live": "polite" }, ...badge),
       waiting && h("span", null, since, waiting.place),
-      of.polledAt !== null && h(Seen, { time: of.polledAt }),
+      of.polledAt !== null && h(Seen, { time: of.polledAt, staleAfter: of.staleAfter }),
       of.dashboard && h(Link, link, waiting ? "Answer in the crew dashboard ↗" : "Crew dashboard ↗"),
     ),
-    waiting && h(Waiting, { of: waiting }),
+    waiting && h("p", null, "Answer in the crew's dashboard, and the crew continues."),
     of.end && h(Ending, { of: of.end }),
     of.bar && h(Bar, { of: of.bar }),
     of.trouble && el("p", "crew-trouble", of.trouble),
     known.length > 0 && facts(known),
-    of.choices.length > 0 && facts(of.choices, "crew-end crew-choices"),
+    of.choices.length > 0 && facts(of.choices.map(([title, effect, deadline]) => [title, deadline ? late(deadline, effect) : effect]), "crew-end crew-choices"),
   );
 }
 
-function Waiting({ of: { deadline } }) {
-  const left = deadline && h(Until, { key: "until", time: deadline });
-  const without = deadline && [" Without an answer, the task stops waiting in ", left, ". The execution keeps running and is billed."];
-  return h("p", null, "Answer in the crew's dashboard, and the crew continues.", without);
-}
-
-function Ending({ of: { reason, misfits, cost, retry, retryAt, next, meta } }) {
+function Ending({ of: { reason, lines, misfits, cost, retry, retryAt, next, meta } }) {
   const when = retryAt && [" in ", h(Until, { key: "until", time: retryAt })];
   const then = retry ? ["Airflow retries the task", when, ` and ${retry}.`] : next && h(Markdown, { source: next });
   const rows = [["Cost", cost], ["Next", then], ["Meta", meta && copied(meta, "meta")]].filter(([, value]) => value);
   const fields = misfits.length > 0 && h("ul", null, all(misfits.map((each) => h("li", null, each))));
-  return el("div", "crew-ending", el("p", "crew-reason", reason), fields, facts(rows, "crew-end"));
+  const block = lines && h("pre", { tabIndex: 0, "aria-label": "Error of the crew" }, lines);
+  return el("div", "crew-ending", el("p", "crew-reason", reason), block, fields, facts(rows, "crew-end"));
 }
 
 function Bar({ of: { value, max, says } }) {
-  const isOpen = value === null;
-  const range = isOpen ? {} : { "aria-valuemin": 0, "aria-valuemax": max, "aria-valuenow": value };
-  const properties = { className: "crew-bar", "aria-label": "Progress of the crew", "aria-valuetext": says || "running" };
-  const style = isOpen ? undefined : { width: `${Math.min(100, (100 * value) / max)}%` };
-  const done = h("div", { className: `crew-bar-done${isOpen ? " crew-bar-open" : ""}`, style });
-  const bar = h("div", { ...properties, ...range, role: "progressbar" }, done);
+  const done = value === null ? {} : { value, max };
+  const bar = h("progress", { className: "crew-bar", "aria-label": "Progress of the crew", ...done });
   return el("div", "crew-progress", bar, says && el("span", "crew-quiet", says));
 }
 
