@@ -13,7 +13,7 @@ from airflow_provider_crew.client.history import SeenTask
 from airflow_provider_crew.client.models import Execution, Paused, Running, TaskResult
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.client.watch import NOTHING_SEEN, Watch
-from airflow_provider_crew.client.wording import describe_progress, duration
+from airflow_provider_crew.client.wording import SHOWN_TEXT, describe_progress, duration
 
 # XCom key of the progress.
 PROGRESS = "crew_progress"
@@ -28,8 +28,8 @@ State = Literal["none", "running", "paused", "unknown", "completed", "failed"]
 
 _VERSION = 1
 _MAX_NAME = 200
-# An error in one line has up to 2,000 characters of the crew.
-_MAX_TEXT = 2_500
+# An event may show several texts of the crew.
+_MAX_TEXT = 3 * SHOWN_TEXT
 _MAX_REASON = 4_000
 _MAX_OUTPUT = 2_000
 # Limit for the outputs of all tasks together.

@@ -21,7 +21,7 @@ from airflow_provider_crew.client.history import WHEN_USED, History, carried
 from airflow_provider_crew.client.models import LAST_TIME, Completed, Execution, Failed, Paused, Running, Time
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.client.wording import (
-    SHOWN_ERROR,
+    SHOWN_TEXT,
     after,
     describe_progress,
     duration,
@@ -219,7 +219,7 @@ class Watch:
         is_unknown = isinstance(first, errors.ExecutionNotFound)
         if is_unknown and isinstance(last, Failed):
             event = f"Execution {self.kickoff_id} is unknown to the crew after an answer. It may still wait, but"
-            why = f"its continuation {last.kickoff_id} has failed: {one_line(last.error, SHOWN_ERROR)}"
+            why = f"its continuation {last.kickoff_id} has failed: {one_line(last.error, SHOWN_TEXT)}"
             raise errors.ExecutionUnknown(f"{event} {why}", kickoff_id=self.kickoff_id)
         counts = Completed | Running | Paused if is_unknown else Completed
         if first is not last and isinstance(last, counts):

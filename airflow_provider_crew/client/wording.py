@@ -1,6 +1,7 @@
 """Sentences about an execution, for logs and errors."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
 from airflow_provider_crew.client import errors
@@ -9,7 +10,7 @@ from airflow_provider_crew.client.text import one_line, size
 
 # Text from the crew may be as long as a response. Logs, errors and stored data are limited.
 _PROGRESS = 200
-SHOWN_ERROR = 2_000
+SHOWN_TEXT = 2_000
 _KEPT_ERROR = 64 * 1024
 _MOST_TASKS_LOGGED = 100
 _NAME = 60
@@ -69,27 +70,22 @@ def describe_end(execution: Completed | Failed) -> str:
         return "The execution completed before it could be cancelled."
     if execution.was_stopped:
         return "The execution was cancelled."
-    return f"The execution has ended: {one_line(execution.error, SHOWN_ERROR).rstrip('. ')}."
+    return f"The execution has ended: {one_line(execution.error, SHOWN_TEXT).rstrip('. ')}."
 
 
 def execution_failed(failed: Failed, was_at: str) -> errors.ExecutionFailed:
     """Return the error for a crew that failed or was stopped. ``was_at``: its position at the last poll before."""
     place = f", last seen at {was_at}" if was_at else ""
-    reason = one_line(failed.error, SHOWN_ERROR).rstrip(". ")
+    reason = one_line(failed.error, SHOWN_TEXT).rstrip(". ")
     verb = "was stopped" if failed.was_stopped else "failed"
     event = f"Execution {failed.kickoff_id} {verb}{after(failed)}{place}: {reason}."
     return _failure(errors.ExecutionStopped if failed.was_stopped else errors.ExecutionFailed, event, failed)
 
 
 def _failure(kind: type[errors.ExecutionFailed], event: str, failed: Failed) -> errors.ExecutionFailed:
-    """Return an error with the facts of a failed execution."""
-    return kind(
-        event,
-        kickoff_id=failed.kickoff_id,
-        error=failed.error[:_KEPT_ERROR],
-        execution_time=failed.execution_time,
-        usage=failed.usage,
-    )
+    """Return an error with the facts of a failed execution that its class has."""
+    facts = {each.name: getattr(failed, each.name) for each in fields(kind) if each.name in Failed.model_fields}
+    return kind(event, **facts | {"error": failed.error[:_KEPT_ERROR]})
 
 
 def result_out_of_reach(kickoff_id: str, lasted: float) -> errors.ExecutionUnknown:

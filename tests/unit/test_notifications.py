@@ -17,6 +17,9 @@ from airflow_provider_crew.client.errors import (
     LostContact,
     UncertainKickoff,
 )
+from airflow_provider_crew.client.models import Failed
+from airflow_provider_crew.client.progress import begun, ended
+from airflow_provider_crew.client.wording import execution_failed
 from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed, CrewTaskTimeout, CutShort
 from airflow_provider_crew.notifications import CrewAlert
 from airflow_provider_crew.operators.crew import CrewRunOperator
@@ -169,6 +172,18 @@ def test_alert_of_dag_is_about_crew_tasks_that_failed(alert, dag, airflow, sent)
     assert ended.splitlines() == [*f"each[0]: {FAILED}".splitlines(), f"Execution: {KICKOFF_ID}"]
     assert all_rows.startswith("each has 2 rows: 2 failed.")
     assert page == RUN_PAGE
+
+
+def test_alert_of_dag_has_all_of_a_long_event(alert, dag, airflow, sent):
+    failed = Failed(status="error", kickoff_id=KICKOFF_ID, error="x" * 9_000, execution_time=6.0)
+    error = execution_failed(failed, "task 2 of 3, writing_task (Writer)")
+    error = error.replace(f"{error.event} Its reason: {'y' * 2_000}.")
+    airflow.states["report", -1] = "failed"
+    airflow.xcoms["report", -1, "crew_progress"] = ended(begun(KICKOFF_ID, 1.0), error, 2.0)
+
+    alert(of_run(dag))
+
+    assert error.event in sent[0][1]
 
 
 def test_alert_of_dag_sums_up_mapped_tasks(alert, dag, airflow, sent):
