@@ -111,11 +111,6 @@ CONFIGURATION: dict[str, Any] = {
                 "Connection whose password crews send to this receiver.",
                 example="crew_webhook",
             ),
-            "kickoff_records_in_variables": _switch(
-                "Before Airflow 3.3, keep each task's kickoff record in an Airflow variable, so that a later "
-                "attempt reattaches to its execution. The variable is deleted when the task has returned.",
-                "False",
-            ),
         },
     },
 }

@@ -16,7 +16,7 @@ from airflow_provider_crew.api_server import LAST_STATES
 from airflow_provider_crew.batch.rows import last_kickoff, with_execution
 from airflow_provider_crew.client.text import forms_of, mask, one_line
 from airflow_provider_crew.task.decide import KickoffRecord
-from airflow_provider_crew.task.record import BATCH, CALLS, KEY, VariableStore, as_stored, read_record
+from airflow_provider_crew.task.record import BATCH, CALLS, KEY, as_stored, read_record
 from airflow_provider_crew.task.verdict import AFTER_FORGETTING, after_adopting
 from airflow_provider_crew.versions import KEEP
 
@@ -50,7 +50,7 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Callable[..., None
     else:
         value = [with_execution(line, options.row, options.kickoff_id) for line in task.entries[key]]
     _expect([task], _look(call, options))
-    _write(call, task, key, value)
+    call("PUT", _where(task, key), json={"value": value, "expires_at": None})
     task.entries[key] = value
     _expect([task], _look(call, options))
     return about | {"done": "The kickoff record was written."}
@@ -138,6 +138,8 @@ def _airflow(url: str | None) -> Callable[..., Any]:
 def _look(call: Callable[..., Any], options: Namespace) -> list[SimpleNamespace]:
     """Return the named task instances with their kickoff records."""
     version = tuple(int(part) for part in call("GET", "version")["version"].split(".")[:2])
+    if version < (3, 3):
+        raise SystemExit(f"{options.command} needs Airflow 3.3 or later. Before, a task has no kickoff record.")
     names = (quote(name, safe="") for name in (options.dag_id, options.run_id, options.task_id))
     path = "dags/{}/dagRuns/{}/taskInstances/{}".format(*names)
     found: list[dict[str, Any]] = []
@@ -149,13 +151,12 @@ def _look(call: Callable[..., Any], options: Namespace) -> list[SimpleNamespace]
     for each in found if options.failed else [call("GET", f"{path}/{options.map_index}")]:
         keys = ("dag_id", "task_id", "map_index", "state", "try_number", "max_tries")
         task = SimpleNamespace(run_id=options.run_id, **{key: each[key] for key in keys})
-        task.has_store, task.keeping = version >= (3, 3), KEEP if version >= (3, 4) else ""
-        task.name, task.path, task.entries = VariableStore(task).task, path, {}
+        number = f" {task.map_index}" if task.map_index >= 0 else ""
+        task.name = f"Task {task.task_id}{number} of {task.dag_id}, run {task.run_id}"
+        task.keeping, task.path, task.entries = KEEP if version >= (3, 4) else "", path, {}
         wanted = [KEY, BATCH, CALLS] if options.command == "adopt" else [KEY]
         for key in wanted:  # the entry of a batch names others
             value = call("GET", _where(task, key), missing={"value": None})["value"]
-            if not task.has_store:
-                value = VariableStore.unpacked(value)[1] if key == KEY else None
             if value is not None:
                 task.entries[key] = value
             if key == BATCH and value:
@@ -166,21 +167,7 @@ def _look(call: Callable[..., Any], options: Namespace) -> list[SimpleNamespace]
 
 def _where(task: SimpleNamespace, key: str) -> str:
     """Return the path of an entry of a task."""
-    if task.has_store:
-        return f"{task.path}/state-store/{key}?map_index={task.map_index}"
-    return f"variables/{VariableStore(task).name}"
-
-
-def _write(call: Callable[..., Any], task: SimpleNamespace, key: str, value: Any) -> None:
-    if task.has_store:
-        call("PUT", _where(task, key), json={"value": value, "expires_at": None})
-    else:
-        store = VariableStore(task)
-        call(
-            "PATCH",
-            _where(task, key),
-            json={"key": store.name, "value": store.packed(value), "description": store.about},
-        )
+    return f"{task.path}/state-store/{key}?map_index={task.map_index}"
 
 
 def _ended(tasks: list[SimpleNamespace]) -> list[SimpleNamespace]:

@@ -19,7 +19,7 @@ from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.task.record import ROW
 from airflow_provider_crew.task.verdict import UNREPORTED, if_lost, while_cancelled
 from airflow_provider_crew.triggers.events import DEFERRAL
-from airflow_provider_crew.versions import keeps_record
+from airflow_provider_crew.versions import HAS_STORE
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -262,7 +262,8 @@ def _unreported(
     end = "completed" if progress.get("state") == "completed" else None
     of_batch = progress.get("if_lost")
     lost = of_batch or if_lost(kickoff_id or None, end)
-    is_known = kickoff_id and (is_sensor or keeps_record(_argument(context, task_id, "durable", default=True)))
+    reattaches = HAS_STORE and _argument(context, task_id, "durable", default=True)
+    is_known = kickoff_id and (is_sensor or reattaches)
     next_step = lost["next_step"] if is_known or of_batch else UNREPORTED
     if is_being_cancelled:
         event += f" {'Its executions are' if of_batch else f'Execution {kickoff_id} is'} being cancelled."

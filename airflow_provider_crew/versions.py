@@ -6,7 +6,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from airflow import __version__ as airflow_version
-from airflow.providers.common.compat.sdk import conf
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,13 +42,6 @@ def resumed_with_old_event(next_kwargs: Mapping[str, Any], ti: Any) -> bool:
     return _KEEPS_OLD_EVENTS and next_kwargs.get("try_number", ti.try_number) != ti.try_number
 
 
-def _send(request: str, **fields: Any) -> Any:
-    """Send a request to the API server through the supervisor. Airflow's own functions do more, or hide errors."""
-    from airflow.sdk.execution_time import comms, task_runner
-
-    return task_runner.SUPERVISOR_COMMS.send(getattr(comms, request)(**fields))
-
-
 def never_expires() -> dict[str, Any]:
     """Return the arguments that keep a store entry as long as its run. Airflow deletes other entries earlier."""
     if not HAS_STORE:
@@ -57,37 +49,6 @@ def never_expires() -> dict[str, Any]:
     from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
     return {"retention": NEVER_EXPIRE}
-
-
-def keeps_record(durable: bool) -> bool:  # noqa: FBT001 - the operator's own argument
-    """Whether attempts of a task share a kickoff record."""
-    return durable and (HAS_STORE or conf.getboolean("crew", "kickoff_records_in_variables", fallback=False))
-
-
-def variable(name: str) -> str | None:
-    """
-    Return a variable from Airflow's database, or None if it does not exist.
-
-    Airflow's own API asks other backends first, and reports a missing variable even if the request failed.
-    """
-    from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
-
-    answer = _send("GetVariable", key=name)
-    if answer.type != "ErrorResponse":
-        return str(answer.value)
-    if answer.error == ErrorType.VARIABLE_NOT_FOUND:
-        return None
-    raise AirflowRuntimeError(answer)
-
-
-def set_variable(name: str, value: str, about: str) -> None:
-    """Set a variable in Airflow's database, even if another backend has a variable of that name."""
-    _send("PutVariable", key=name, value=value, description=about)
-
-
-def delete_variable(name: str) -> None:
-    """Delete a variable from Airflow's database, if it exists."""
-    _send("DeleteVariable", key=name)
 
 
 def is_traced() -> bool:

@@ -70,8 +70,8 @@ class CrewKickoffOperator(CrewTask):
         Missing and misspelled inputs are errors, and other differences are logged as warnings.
     :param on_uncertain_kickoff: Reaction if it is unknown whether a kickoff started an execution. ``fail`` fails
         the task without a retry. ``retry`` lets Airflow retry, which may run the crew twice.
-    :param durable: Whether to reattach to the execution of an earlier attempt. Needs Airflow 3.3 or later, or
-        ``[crew] kickoff_records_in_variables``.
+    :param durable: Whether to reattach to the execution of an earlier attempt. Needs Airflow 3.3 or
+        later.
     :param abandon_unknown_after: Seconds after which clearing the task abandons an execution unknown to the
         crew, and starts another. Until then it may be waiting for human input. ``None`` never abandons it.
         Default: 7 days.

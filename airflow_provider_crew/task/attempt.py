@@ -255,8 +255,6 @@ class Attempt:
 
     def _is_unwanted(self, kickoff_id: str | None) -> bool:
         """Whether a retry has to start another execution than that of an earlier attempt's event (Airflow 3.1)."""
-        if last := self._record.last:
-            return last.kickoff_id != kickoff_id or last.end == "failed"
         if self.options.on_invalid_output == "retry" and self.event and self.event.result:
             try:
                 value_of(self.event.result, kickoff_id or "", self.options.output_type, self.log)

@@ -10,7 +10,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from airflow.providers.common.compat.sdk import Context, conf
+from airflow.providers.common.compat.sdk import Context
 from pydantic import TypeAdapter, ValidationError
 
 from airflow_provider_crew import api_server, versions
@@ -84,63 +84,6 @@ CALLS = "crew_calls"
 """Key of the connections of all calls of an agent's task, in order. Each has a kickoff record by its number."""
 
 
-class VariableStore:
-    """
-    Kickoff record of one task in a variable, for as long as an attempt may need it.
-
-    A process that Airflow has given up may still run. It must not overwrite what a later attempt has stored.
-    """
-
-    def __init__(self, ti: Any) -> None:
-        which = (ti.dag_id, ti.run_id, ti.task_id, ti.map_index)
-        self.name = f"{KEY}_" + sha256(json.dumps(which).encode()).hexdigest()[:40]
-        number = f" {ti.map_index}" if ti.map_index >= 0 else ""
-        self.task = f"Task {ti.task_id}{number} of {ti.dag_id}, run {ti.run_id}"
-        self.about = f"{self.task}: its kickoff record. Deleted when no attempt needs it."
-        self._try: int = ti.try_number
-
-    def get(self, _key: str) -> Any:
-        """Return the stored value."""
-        return self._kept()[1]
-
-    def set(self, _key: str, value: dict[str, Any], **_: Any) -> None:
-        """Store a value, unless no later attempt needs it."""
-        attempt, kept = self._kept()
-        if attempt > self._try:
-            raise RuntimeError(f"attempt {attempt} of the task has taken over")
-        if value.get("delivered") or value.get("end") == "failed":
-            if kept is not None:
-                versions.delete_variable(self.name)
-        else:
-            versions.set_variable(self.name, self.packed(value), self.about)
-
-    def delete(self, _key: str) -> None:
-        """Delete the value, unless it is a later attempt's."""
-        attempt, kept = self._kept()
-        if kept is not None and attempt <= self._try:
-            versions.delete_variable(self.name)
-
-    def _kept(self) -> tuple[int, Any]:
-        """Return the attempt that stored the value, and the value."""
-        return self.unpacked(versions.variable(self.name))
-
-    def packed(self, value: dict[str, Any]) -> str:
-        """Return the text of the variable."""
-        return json.dumps({"try": self._try, KEY: value})
-
-    @staticmethod
-    def unpacked(text: str | None) -> tuple[int, Any]:
-        """Return the attempt and the value in a variable. A value edited by hand has attempt 0."""
-        try:
-            kept = json.loads(text) if text else text
-        except ValueError:
-            return 0, text
-        match kept:
-            case {"try": int(attempt), "crew_kickoff": value}:
-                return attempt, value
-        return 0, kept
-
-
 def as_stored(record: KickoffRecord, *, may_start_twice: bool = False, meta: str = "") -> dict[str, Any]:
     """Return a record as it is stored, with what the Crew tab shows if the task leaves no report."""
     end: str | None = record.end
@@ -159,14 +102,6 @@ _PAUSE = 2.0
 _TIME_TO_CLEAR = 1.0
 
 
-def _store_of(context: Context) -> Any:
-    """Return the store for this task's kickoff record, or None if there is none."""
-    if (store := context.get("task_state_store")) is not None:
-        return store
-    in_variables = conf.getboolean("crew", "kickoff_records_in_variables", fallback=False)
-    return VariableStore(context["ti"]) if in_variables else None
-
-
 class Record:
     """
     Kickoff record of a task, with access to its store.
@@ -181,7 +116,7 @@ class Record:
         self._ti: Any = context["ti"]
         self._as_stored = partial(as_stored, may_start_twice=may_start_twice, meta=meta)
         self._max_tries: int = self._ti.max_tries
-        self._store = _store_of(context) if wanted else None
+        self._store: Any = context.get("task_state_store") if wanted else None
         clears: int = getattr(context.get("dag_run"), "clear_number", 0) or 0
         retries = getattr(getattr(self._ti, "task", None), "retries", self._max_tries)
         self.may_follow_a_clear = self._ti.try_number > 1 and (clears > 0 or self._max_tries > retries)

@@ -25,7 +25,6 @@ _SETTINGS = {
     # With the default of 15 connections, 200 mapped tasks block it for a minute.
     "AIRFLOW__DATABASE__SQL_ALCHEMY_POOL_SIZE": "40",
     # Before 3.3, tasks keep no kickoff record without this option. The rows expect one.
-    "AIRFLOW__CREW__KICKOFF_RECORDS_IN_VARIABLES": str(AIRFLOW < (3, 3)),
     # Each row has its own DAG file, and waits for Airflow to read a change.
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
 }

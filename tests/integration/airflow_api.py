@@ -36,12 +36,12 @@ class AirflowApi:
         if last == "listMapped":
             found = [task for task in self.tasks if task["state"] in query["state"]]
             return 200, {"task_instances": found[int(query["offset"][0]) :][:1]}
-        if "/variables/" not in path and "/state-store/" not in path:
+        if "/state-store/" not in path:
             found = [task for task in self.tasks if str(task["map_index"]) == last]
             return (200, found[0]) if found else (404, {"detail": "The Mapped Task Instance was not found"})
         if method != "GET":
             self.changes.append(method)
-        if method in {"PUT", "PATCH"}:
+        if method == "PUT":
             self.stored[unquote(path)] = body
             return 200, None
         if method == "DELETE":

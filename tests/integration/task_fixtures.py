@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.integration.live import crew_of_a_task, shorten_pauses
-from tests.integration.tasks import Log, TaskStateStore, Variables, WatchedService
-from tests.supported import AIRFLOW
+from tests.integration.tasks import Log, TaskStateStore, WatchedService
 
 
 @pytest.fixture
@@ -18,8 +17,8 @@ def task_log(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> TaskStateStore:
-    return TaskStateStore() if AIRFLOW >= (3, 3) else Variables(monkeypatch)
+def store() -> TaskStateStore:
+    return TaskStateStore()
 
 
 @pytest.fixture

@@ -24,7 +24,6 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
-from airflow_provider_crew.task.record import VariableStore
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from tests.supported import AIRFLOW
 
@@ -52,9 +51,6 @@ def api_error(status: int | None) -> Exception:
     return AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": status}))
 
 
-outlives_the_return = pytest.mark.skipif(
-    AIRFLOW < (3, 3), reason="a variable is deleted when the task has returned, and when the crew has failed"
-)
 _SENSORS_FORGET = "before Airflow 3.3 a sensor remembers nothing"
 sensors_remember = pytest.mark.skipif(AIRFLOW < (3, 3), reason=_SENSORS_FORGET)
 
@@ -106,74 +102,6 @@ class TaskStateStore:
             raise self.breaks_with
 
 
-class Variables(TaskStateStore):
-    """The variables of an older Airflow, with one for each task that remembers its kickoff there."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._kept = {}
-        self.retentions = {}
-        self.breaks_at = lambda _: False
-        self.breaks_with = StoreBroken("the API does not answer")
-        self._last: dict[str, Any] | None = None
-        self.written: list[str] = []
-        """What was said about each, whenever one was written."""
-        self._monkeypatch = monkeypatch
-        for name, call in {
-            "variable": self._read,
-            "set_variable": self._write,
-            "delete_variable": self._drop,
-        }.items():
-            monkeypatch.setattr(f"airflow_provider_crew.versions.{name}", call)
-
-    def switch_on(self) -> None:
-        """Let tasks remember in them."""
-        self._monkeypatch.setenv("AIRFLOW__CREW__KICKOFF_RECORDS_IN_VARIABLES", "True")
-
-    def set(self, key: str, value: Any, **_: Any) -> None:
-        """Leave what an earlier try has left."""
-        self._kept[self._name] = json.dumps({"try": 0, key: value}, allow_nan=False)
-
-    def delete(self, key: str) -> None:
-        """Forget, as somebody does who deletes the variable."""
-        assert key == "crew_kickoff"
-        self._kept.pop(self._name)
-
-    @property
-    def texts(self) -> list[str]:
-        """What stands in the variables that there are."""
-        return [*self._kept.values()]
-
-    @property
-    def kickoff(self) -> dict[str, Any] | None:
-        """What is remembered, or was until the task had returned."""
-        return without_sentences(
-            next((json.loads(text)["crew_kickoff"] for text in self._kept.values()), self._last)
-        )
-
-    @property
-    def has_delivered(self) -> bool:
-        """Whether nothing is left of the kickoff."""
-        return not self._kept
-
-    @property
-    def _name(self) -> str:
-        return VariableStore(TaskInstance()).name
-
-    def _read(self, name: str) -> str | None:
-        self._call("get")
-        return self._kept.get(name)
-
-    def _write(self, name: str, value: str, about: str) -> None:
-        self._call("set")
-        self.written.append(about)
-        self._kept[name] = value
-
-    def _drop(self, name: str) -> None:
-        self._call("delete")
-        dropped = json.loads(self._kept.pop(name))["crew_kickoff"]
-        self._last = dropped if dropped["kickoff_id"] else None
-
-
 @dataclass
 class TaskInstance:
     """What a task asks of its task instance."""
@@ -218,8 +146,6 @@ class Task:
         self._make = make
         self._retries = retries
         self.store = store
-        if isinstance(store, Variables):
-            store.switch_on()
         self.ti = TaskInstance(try_number=0, max_tries=retries, **instance)
         self.clears = 0
         self.reschedules = 0
@@ -227,9 +153,8 @@ class Task:
     @property
     def context(self) -> Any:
         dag_run = SimpleNamespace(clear_number=self.clears)
-        return {"ti": self.ti, "dag_run": dag_run} | (
-            {} if self.store is None or isinstance(self.store, Variables) else {"task_state_store": self.store}
-        )
+        context = {"ti": self.ti, "dag_run": dag_run}
+        return context if self.store is None else context | {"task_state_store": self.store}
 
     def clear(self) -> None:
         """Do what Airflow does to a task instance that somebody clears."""

@@ -22,7 +22,6 @@ from tests.integration.tasks import (
     Task,
     TaskStateStore,
     api_error,
-    outlives_the_return,
 )
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -193,7 +192,6 @@ class TestForgetAfter:
         assert earlier in task_log.warnings
 
 
-@outlives_the_return
 class TestAnEndOnceSeen:
     """The kickoff operator polls before it reattaches, and stores the end that it sees."""
 
@@ -223,7 +221,6 @@ class TestAnEndOnceSeen:
         live_crew.forget(kickoff_id)
         assert task.run() == live_crew.kickoffs[1].kickoff_id
 
-    @outlives_the_return
     def test_stays_stopped_until_the_task_is_cleared(self, live_crew, store):
         live_crew.scenario = SLOW.model_copy(update={"dialect": "deployed"})
         task = Task(kickoff, store=store, retries=2)
@@ -239,7 +236,6 @@ class TestAnEndOnceSeen:
         task.clear()
         assert task.run() == live_crew.kickoffs[1].kickoff_id
 
-    @outlives_the_return
     @pytest.mark.parametrize(("state", "end"), [("FAILED", "failed"), ("REVOKED", "stopped")])
     def test_end_seen_by_a_wait_is_recorded(self, live_crew, store, state, end):
         status = {"state": state, "status": "ValueError: no"}

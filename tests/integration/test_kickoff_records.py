@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from airflow_provider_crew.cli import ANSWERED, FAILED, UNDECIDED, USAGE
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.local import LocalCrewService, ScenarioTask
 from airflow_provider_crew.task.decide import Decision, KickoffRecord, decide
-from airflow_provider_crew.task.record import VariableStore, as_stored, read_record
+from airflow_provider_crew.task.record import as_stored, read_record
 from tests.integration.airflow_api import TASK, AirflowApi, serving
 from tests.integration.clients import TOKEN
 from tests.integration.test_command import ASKING, ENDLESS, FAILING, WRITING, kick_off, playing
@@ -35,7 +34,7 @@ def _terminal(monkeypatch):
     monkeypatch.setenv("AIRFLOW_CLI_TOKEN", f"{OWN_TOKEN}\n")
 
 
-@pytest.fixture(params=["3.1.8", "3.3.2", "3.4.0b2"])
+@pytest.fixture(params=["3.3.2", "3.4.0b2"])
 def airflow(request):
     with serving(request.param) as api:
         yield api
@@ -57,20 +56,13 @@ def run(capsys, monkeypatch):
 
 def store(api: AirflowApi, record: KickoffRecord, map_index: int = -1) -> None:
     """Store a record as a task does."""
-    ti = SimpleNamespace(**TASK | {"run_id": RUN_ID, "map_index": map_index})
-    kept = as_stored(record)
-    if api.version < "3.3":
-        variable = VariableStore(ti)
-        api.stored[f"/api/v2/variables/{variable.name}"] = {"value": variable.packed(kept)}
-        return
-    api.stored[f"{STORE}/crew_kickoff?map_index={map_index}"] = {"value": kept}
+    api.stored[f"{STORE}/crew_kickoff?map_index={map_index}"] = {"value": as_stored(record)}
 
 
 def only_record(api: AirflowApi) -> KickoffRecord:
     """Read the record as the next attempt does."""
     (body,) = api.stored.values()
-    kept = body["value"] if api.version >= "3.3" else VariableStore.unpacked(body["value"])[1]
-    record, unread = read_record(kept, max_tries=0, now=0)
+    record, unread = read_record(body["value"], max_tries=0, now=0)
     assert unread == ""
     assert body.get("expires_at", None) is None
     return record
@@ -164,6 +156,16 @@ def test_task_without_a_record_is_given_none(run, airflow):
     with playing("deployed", ENDLESS) as crew:
         assert run("adopt", airflow, kick_off(crew), "--yes", crew=crew)[0] == FAILED
     assert airflow.changes == []
+
+
+@pytest.mark.parametrize("name", ["adopt", "forget"])
+def test_airflow_without_task_states_is_named(run, name):
+    with serving("3.2.2") as api, playing("deployed", ENDLESS) as crew:
+        ids = (kick_off(crew),) if name == "adopt" else ()
+        code, told, shown = run(name, api, *ids, "--yes", crew=crew)
+    assert (code, told, len(shown.splitlines())) == (FAILED, {}, 1)
+    assert "Airflow 3.3" in shown
+    assert api.changes == []
 
 
 # What a batch stores about the rows of a group: key, fingerprint, kickoff ID, time, kickoffs, group.
@@ -292,7 +294,7 @@ def test_unknown_execution_is_adopted_by_force_only(run, airflow):
 def test_unreadable_record_is_kept(run, airflow):
     store(airflow, LOST)
     (body,) = airflow.stored.values()
-    body["value"] = '"s3://bucket/of/a/backend"' if airflow.version < "3.3" else "s3://bucket/of/a/backend"
+    body["value"] = "s3://bucket/of/a/backend"
     with playing("deployed", ENDLESS) as crew:
         assert run("adopt", airflow, kick_off(crew), "--yes", crew=crew)[0] == FAILED
     assert airflow.changes == []

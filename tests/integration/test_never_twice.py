@@ -23,7 +23,7 @@ from airflow_provider_crew.client.errors import (
 from airflow_provider_crew.exceptions import CrewTaskError, CrewTaskFailed, CrewTaskTimeout
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from tests.integration.operators import kickoff, run
-from tests.integration.tasks import INPUTS, SLOW, Task, outlives_the_return
+from tests.integration.tasks import INPUTS, SLOW, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -187,7 +187,6 @@ def test_task_that_cannot_be_resumed_is_not_retried(live_crew, spoil, monkeypatc
         resume[spoil]()
 
 
-@outlives_the_return
 def test_rejected_kickoff_keeps_earlier_record(live_crew, store):
     known = {"max_tries": 0, "kicked_off_at": 0.0, "kickoff_id": "earlier", "end": "failed"}
     kept = known | {"reported": False, "address": "", "delivered": False, "fingerprint": "", "try_number": 0}

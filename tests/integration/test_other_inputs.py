@@ -11,7 +11,7 @@ from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.exceptions import CrewTaskFailed, OtherInputs
 from airflow_provider_crew.task.record import fingerprint
 from tests.integration.operators import id_of, kickoff, run
-from tests.integration.tasks import QUICK, SLOW, Task, outlives_the_return
+from tests.integration.tasks import QUICK, SLOW, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -61,9 +61,7 @@ class Row:
         return str(self.crew.kickoffs[0].kickoff_id)
 
 
-each_kind = pytest.mark.parametrize(
-    "kind", ["run", "decorated", pytest.param("kickoff", marks=outlives_the_return)]
-)
+each_kind = pytest.mark.parametrize("kind", ["run", "decorated", "kickoff"])
 
 
 @each_kind

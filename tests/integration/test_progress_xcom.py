@@ -385,7 +385,6 @@ def test_task_without_a_record_says_that_clearing_it_bills_again(live_crew):
     assert "billed again" in live_crew.xcoms.progress[-1]["choices"]["clear"]
 
 
-@pytest.mark.skipif(AIRFLOW < (3, 3), reason="A record in a variable is deleted when the task has returned.")
 @pytest.mark.usefixtures("live_crew")
 @pytest.mark.parametrize(("operator", "may_run"), [(run, False), (kickoff, True)])
 def test_record_of_a_delivered_result_says_that_clearing_bills_again(store, operator, may_run):

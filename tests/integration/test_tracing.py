@@ -25,7 +25,6 @@ from tests.integration.tasks import (
     QUICK,
     SLOW,
     Task,
-    outlives_the_return,
     poked,
     skip_where_pokes_forget,
 )
@@ -176,7 +175,6 @@ def test_execution_that_failed_between_attempts_is_one_span(live_crew, exporter,
     assert not second.events
 
 
-@outlives_the_return
 def test_output_checked_again_after_a_clear_is_no_other_span(live_crew, exporter, store):
     live_crew.scenario = QUICK
     task = run_task(live_crew, store=store, output_type=int)

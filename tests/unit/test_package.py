@@ -114,7 +114,6 @@ def test_airflow_knows_every_option_and_default():
         "required_actions": True,
         "events_url": "",
         "webhook_conn_id": "",
-        "kickoff_records_in_variables": False,
     }
 
 
