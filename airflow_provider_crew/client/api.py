@@ -335,7 +335,7 @@ class Response:
     def _json_object(self, masks: tuple[str, ...]) -> Mapping[str, Any]:
         """Return the body as a JSON object. Raise ValueError for anything else."""
         # Replace invalid bytes, so that one of them does not cost the whole result.
-        text = self.body.decode("utf-8-sig", "replace")
+        text = self.body.decode(errors="replace").removeprefix("\ufeff")
         try:
             document = json.loads(text)
         except ValueError:

@@ -55,7 +55,8 @@ class History:
             self.began_at = max(now - execution.duration, 0.0)
         name = one_line(execution.current_task or "", _MAX_NAME)
         number = execution.progress.completed if execution.progress else None
-        if name and [(step.task_id, step.number) for step in self.steps[-1:]] != [(name, number)]:
+        last = self.steps[-1] if self.steps else None
+        if name and (last is None or (last.task_id, last.number) != (name, number)):
             agent = one_line(execution.current_agent or "", _MAX_NAME)
             self.steps = [*self.steps, SeenTask(name, agent, number, now)][-_MOST_STEPS:]
 

@@ -25,7 +25,10 @@ def one_line(text: str, most: int) -> str:
     """
     # Cut first: external text may be as long as a response.
     line = " ".join(text[: 4 * most].split())
-    shown = _unfolded("".join(character if character.isprintable() else "\ufffd" for character in line[:most]))
+    shown = line[:most]
+    if not shown.isprintable():  # each poll calls this for texts that are
+        shown = "".join(character if character.isprintable() else "\ufffd" for character in shown)
+    shown = _unfolded(shown)
     return shown if len(line) <= most and len(text) <= 4 * most else f"{shown}…"
 
 
