@@ -33,6 +33,8 @@ _PYTHONS = ("3.11", "3.12", "3.13")
 _OF_REAL_PROCESSES = "3.11"
 # Environment of Airflow's agents.
 _AGENTS = "agents-next"
+# Every name of Airflow that is not public: docs/decisions/16-private-names.md.
+_PRIVATE_NAMES = ("budget", "answer_in_airflow", "reattach", "progress_while_deferred", "loops")
 # Airflow and what it needs may warn of each other in old environments; this package may not cause any warning.
 _WARNINGS = "filterwarnings=default\nerror:::airflow_provider_crew"
 
@@ -98,6 +100,21 @@ def agents(session: nox.Session) -> None:
     _pytest(session, _AGENTS, "tests/agents", "--numprocesses=2", "--dist=loadfile")
 
 
+@nox.session(python=_OF_REAL_PROCESSES)
+def newest(session: nox.Session) -> None:
+    """Try the private names of Airflow on its newest release or pre-release of today, which no lock has."""
+    wanted, lock = (Path(session.create_tmp(), name) for name in ("wanted.txt", "newest.txt"))
+    parts = ("apache-airflow>=3.4.0b1", "apache-airflow-core>=3.4.0b1", "apache-airflow-task-sdk>=1.4.0b1")
+    wanted.write_text("\n".join(parts), encoding="utf-8")
+    session.run_install(
+        *("uv", "pip", "compile", "--quiet", "--upgrade", "--generate-hashes", "--group", "test"),
+        *("--python-version", _OF_REAL_PROCESSES, "--constraint", str(wanted)),
+        *("--output-file", str(lock), "pyproject.toml"),
+    )
+    suite = [f"tests/system/test_{name}.py" for name in _PRIVATE_NAMES]
+    _pytest(session, str(lock), "tests/unit/test_package.py", *suite, "--numprocesses=2", "--dist=loadfile")
+
+
 def _pytest(session: nox.Session, airflow: str, *suite: str) -> None:
     _run(session, airflow, "pytest", "--no-cov", "-q", "-o", _WARNINGS, *suite, *session.posargs)
 
@@ -112,5 +129,7 @@ def _run(session: nox.Session, airflow: str, *module: str) -> None:
 
 def _lock(airflow: str) -> str:
     """Return the lock of an Airflow: its own file, or ``dev.txt`` for the Airflow that we develop with."""
+    if airflow.endswith(".txt"):
+        return airflow
     name = {_DEVELOPED_WITH: "dev.txt", _AGENTS: f"{_AGENTS}.txt"}.get(airflow, f"airflow-{airflow}.txt")
     return str(Path("requirements", name))

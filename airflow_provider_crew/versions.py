@@ -46,7 +46,7 @@ def never_expires() -> dict[str, Any]:
     """Return the arguments that keep a store entry as long as its run. Airflow deletes other entries earlier."""
     if not HAS_STORE:
         return {}
-    from airflow.sdk.execution_time.context import NEVER_EXPIRE
+    from airflow.sdk import NEVER_EXPIRE  # type: ignore[attr-defined]  # the stub lacks it
 
     return {"retention": NEVER_EXPIRE}
 

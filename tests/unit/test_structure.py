@@ -160,6 +160,21 @@ def test_modules_parsed_by_airflow_import_nothing_heavy():
     assert {(module, name) for module, name in heavy if name.partition(".")[0] in HEAVY} == set()
 
 
+# Modules of Airflow's public interface. Of the SDK itself, every name is public.
+PUBLIC = ("airflow.exceptions", "airflow.providers", "airflow.sdk.exceptions", "airflow.triggers.base")
+
+
+def test_private_modules_of_airflow_are_on_their_page():
+    page = (PACKAGE.parent / "docs/decisions/16-private-names.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"`(airflow\.[a-z_.]+)`", page))
+    used = {name for module in MODULES for name in anywhere(module) if is_in("airflow", name)}
+    private = {name for name in used if not re.fullmatch(r"airflow(\.sdk)?\.\w+", name)}
+    private -= {name for name in used for part in PUBLIC if is_in(part, name)}
+
+    assert {name for name in private if not any(is_in(part, name) for part in listed)} == set()
+    assert {part for part in listed if not any(is_in(part, name) for name in private)} == set()
+
+
 # What only the client says to the service, or reads from it.
 PATHS = ("/kickoff", "/inputs", "/status")
 HEADERS = ("Authorization", "Bearer ", "Retry-After", "User-Agent")
