@@ -479,12 +479,8 @@ def resend(
             if is_over or (only_if_not_started and not proves_nothing_was_done(error)):
                 raise
             pause = max(_wait(attempt, error), _WAKING_PAUSE if is_waking else 0.0)
-            log.warning("%s Retrying in %.1f s.", error.event, pause)
-            if is_waking and error.may_be_waking_up:
-                minutes = wake_up_within / 60
-                log.warning(
-                    "The crew may be starting up after a quiet period. Retrying for up to %.0f minutes.", minutes
-                )
+            why = f", as the crew may need up to {wake_up_within / 60:.0f} minutes to start" if is_waking else ""
+            log.warning("%s Retrying in %.1f s%s.", error.event, pause, why)
         sleep(pause)
         attempt += 1
 

@@ -129,7 +129,7 @@ def begun(kickoff_id: str, started_at: float) -> dict[str, Any]:
 
 def completed(known: Mapping[str, Any], result: Mapping[str, Any], now: float) -> dict[str, Any]:
     """Return the progress of a completed execution, based on its previous progress."""
-    took = result.get("execution_time")
+    took, steps = result.get("execution_time"), known["steps"]
     # A large result that was read without the watch may list only the last task.
     tasks = max(_tasks(result.get("tasks") or ()), known["tasks"], key=len)
     total = len(result["tasks"]) if result.get("tasks_complete") else known["total"]
@@ -140,7 +140,7 @@ def completed(known: Mapping[str, Any], result: Mapping[str, Any], now: float) -
         "total": total,
         "current_task": None,
         "current_agent": None,
-        "steps": _ended_at(known["steps"], _last_poll(known, now)),
+        "steps": [*steps[:-1], *(step | {"ended_at": _last_poll(known, now)} for step in steps[-1:])],
         "tasks": tasks,
     }
 
@@ -201,11 +201,6 @@ def _steps(steps: Sequence[SeenTask]) -> list[dict[str, Any]]:
     """Return the tasks or steps that polls saw in progress. The next one's start is the end of each."""
     ends = [*(step.started_at for step in steps[1:]), None]
     return [asdict(step) | {"ended_at": end} for step, end in zip(steps, ends, strict=False)]
-
-
-def _ended_at(steps: list[dict[str, Any]], now: float) -> list[dict[str, Any]]:
-    """Return the steps with an end time for the last one."""
-    return [*steps[:-1], *(step | {"ended_at": now} for step in steps[-1:])]
 
 
 def _tasks(tasks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
