@@ -89,7 +89,7 @@ def faults(session: nox.Session, airflow: str) -> None:
     """
     Play the core of the faults in a real Airflow on PostgreSQL.
 
-    The rows say what 3.3 and newer do. Older ones do the same with a variable for each task.
+    The rows say what 3.3 and newer do. Those that need a kickoff record are skipped on older ones.
     """
     _pytest(session, airflow, "tests/faults", "-m", "core")
 

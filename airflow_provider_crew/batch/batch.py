@@ -102,7 +102,7 @@ class Options:
     row_timeout: float | None
     timeout: float
     rerun: Rerun
-    canary: Callable[[Mapping[str, Any], Any], bool] | None
+    check: Callable[[Mapping[str, Any], Any], bool] | None
     output_type: object
     on_uncertain_kickoff: OnUncertainKickoff
     deferrable: bool
@@ -668,12 +668,12 @@ class Batch:
             if self.options.output_type is not None:
                 data = fitted(self.options.output_type, row.kickoff_id, output, data)
             data = output if data is None else data
-            if self.options.canary and not self.options.canary(row.inputs or {}, data):
-                event = "canary has rejected the output."
+            if self.options.check and not self.options.check(row.inputs or {}, data):
+                event = "check has rejected the output."
         except errors.InvalidOutput as error:
             event = error.event
         except Exception as error:  # noqa: BLE001 - raised by a function of the author
-            event = f"canary raised {in_words(error)}."
+            event = f"check raised {in_words(error)}."
         if event:
             self._end_row(row, "invalid_output", errors.InvalidOutput(event), "output", raw_output=output, **about)
         else:

@@ -54,7 +54,7 @@ class CrewBatchOperator(CrewTask):
     :param row_timeout: Seconds from the start of an execution after which its row fails. ``None``: no limit.
     :param timeout: Seconds after which an attempt stops waiting. Default: 24 hours.
     :param rerun: Rows that run again when the task is cleared: ``failed`` or ``all``.
-    :param canary: Function of the inputs and the output of a row. If it returns False, the row is invalid_output.
+    :param check: Function of the inputs and the output of a row. If it returns False, the row is invalid_output.
     :param output_type: Type that each output must match, as in CrewRunOperator.
     :param on_uncertain_kickoff: Reaction to a row of which it is unknown whether it was started. ``fail`` reports
         it, and ``retry`` lets a retry of the task start it again, so that two may be billed.
@@ -79,7 +79,7 @@ class CrewBatchOperator(CrewTask):
         row_timeout: timedelta | float | None = None,
         timeout: timedelta | float = TIMEOUT,
         rerun: Literal["failed", "all"] = "failed",
-        canary: Callable[[Mapping[str, Any], Any], bool] | None = None,
+        check: Callable[[Mapping[str, Any], Any], bool] | None = None,
         crew_conn_id: str = "crew_default",
         token_type: TokenType | None = None,
         meta: Mapping[str, Any] | None = None,
@@ -118,7 +118,7 @@ class CrewBatchOperator(CrewTask):
         self.row_timeout = seconds_or_none(self, row_timeout, "row_timeout")
         self.timeout = seconds(self, timeout, "timeout")
         self.rerun = rerun
-        self.canary = canary
+        self.check = check
         self.crew_conn_id = crew_conn_id
         self.token_type = token_type
         self.meta = meta

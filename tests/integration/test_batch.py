@@ -200,8 +200,8 @@ def test_misfit_is_checked_again_after_a_clear(live_crew, batch):
 
 
 @pytest.mark.usefixtures("live_crew")
-def test_rows_that_the_canary_rejects_are_invalid(batch, tmp_path):
-    batch(canary=lambda inputs, output: inputs["topic"] in output and "3" not in output, max_failed=None).run()
+def test_rows_that_the_check_rejects_are_invalid(batch, tmp_path):
+    batch(check=lambda inputs, output: inputs["topic"] in output and "3" not in output, max_failed=None).run()
     assert [line["key"] for line in lines(tmp_path) if line["status"] == "invalid_output"] == ["topic 3"]
 
 
