@@ -60,6 +60,17 @@ def test_completed_batch_has_all_counts(live_crew, batch, deferrable):
     assert last["batch"].items() >= counts.items()
 
 
+def test_batch_without_news_is_pushed_again(live_crew, batch, monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.batch.batch._PAUSE", 0.05)
+    live_crew.scenario = SLOW
+    live_crew.at_look(40, lambda: live_crew.finish(live_crew.kickoffs[0].kickoff_id))
+    batch(1).run()
+
+    waiting = [each["polled_at"] for each in live_crew.xcoms.progress if each["batch"]["running"]]
+    assert len(waiting) > 4
+    assert waiting == sorted(set(waiting))
+
+
 def test_deferred_batch_keeps_its_choices(live_crew, batch):
     live_crew.scenario = SLOW
     task = batch(1, deferrable=True, cancel_on_kill=True)
