@@ -14,6 +14,7 @@ from tests.faults.batches import lines_of
 from tests.faults.harm import killed
 from tests.faults.rows import RUN, Ends, row
 from tests.faults.scenes import PAUSE, TOPIC, Code
+from tests.faults.test_commands import command
 from tests.faults.test_triggerer import no_triggerer
 from tests.supported import AIRFLOW
 
@@ -233,6 +234,22 @@ def test_batch_with_uncertain_row_cleared(scene):
     eventually(lambda: held.is_held, pause=PAUSE)
     scene.kill()
     scene.wait_until_over(finishing=True)
+    scene.clear("success")
+    scene.wait_until_over(finishing=True)
+
+
+@batch_row(Ends("success", "the result", "completed", kickoffs=_ROWS, tries=3), ways=("sync",))
+def test_batch_with_adopted_row(scene):
+    """A row is uncertain, its execution is adopted, and the task is cleared."""
+    held = scene.hold("kickoff")
+    scene.start()
+    scene.execution(_AT_A_TIME)
+    eventually(lambda: held.is_held, pause=PAUSE)
+    scene.kill()
+    scene.wait_until_over(finishing=True)
+    (key,) = [line["key"] for line in lines_of(scene) if line["status"] == "uncertain"]
+    (lost,) = [each.kickoff_id for each in scene.crew.kickoffs if each.inputs["topic"] == key]
+    command(scene, "adopt", lost, "--conn-id", scene.connection, "--row", key, "--yes")
     scene.clear("success")
     scene.wait_until_over(finishing=True)
 
