@@ -80,7 +80,7 @@ class World:
     def __init__(self, crew: WatchedService, log: Log, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.crew = crew
         self.log = log
-        self.folder = folder
+        self._folders = (folder / f"{number}" for number in count())
         self.states: dict[str, str] = {}
         self.xcoms: dict[str, dict[str, Any]] = {}
         self.stored: list[str] = []
@@ -93,6 +93,10 @@ class World:
         monkeypatch.setattr("airflow.sdk.bases.xcom.BaseXCom.get_one", staticmethod(self._pull))
         runner = "airflow.sdk.execution_time.task_runner.RuntimeTaskInstance"
         monkeypatch.setattr(f"{runner}.get_task_states", staticmethod(self._states_of))
+
+    def new_folder(self) -> Path:
+        """Return a folder for results that nothing else uses."""
+        return next(self._folders)
 
     def connect(self, **extra: Any) -> None:
         """Write the connection to the crew, with the token that is valid now."""

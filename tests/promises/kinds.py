@@ -27,6 +27,7 @@ class Job:
         self.world = world
         self.rows = rows if self.has_rows else 1
         self.options = options
+        self.folder = world.new_folder()
         self.task = Task(world, lambda: self.operator(**self.options))
 
     def operator(self, **options: Any) -> Any:
@@ -69,7 +70,7 @@ class Job:
     @property
     def files(self) -> str:
         """The content of all files that were written."""
-        files = [path for path in self.world.folder.rglob("*") if path.is_file()]
+        files = [path for path in self.folder.rglob("*") if path.is_file()]
         return "".join(path.read_text() for path in files)
 
 
@@ -128,7 +129,7 @@ class Batch(Job):
     def operator(self, **options: Any) -> Any:
         if "row_timeout" in options:
             options["max_active"] = 1
-        named = {"task_id": "crew", "result_path": str(self.world.folder / "out"), "poll_interval": 0.02}
+        named = {"task_id": "crew", "result_path": str(self.folder), "poll_interval": 0.02}
         inputs = [INPUTS | {"audience": f"reader {number}"} for number in range(1, self.rows)]
         return CrewBatchOperator(inputs=[INPUTS, *inputs], deferrable=self.deferrable, **named | options)
 
@@ -137,7 +138,7 @@ class Batch(Job):
         return self.kept()
 
     def kept(self) -> str:
-        lines = (self.world.folder / "out" / "results.jsonl").read_text().splitlines()
+        lines = (self.folder / "results.jsonl").read_text().splitlines()
         return str(json.loads(lines[0])["raw_output"])
 
 

@@ -10,11 +10,12 @@ import signal
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 from airflow_provider_crew.client.errors import WaitedTooLong
 from airflow_provider_crew.local import Scenario, ScenarioTask
-from tests.integration.tasks import FAILING, SLOW, TOKEN, api_error
+from tests.integration.tasks import SLOW, TOKEN, api_error
 from tests.promises.harness import Outcome, World
 from tests.promises.kinds import Job
 
@@ -44,6 +45,12 @@ def assert_later_attempt_finds_it(world: World, job: Job) -> None:
     world.finish()
     assert_succeeded(job.attempt())
     assert len(world.crew.kickoffs) == job.rows
+
+
+def complete_later(world: World, **task: Any) -> None:
+    """Let executions end so, as soon as they were polled for a while."""
+    world.crew.scenario = Scenario(tasks=(ScenarioTask(name="writing_task", seconds=3600, **task),), inputs=())
+    world.at("status", world.finish, number=3)
 
 
 # Nothing is sent.
@@ -78,17 +85,35 @@ def told_to_end_before_kickoff_sends_nothing(world: World, make: MakeJob) -> Non
 
 @promise
 def time_over_while_intent_is_stored_sends_nothing(world: World, make: MakeJob) -> None:
-    job = make(world, execution_timeout=timedelta(seconds=0.5))
+    intent = _last_write_before_kickoff(world, make)
+    writes = count(1)
+    world.crew.requests.clear()
+    job = make(world, execution_timeout=timedelta(seconds=1))
 
     def is_slow(call: str) -> bool:
-        time.sleep(0.7 * (call == "set"))
+        if call == "set" and next(writes) == intent:
+            time.sleep(1.2)
         return False
 
     job.now.store.breaks_at = is_slow
     assert_sent_nothing(world, job.attempt())
-    job.now.store.breaks_at = lambda _: False
     job.options["execution_timeout"] = None
-    assert_later_attempt_finds_it(world, job)
+    assert_succeeded(job.attempt())
+    assert len(world.crew.kickoffs) == 2
+
+
+def _last_write_before_kickoff(world: World, make: MakeJob) -> int:
+    """Return the number of the write to the store after which the kickoff is sent, from another run of it."""
+    job, writes = make(world), list[str]()
+
+    def note(call: str) -> bool:
+        if call == "set" and not world.crew.kickoffs:
+            writes.append(call)
+        return False
+
+    job.now.store.breaks_at = note
+    assert_succeeded(job.attempt())
+    return len(writes)
 
 
 # A kickoff is sent once.
@@ -131,9 +156,9 @@ def told_to_end_while_waiting_is_found_again(world: World, make: MakeJob) -> Non
     world.connect(cancel_on_kill=True)
     world.crew.scenario = SLOW
     job = make(world)
-    world.at("status", job.tell_to_end)
-    world.at("status", job.kill, number=3)
-    world.at("status", world.finish, number=5)  # a trigger goes on elsewhere
+    world.at("status", job.tell_to_end, number=3)
+    world.at("status", job.kill, number=5)
+    world.at("status", world.finish, number=7)  # a trigger goes on elsewhere
     job.attempt()
     assert world.stopped_ids == []
     assert_later_attempt_finds_it(world, job)
@@ -142,8 +167,7 @@ def told_to_end_while_waiting_is_found_again(world: World, make: MakeJob) -> Non
 @promise
 def large_result_is_returned(world: World, make: MakeJob) -> None:
     output = "all of it " * 300_000
-    task = ScenarioTask(name="writing_task", output=output)
-    world.crew.scenario = Scenario(tasks=(task,), inputs=())
+    complete_later(world, output=output)
     job = make(world)
     outcome = job.attempt()
     assert_succeeded(outcome)
@@ -175,11 +199,14 @@ def store_away_before_kickoff_is_waited_for(world: World, make: MakeJob) -> None
 
 
 @promise
-def store_away_after_kickoff_is_waited_for(world: World, make: MakeJob) -> None:
+def kickoff_id_outlives_store_that_was_away(world: World, make: MakeJob) -> None:
+    world.crew.scenario = SLOW
     job = make(world)
     _be_away(job, since=lambda: bool(world.crew.kickoffs))
-    assert_succeeded(job.attempt())
-    assert len(world.crew.kickoffs) == 1
+    world.at("status", job.kill, number=2)
+    world.at("status", world.finish, number=4)  # a trigger goes on elsewhere
+    job.attempt()
+    assert_later_attempt_finds_it(world, job)
 
 
 def _be_away(job: Job, since: Callable[[], bool]) -> None:
@@ -266,7 +293,7 @@ def execution_that_outlasts_its_time_is_running(world: World, make: MakeJob) -> 
 
 @promise
 def failed_execution_has_ended(world: World, make: MakeJob) -> None:
-    world.crew.scenario = FAILING
+    complete_later(world, error="out of credit")
     outcome = make(world).attempt()
     assert outcome.cost == "ended"
     assert len(world.crew.kickoffs) == 1
@@ -314,7 +341,7 @@ def timeout_stops_each_execution_once(world: World, make: MakeJob) -> None:
 @promise
 def misfitting_output_is_kept_and_checked_again_at_no_cost(world: World, make: MakeJob) -> None:
     output = '{"title": "Harbours"}'
-    world.crew.scenario = Scenario(tasks=(ScenarioTask(name="writing_task", output=output),), inputs=())
+    complete_later(world, output=output)
     job = make(world, output_type=list[int])
     outcome = job.attempt()
     assert outcome.cost == "ended"
@@ -330,13 +357,10 @@ def misfitting_output_is_kept_and_checked_again_at_no_cost(world: World, make: M
 
 @promise
 def echoed_token_is_shown_nowhere(world: World, make: MakeJob) -> None:
-    task = ScenarioTask(name="writing_task", agent=TOKEN, description=TOKEN, output=f"{TOKEN} as it is")
-    world.crew.scenario = Scenario(tasks=(task,), inputs=())
-    job = make(world)
-    _assert_secret(world, job, job.attempt())
-    world.crew.scenario = Scenario(tasks=(task.model_copy(update={"error": f"{TOKEN} failed"}),), inputs=())
-    job = make(world)
-    _assert_secret(world, job, job.attempt())
+    for error in (None, f"{TOKEN} failed"):
+        complete_later(world, agent=TOKEN, description=TOKEN, output=f"{TOKEN} as it is", error=error)
+        job = make(world)
+        _assert_secret(world, job, job.attempt())
 
 
 def _assert_secret(world: World, job: Job, outcome: Outcome) -> None:
