@@ -198,16 +198,9 @@ class Run:
         self.airflow.api.patch(path, {"new_state": state})
 
     def forget_kickoff(self, task_id: str, map_index: int = -1) -> None:
-        """Delete the kickoff record of a task: its variable, or from Airflow 3.3 on its task state."""
-        api = self.airflow.api
-        if AIRFLOW < (3, 3):
-            names = {task_id, self.dag_id, self.run_id} | ({str(map_index)} if map_index >= 0 else set())
-            kept = api.get("variables")["variables"]
-            (key,) = (it["key"] for it in kept if names <= {*re.split(r"[\s,]+|:\s|:$", it["description"] or "")})
-            api.delete(f"variables/{key}")
-            return
+        """Delete the kickoff record of a task."""
         path = f"dags/{self.dag_id}/dagRuns/{quote(self.run_id, safe='')}/taskInstances/{task_id}"
-        api.delete(f"{path}/state-store/crew_kickoff?map_index={map_index}")
+        self.airflow.api.delete(f"{path}/state-store/crew_kickoff?map_index={map_index}")
 
     def forget_all(self, task_id: str) -> None:
         """Delete all task state of a task."""

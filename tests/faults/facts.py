@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +12,6 @@ from airflow_provider_crew.client.errors import Cost
 from dev.rest import ApiError
 from tests.airflow_runs import Run
 from tests.faults.scenes import Scene
-from tests.supported import AIRFLOW
 
 XCOMS = ("return_value", "kickoff_id", "crew_result", "usage")
 NOT_RETRIED = "CrewTaskFailed"
@@ -114,24 +112,15 @@ def _stated_cost(text: str) -> Cost | None:
 
 
 def kickoff_record(run: Run, task_id: str) -> dict[str, Any] | None:
-    """Return the kickoff record of a task, from the task state store or, before Airflow 3.3, from a variable."""
-    api = run.airflow.api
-    if AIRFLOW < (3, 3):
-        about = f"Task {task_id} of {run.dag_id}, run {run.run_id}:"
-        kept = [it["value"] for it in api.get("variables")["variables"] if _is_about(it, about)]
-        return json.loads(kept[0]).get("crew_kickoff") if kept else None
+    """Return the kickoff record of a task, or None. Before Airflow 3.3, there is none."""
     path = f"dags/{run.dag_id}/dagRuns/{quote(run.run_id, safe='')}/taskInstances/{task_id}"
     try:
-        found: dict[str, Any] = api.get(f"{path}/state-store/crew_kickoff?map_index=-1")["value"]
+        found: dict[str, Any] = run.airflow.api.get(f"{path}/state-store/crew_kickoff?map_index=-1")["value"]
     except ApiError as error:
         if "404" in str(error):
             return None
         raise
     return found
-
-
-def _is_about(variable: dict[str, Any], about: str) -> bool:
-    return (variable.get("description") or "").startswith(about)
 
 
 def record_state(record: dict[str, Any] | None) -> str:

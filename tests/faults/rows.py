@@ -110,7 +110,7 @@ class Row:
 
 ROWS: list[Row] = []
 DECLARED = {"alone", "harm", "executor", "mapped", "batch", "uncertain", "why", "scenario"}
-_IN_STORE = pytest.mark.skipif(AIRFLOW < (3, 3), reason="a variable does less: docs/retries.md")
+_IN_STORE = pytest.mark.skipif(AIRFLOW < (3, 3), reason="This Airflow keeps no kickoff record.")
 
 
 def row(
@@ -127,7 +127,7 @@ def row(
 
     ``ends`` is the outcome of a ``CrewRunOperator``; other modes leave less in XCom. ``core``: runs before every
     change lands. ``forgotten``: the outcome if clearing deletes the kickoff record, where it differs.
-    ``needs_store``: modes with another outcome if the record is in a variable. ``given``: fields of the row, and
+    ``needs_store``: modes with another outcome before Airflow 3.3. ``given``: fields of the row, and
     arguments of the task.
     """
     declared = {name: given.pop(name) for name in DECLARED & given.keys()}

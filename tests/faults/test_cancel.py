@@ -239,7 +239,9 @@ def test_stopped_in_the_dashboard_and_cleared(scene):
     scene.finish(2)
 
 
-@row(COMPLETED_IN_ATTEMPT_2, ways=WAITS, core=True, forgotten={"deferred": paid_again()}, **ALWAYS)
+@row(
+    COMPLETED_IN_ATTEMPT_2, ways=WAITS, core=True, forgotten={"deferred": paid_again()}, needs_store=RUN, **ALWAYS
+)
 def test_cancel_not_when_cleared(scene):
     """The task is cleared while it waits."""
     waiting(scene)

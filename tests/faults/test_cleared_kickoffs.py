@@ -16,7 +16,12 @@ from tests.faults.scenes import PAUSE, Code
 from tests.supported import AIRFLOW
 
 
-@row(Ends("failed", "nothing", "running", tries=2), ways=(*RUN, "kickoff"), core=True)
+@row(
+    Ends("failed", "nothing", "running", tries=2),
+    ways=(*RUN, "kickoff"),
+    core=True,
+    needs_store=(*RUN, "kickoff"),
+)
 def test_cleared_before_the_answer(scene):
     """The task is cleared before the answer to its kickoff, and none arrives in time."""
     scene.start_without_an_answer()
@@ -39,6 +44,7 @@ def test_cleared_before_the_answer_and_again(scene):
     Ends("failed", "nothing", "completed", tries=2) if (3, 3) <= AIRFLOW < (3, 4) else COMPLETED_IN_ATTEMPT_2,
     ways=(*RUN, "kickoff"),
     core=True,
+    needs_store=(*RUN, "kickoff"),
 )
 def test_cleared_just_before_the_answer(scene):
     """The task is cleared before the answer to its kickoff, which its process still receives."""

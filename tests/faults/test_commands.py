@@ -47,6 +47,7 @@ def adopt(scene: Scene, *arguments: str, **expected: Any) -> dict[str, Any]:
     COMPLETED_IN_ATTEMPT_2,
     ways=(*RUN, "kickoff"),
     core=True,
+    needs_store=(*RUN, "kickoff"),
     retries=0,
     forgotten=dict.fromkeys((*RUN, "kickoff"), paid_again()),
 )

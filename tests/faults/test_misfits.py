@@ -20,6 +20,7 @@ FERRIES = writing('So:\n```json\n{"topic": "{topic}"}\n```')
     COMPLETED_IN_ATTEMPT_2,
     ways=(*RUN, *SENSOR),
     core=True,
+    needs_store=RUN,
     scenario=FERRIES,
     forgotten=dict.fromkeys(RUN, paid_again()),
     retries=1,

@@ -54,7 +54,7 @@ def test_person_answers(scene):
     core=True,
     scenario=ASKS,
     retries=1,
-    needs_store=("kickoff",),
+    needs_store=("sync", "kickoff"),
 )
 def test_person_and_a_killed_worker(scene):
     """The worker is killed while the crew waits for human input."""
@@ -83,7 +83,7 @@ def test_person_and_a_killed_worker(scene):
     core=True,
     scenario=ASKS,
     forgotten={"deferred": paid_again(), "kickoff": paid_again()},
-    needs_store=("kickoff",),
+    needs_store=(*RUN, "kickoff"),
 )
 def test_person_and_a_clear(scene):
     """The task is cleared while the crew waits for human input."""
@@ -125,6 +125,7 @@ def test_person_takes_too_long(scene):
     COMPLETED_IN_ATTEMPT_2,
     ways=(*RUN, "sensor deferred"),
     core=True,
+    needs_store=RUN,
     scenario=ASKS,
     max_outage=20,
     forgotten={"deferred": paid_again(), "sync": paid_again()},
@@ -141,6 +142,7 @@ def test_person_takes_too_long_and_a_clear(scene):
     Ends("success", "the result", "completed", kickoffs=2, tries=2),
     ways=RUN,
     core=True,
+    needs_store=RUN,
     scenario=ASKS,
     max_outage=15,
 )

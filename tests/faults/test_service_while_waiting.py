@@ -54,6 +54,7 @@ def test_waiting_down(scene):
     Ends("success", "the result", "completed", tries=3),
     ways=RUN,
     core=True,
+    needs_store=RUN,
     max_outage=8,
     retries=1,
     forgotten={"deferred": paid_again(tries=3), "sync": paid_again(tries=3)},
@@ -222,6 +223,7 @@ def test_waiting_unknown_when_read(scene):
 @row(
     COMPLETED_IN_ATTEMPT_2,
     core=True,
+    needs_store=("deferred",),
     scenario=LONG.model_copy(update={"output": LARGE}),
     max_outage=25,  # on a busy machine, a triggerer may wait 10 seconds for the connection
     retries=1,

@@ -18,7 +18,13 @@ FAILING = Scenario.model_validate(
 )
 
 
-@row(COMPLETED_IN_ATTEMPT_2, ways=("deferred", "sensor deferred"), core=True, forgotten={"deferred": paid_again()})
+@row(
+    COMPLETED_IN_ATTEMPT_2,
+    ways=("deferred", "sensor deferred"),
+    core=True,
+    needs_store=("deferred",),
+    forgotten={"deferred": paid_again()},
+)
 def test_cleared_while_deferred(scene):
     """The task is cleared while it is deferred."""
     scene.start()

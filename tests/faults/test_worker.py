@@ -31,7 +31,7 @@ def test_killed_before_the_kickoff(scene):
     scene.finish()
 
 
-@row(UNCERTAIN, ways=(*RUN, "kickoff"), core=True, retries=3)
+@row(UNCERTAIN, ways=(*RUN, "kickoff"), core=True, needs_store=(*RUN, "kickoff"), retries=3)
 def test_killed_before_the_answer(scene):
     """The worker is killed before it gets the answer to a kickoff that started an execution."""
     scene.start_without_an_answer()
@@ -96,7 +96,7 @@ def _at_the_answer(scene):
     return process, supervisor
 
 
-@row(COMPLETED_IN_ATTEMPT_2, ways=RUN, core=True, retries=1)
+@row(COMPLETED_IN_ATTEMPT_2, ways=RUN, core=True, needs_store=RUN, retries=1)
 def test_killed_before_the_deferral(scene):
     """The worker is killed between the kickoff and the deferral."""
     held = scene.hold("status")
