@@ -101,6 +101,17 @@ def open_required_action(ti: Any, subject: str, body: str, options: Sequence[str
     upsert_hitl_detail(ti.id, options=list(options), subject=subject, body=body, **{"params": {}, **more})
 
 
+def read_required_action(ti: Any) -> dict[str, Any] | None:
+    """Return the response to a task's own request under Required Actions, from its trigger. None: no response."""
+    from airflow.sdk.execution_time.hitl import get_hitl_detail_content_detail
+
+    response = get_hitl_detail_content_detail(ti.id)
+    if not response.response_received:
+        return None
+    at = response.responded_at
+    return response.model_dump(mode="json") | {"responded_at": at and at.isoformat()}
+
+
 def close_required_action(ti: Any, option: str) -> None:
     """Answer a task's own request under Required Actions, from its trigger."""
     from airflow.sdk.execution_time.hitl import update_hitl_detail_response

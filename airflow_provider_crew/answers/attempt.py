@@ -10,13 +10,13 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_crew import versions
+from airflow_provider_crew import api_server, versions
 from airflow_provider_crew.answers.question import QUESTION, empty_box, question_in, typed
 from airflow_provider_crew.answers.trigger import AnswerTrigger
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import proves_nothing_was_done
 from airflow_provider_crew.client.payload import answer_to_crew
-from airflow_provider_crew.client.text import forms_of, in_words, mask, quoted
+from airflow_provider_crew.client.text import forms_of, in_words, mask, one_line, quoted
 from airflow_provider_crew.client.wording import duration
 from airflow_provider_crew.hooks.connection import load_secret
 from airflow_provider_crew.task.attempt import Attempt, Options
@@ -31,21 +31,24 @@ _AT_TIMEOUT = {
     "approve": "Airflow approves the draft",
     "send_back": "Airflow sends the draft back, once",
 }
-_OPTIONS = (APPROVE, SEND_BACK, ANSWER, STOP_WAITING)
+# The trigger closes a request with HAS_ANSWERED, so Airflow has to have offered it.
+_OPTIONS = (APPROVE, SEND_BACK, ANSWER, HAS_ANSWERED, STOP_WAITING)
 # A deployment that ignores isApprove takes any longer text for a reason to do the task again.
 _APPROVAL = "Approved."
-_TIMEOUT = "No person has answered in time. Do the task again."
+_AGAIN = "Do the task again."
+_TIMEOUT = f"No person has answered in time. {_AGAIN}"
 TEXT = "text"
 _FORM = {
     TEXT: {
         "value": None,
-        "description": "Your text for the crew. Approve takes none; Send back and Answer need one.",
+        "description": "Your text for the crew. Approve takes none, and Answer needs one.",
         "schema": {"type": ["string", "null"], "format": "multiline", "title": "Text for the crew"},
     }
 }
 # Key in the task state store of the last question, its answer, and the ID under which the execution continues.
 KEY = "crew_answer"
 _LONGEST_SHOWN = 20 * 1024
+_LONGEST_TITLE = 60
 _WIDTH = 78
 
 
@@ -177,8 +180,14 @@ class AnsweringAttempt(Attempt):
         """Open the request for the known question, and wait."""
         question, known = self._kept["question"], _idle(known)
         try:
-            users = [dict(user) for user in self.options.assigned_users]
-            self.open_request(self._text_of(question), _OPTIONS, params=_FORM, assigned_users=users)
+            api_server.open_required_action(
+                self.ti,
+                f"Draft{_title_of(question['draft'])} ({self.ti.task_id})",
+                self._text_of(question),
+                _OPTIONS,
+                params=_FORM,
+                assigned_users=[dict(user) for user in self.options.assigned_users],
+            )
         except Exception as error:  # noqa: BLE001 - the wait goes on without a request
             self.warn(f"No request was created under Required Actions: {in_words(error)}")
             return self.wait(asks=False, **known)
@@ -194,8 +203,9 @@ class AnsweringAttempt(Attempt):
             f"Execution {self.kickoff_id} waits for human input. The crew wrote:",
             f"```text\n{quoted(_wrapped(question['draft']), _LONGEST_SHOWN)[0]}\n```",
             f"**{APPROVE}** releases the draft. Leave the text empty.",
-            f"**{SEND_BACK}** makes the crew do the task again with your text.",
+            f"**{SEND_BACK}** makes the crew do the task again, with your text if you give one. This is billed.",
             f"**{ANSWER}** gives your text to a crew that has asked a question.",
+            f"**{HAS_ANSWERED}** polls the execution, if you have answered in the crew's dashboard.",
             f"**{STOP_WAITING}** fails this task. The execution keeps running and is billed.",
             f"Without an answer by {until}, {_AT_TIMEOUT[self.options.on_response_timeout]}." if until else "",
             # Airflow 3.3 keeps this text until the next question.
@@ -210,7 +220,9 @@ class AnsweringAttempt(Attempt):
     def answered(self, option: str, next_kwargs: Mapping[str, Any], known: dict[str, Any]) -> dict[str, Any]:
         """Send the user's answer to the crew, and continue to wait. Ask again if nothing was sent."""
         event = next_kwargs["event"]
+        self._kept["has_user"] = True  # no automatic answer may replace that of a user
         if option == HAS_ANSWERED:
+            self._keep()
             return super().answered(option, next_kwargs, known)
         # The request of an earlier attempt stays open if the task is cleared. It shows the question in the record.
         question = next_kwargs.get("question") or self._known_question
@@ -218,11 +230,12 @@ class AnsweringAttempt(Attempt):
         if self._hindrance or not question or question != self._known_question:
             self.warn("The answer was not sent, because the record of its question is unreadable.")
             return super().answered(option, next_kwargs, known)
-        self._kept["has_user"] = True  # no automatic answer may replace that of a user
-        if bool(text) == (option == APPROVE):
+        at = event.get("responded_at")  # a text, if the trigger has read the answer
+        if (text and option == APPROVE) or (option == ANSWER and not text):
             sent = self._not_sent(f"{option!r} {'takes no text' if text else 'needs a text'}.")
         else:
-            sent = self._send_answer(option, text or _APPROVAL, str(event.get("responded_at")))
+            text = text or (_APPROVAL if option == APPROVE else _AGAIN)
+            sent = self._send_answer(option, text, at.isoformat() if isinstance(at, datetime) else str(at))
         return self.wait(answered_at=time.time(), **_idle(known)) if sent else self._open(known)
 
     def _time_out(self, known: dict[str, Any]) -> dict[str, Any]:
@@ -312,6 +325,12 @@ class AnsweringAttempt(Attempt):
         if isinstance(error, errors.ExecutionUnknown) and self._kept.get("continued_as"):
             self._keep(continued_as="")
         return super().end(error)
+
+
+def _title_of(draft: str) -> str:
+    """Return the first line of a draft that has a word, without the marks of Markdown."""
+    title = next(filter(None, (line.strip("#*>-_ \t") for line in draft.splitlines())), "")
+    return title and f": {one_line(title, _LONGEST_TITLE)}"
 
 
 def _wrapped(draft: str) -> str:

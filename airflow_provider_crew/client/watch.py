@@ -35,6 +35,8 @@ _LONGEST_SPREAD = 15.0
 _SHARE_OF_AGE = 0.05
 _LONGEST_RETRY_AFTER_IN_WATCH = 300.0
 _REMINDER = 300.0
+# A person may take days, and such a wait needs no attention.
+_REMINDER_WHILE_PEOPLE_DECIDE = 3600.0
 # While a new execution is not known yet, or one has just become unknown.
 _SOON = limits.NOT_FOUND_GRACE / 6
 # Human input takes a while, and nothing else ends such a wait.
@@ -240,7 +242,7 @@ class Watch:
             case Paused():
                 self.memory.history.follow(execution, self.polled_at)
                 self._lasted("paused")
-                lines = self._report_trouble("waiting for human input. Polling continues.")
+                lines = self._report_trouble("waiting for human input. Polling continues.", is_expected=True)
                 return self._wait_for_input(lines)
             case Completed():
                 execution = self.memory.history.completed(execution, self.polled_at)
@@ -304,7 +306,8 @@ class Watch:
         limit = "until the timeout" if max_outage == math.inf else f"for up to {duration(max_outage)}"
         lines = self._report_trouble(
             "the execution is unknown to the crew, as it is while a crew waits for human input. It may be running "
-            f"and billed. Polling continues {limit}."
+            f"and billed. Polling continues {limit}.",
+            is_expected=rules.human_input,
         )
         if lasted < limits.NOT_FOUND_GRACE:
             return self._poll_again(lines, at_most=min(_SOON, max_outage - lasted))
@@ -413,20 +416,24 @@ class Watch:
             since = troubles[trouble] = self.polled_at
         return self.polled_at - since
 
-    def _report_trouble(self, text: str, *, about: errors.CrewError | None = None) -> tuple[Line, ...]:
+    def _report_trouble(
+        self, text: str, *, about: errors.CrewError | None = None, is_expected: bool = False
+    ) -> tuple[Line, ...]:
         """
         Log a trouble when it is new, and again at intervals while it lasts.
 
         ``about`` identifies the kind of trouble, because its text may differ from request to request.
+        ``is_expected``: the crew waits for human input, as the author of the DAG has said it may.
         """
         memory, kind = self.memory, text
         if about:
             status = getattr(about, "http_status", None)
             kind = about.event if status is None else f"{type(about).__name__} {status}"
-        if kind == memory.said_about and self.polled_at - memory.said_at < _REMINDER:
+        reminder = _REMINDER_WHILE_PEOPLE_DECIDE if is_expected else _REMINDER
+        if kind == memory.said_about and self.polled_at - memory.said_at < reminder:
             return ()
         memory.said_trouble, memory.said_about, memory.said_at = text, kind, self.polled_at
-        return (Line(logging.WARNING, text),)
+        return (Line(logging.INFO if is_expected else logging.WARNING, text),)
 
     def _recovered(self) -> tuple[Line, ...]:
         memory = self.memory

@@ -7,10 +7,16 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from airflow_provider_crew.api_server import close_required_action, has_ended, push_xcom, read_own_xcom
+from airflow_provider_crew.api_server import (
+    close_required_action,
+    has_ended,
+    push_xcom,
+    read_own_xcom,
+    read_required_action,
+)
 from airflow_provider_crew.client.errors import Cost, CrewError, HumanInputNeeded, ResponseTooLarge, WatchBroken
 from airflow_provider_crew.client.progress import ProgressReport
-from airflow_provider_crew.client.text import warn
+from airflow_provider_crew.client.text import in_words, warn
 from airflow_provider_crew.client.watch import Watch, WatchRules, WatchState
 from airflow_provider_crew.client.wording import after_cancelling
 from airflow_provider_crew.hooks.crew import CrewHook
@@ -31,6 +37,8 @@ from airflow_provider_crew.triggers.progress import TriggerProgress, progress_of
 
 async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     """Watch the execution until it has ended and return the event."""
+    if trigger.asked and trigger.task_instance and (answer := await answer_before(trigger)):
+        return answer
     rules = WatchRules(**trigger.rules)
     event: dict[str, Any] = {"kickoff_id": trigger.kickoff_id, "deadline": rules.deadline}
     progress = progress_of(trigger)
@@ -62,6 +70,24 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     if request:
         await request.close()
     return event | told_watch(poller.watch) | told_progress(poller.report, event)
+
+
+async def answer_before(trigger: CrewExecutionTrigger) -> dict[str, Any] | None:
+    """
+    Return the event of an answer that a user gave before the task was deferred.
+
+    Airflow stores such an answer, and resumes nothing. It resumes the task for a later one.
+    """
+    try:
+        response = await sync_to_async(read_required_action)(trigger.task_instance)
+    except Exception as error:  # noqa: BLE001 - the wait goes on
+        warn(trigger.log, f"The request under Required Actions is unreadable: {in_words(error)}")
+        return None
+    if not response or response.get("responded_by_user"):
+        return response
+    # The trigger of an earlier attempt has closed it.
+    trigger.asked, trigger.rules = False, {**trigger.rules, "stops_for_input": True}
+    return None
 
 
 async def end_deferral(trigger: CrewExecutionTrigger) -> None:

@@ -22,7 +22,7 @@ def crew_options() -> dict[str, Any]:
 @pytest.fixture
 def dialog(request, monkeypatch, crew_options) -> Iterator[Dialog]:
     service = partial(WatchedService, call_webhooks=True, **crew_options)
-    monkeypatch.setattr("tests.integration.task_fixtures.WatchedService", service)
+    monkeypatch.setattr("tests.integration.live.WatchedService", service)
     crew = request.getfixturevalue("live_crew")
     monkeypatch.setattr("airflow_provider_crew.client.watch._SOON", 0.02)
     monkeypatch.setattr("airflow_provider_crew.client.options.NOT_FOUND_GRACE", 0.3)

@@ -71,8 +71,8 @@ class Dialog:
         self.task.ti.xcoms = self.questions.xcoms
         return self.task
 
-    def opened(self, _ti: Any, _subject: str, body: str, options: Any, **more: Any) -> None:
-        self.requests.append({"body": body, "options": list(options), **more})
+    def opened(self, _ti: Any, subject: str, body: str, options: Any, **more: Any) -> None:
+        self.requests.append({"subject": subject, "body": body, "options": list(options), **more})
 
     def asked(self, waiting: TaskDeferred | None = None) -> TaskDeferred:
         """Run the task until it has opened another request, and is deferred again."""

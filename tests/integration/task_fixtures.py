@@ -47,4 +47,7 @@ def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
         monkeypatch.setattr(
             "airflow_provider_crew.triggers.watching.close_required_action", lambda *_: actions.append("closed")
         )
+        monkeypatch.setattr(
+            "airflow_provider_crew.triggers.watching.read_required_action", lambda _: running.stored_answer
+        )
         yield running

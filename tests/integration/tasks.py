@@ -264,6 +264,8 @@ class WatchedService(LocalCrewService):
         self.rejects_unknown_fields = True
         self.xcoms = LeftXComs()
         self.required_actions: list[Any] = []
+        self.stored_answer: dict[str, Any] | None = None
+        """The answer that Airflow has stored, but for which it has resumed no task."""
         self.at_kickoff: Callable[[], None] = lambda: None
         self.after: Callable[[ReceivedRequest], None] = lambda _: None
         """Called before an answer is sent, so that no client is faster; or at the end of a request without one."""

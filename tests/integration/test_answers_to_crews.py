@@ -45,6 +45,7 @@ WAYS = pytest.mark.parametrize("resume", ["both", "production"])
     [
         (APPROVE, None, "Approved.", True),
         (SEND_BACK, "Shorter, please", "Shorter, please", False),
+        (SEND_BACK, " ", "Do the task again.", False),
         (ANSWER, "Bergen", "Bergen", True),
         (ANSWER, {"port": "Ålesund"}, '{"port": "Ålesund"}', True),
         (ANSWER, 5, "5", True),
@@ -104,9 +105,7 @@ def test_crew_that_is_sent_back_asks_again(dialog, resume):
     assert [answer["humanFeedback"] for answer in dialog.answers] == ["Shorter", "Approved."]
 
 
-@pytest.mark.parametrize(
-    ("option", "text"), [(APPROVE, "But shorter"), (SEND_BACK, None), (SEND_BACK, " "), (ANSWER, "")]
-)
+@pytest.mark.parametrize(("option", "text"), [(APPROVE, "But shorter"), (ANSWER, ""), (ANSWER, None)])
 def test_text_that_does_not_fit_the_option_is_not_sent(dialog, option, text):
     waiting = dialog.chosen(dialog.asked(), option, text)
 
@@ -304,6 +303,31 @@ def test_answer_in_the_dashboard_closes_the_request(dialog):
     assert dialog.answers == []
 
 
+def test_user_who_has_answered_in_the_dashboard_may_say_so(dialog):
+    waiting = dialog.asked()
+    dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)
+
+    assert dialog.ended(dialog.chosen(waiting, HAS_ANSWERED))["output"] == "The end"
+    assert dialog.answers == []
+
+
+@pytest.mark.parametrize(
+    ("draft", "subject"),
+    [
+        ("# Electric ferries\n\nThey hum.", "Draft: Electric ferries (crew)"),
+        (" \n**Ferries** \u202eand " + "harbours " * 20, "Draft: Ferries** \ufffdand harbours"),
+        ("\n", "Draft (crew)"),
+    ],
+)
+def test_subject_names_the_draft(dialog, draft, subject):
+    dialog.crew.scenario = asking(draft)
+
+    dialog.asked()
+
+    assert dialog.requests[-1]["subject"].startswith(subject)
+    assert len(dialog.requests[-1]["subject"]) < 120
+
+
 def test_question_answered_elsewhere_is_replaced_by_the_next(dialog):
     dialog.crew.scenario = asking("draft-1", "draft-2")
     waiting = dialog.asked()
@@ -313,6 +337,18 @@ def test_question_answered_elsewhere_is_replaced_by_the_next(dialog):
 
     assert "draft-2" in dialog.requests[-1]["body"]
     assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
+
+
+def test_answer_before_the_deferral_is_sent_once(dialog):
+    waiting = dialog.asked()
+    dialog.crew.stored_answer = chosen(APPROVE)
+    event = asyncio.run(asyncio.wait_for(fired(dialog.task.revived(waiting)), 60))
+
+    again = dialog.resumed(waiting, event)
+    dialog.resumed(waiting, event)  # the first process was killed
+
+    assert dialog.ended(again)["output"] == "The end"
+    assert len(dialog.answers) == len(dialog.requests) == 1
 
 
 def test_answer_to_an_old_question_is_not_sent(dialog):
@@ -379,7 +415,7 @@ def test_late_question_replaces_the_notice(dialog):
 
     waiting = dialog.asked(waiting)
 
-    assert dialog.requests[-1]["options"] == [APPROVE, SEND_BACK, ANSWER, STOP_WAITING]
+    assert dialog.requests[-1]["options"] == [APPROVE, SEND_BACK, ANSWER, HAS_ANSWERED, STOP_WAITING]
     assert dialog.crew.required_actions == []  # the receiver has deleted the first
     assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
 
@@ -423,7 +459,7 @@ def test_users_and_notifiers_are_passed_on(dialog):
         assigned_users=users, notifiers=[fail, lambda context: dialog.told.append(context["ti"].task_id)]
     )
 
-    waiting = dialog.chosen(dialog.asked(), SEND_BACK)
+    waiting = dialog.chosen(dialog.asked(), ANSWER)
 
     assert dialog.requests[0]["assigned_users"] == users
     assert dialog.told == ["crew"]  # once for each question

@@ -160,6 +160,28 @@ class TestRequiredActions:
             assert task.resume(waiting, answer(option))["output"] == "Approved."
         assert len(asking.kickoffs) == 1
 
+    @pytest.mark.parametrize("waits", ["run", "sensor"])
+    def test_answer_before_the_deferral_resumes_the_task(self, asking, waits):
+        task = Task(waiting_task(asking, waits))
+        waiting = asked(task)
+        asking.stored_answer = answer(STOP_WAITING)
+
+        event = asyncio.run(asyncio.wait_for(fired(task.revived(waiting)), 60))
+
+        with pytest.raises(CrewTaskFailed) as caught:
+            task.resume(waiting, event)
+        assert isinstance(caught.value.failure, WaitStopped)
+        assert asking.required_actions[1:] == []
+
+    def test_request_that_an_earlier_trigger_has_closed_opens_again(self, asking):
+        task = Task(waiting_task(asking, "run"))
+        waiting = asked(task)
+        asking.stored_answer = answer(HAS_ANSWERED) | {"responded_by_user": None}
+
+        asked(task, waiting)
+
+        assert [options for _, _, options in asking.required_actions] == [[HAS_ANSWERED, STOP_WAITING]] * 2
+
     @pytest.mark.parametrize("shows", [True, False])
     def test_request_shows_the_last_output_without_effect(self, asking, shows):
         evil = "Notes\u202e\u200b\n```\n[Approve](https://evil.example)\nEnd"

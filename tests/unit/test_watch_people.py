@@ -29,7 +29,7 @@ PAUSED = Paused(
 )
 FAILED = Failed(status="error", kickoff_id=KICKOFF_ID, error="boom", execution_time=None)
 
-WARNING = ["warning"]
+WARNING, INFO = ["warning"], ["info"]
 
 # With dice of 0.5: the poll interval, 5 s, and a minute with its jitter.
 USUAL, SOON, A_MINUTE = 10.0, 5.0, 63.0
@@ -93,14 +93,16 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
             id="that it is unknown is an answer, which ends an outage",
         ),
         pytest.param(
-            {**EXISTS, "human_input": True, "timeout": 1000.0},
+            {**EXISTS, "human_input": True, "timeout": 9000.0},
             [
-                (0, UNKNOWN, WARNING, SOON),
-                (300, UNKNOWN, WARNING, A_MINUTE),
-                (990, UNKNOWN, WARNING, 10.0),
-                (1000, UNKNOWN, [], ExecutionUnknown),
+                (0, UNKNOWN, INFO, SOON),
+                (3599, UNKNOWN, [], A_MINUTE),
+                (3600, UNKNOWN, INFO, A_MINUTE),
+                (3660, DOWN, WARNING, USUAL),
+                (8990, UNKNOWN, INFO, 10.0),
+                (9000, UNKNOWN, [], ExecutionUnknown),
             ],
-            id="people may be asked: waited for to the deadline",
+            id="people may be asked: waited for to the deadline, with a line an hour",
         ),
         pytest.param(
             {**EXISTS, "address": ADDRESS},
@@ -111,23 +113,23 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
             EXISTS,
             [
                 (0, RESEARCH, ["research_task"], USUAL),
-                (10, PAUSED, WARNING, A_MINUTE),
-                (309, PAUSED, [], A_MINUTE),
-                (310, PAUSED, WARNING, A_MINUTE),
-                (320, WRITING, ["info", "writing_task"], USUAL),
-                (340, PAUSED, WARNING, A_MINUTE),
-                (403, WRITING, ["info"], USUAL),
+                (10, PAUSED, INFO, A_MINUTE),
+                (3609, PAUSED, [], A_MINUTE),
+                (3610, PAUSED, INFO, A_MINUTE),
+                (3620, WRITING, ["info", "writing_task"], USUAL),
+                (3640, PAUSED, INFO, A_MINUTE),
+                (3703, WRITING, ["info"], USUAL),
             ],
-            id="paused, which is warned of every five minutes, until the crew goes on",
+            id="paused, which is logged every hour, until the crew goes on",
         ),
         pytest.param(
             EXISTS,
-            [(0, PAUSED, WARNING, A_MINUTE), (63, SUCCESS, ["info", "info"], SUCCESS)],
+            [(0, PAUSED, INFO, A_MINUTE), (63, SUCCESS, ["info", "info"], SUCCESS)],
             id="paused, and completed",
         ),
         pytest.param(
             EXISTS,
-            [(0, PAUSED, WARNING, A_MINUTE), (63, FAILED, ["info"], ExecutionFailed)],
+            [(0, PAUSED, INFO, A_MINUTE), (63, FAILED, ["info"], ExecutionFailed)],
             id="paused, and failed",
         ),
     ],
