@@ -22,24 +22,34 @@ _USAGE = {
 }
 
 
-def record_execution(
-    attempt: Any, kickoff_id: str, took: float | None, usage: Mapping[str, Any] | None, error: CrewError | None
+def record_execution(  # noqa: PLR0913 - the facts of a span
+    task: Any,
+    kickoff_id: str,
+    took: float | None,
+    usage: Mapping[str, Any] | None,
+    error: CrewError | None,
+    *,
+    last: Any,
+    seen: Mapping[str, Any],
+    is_own: bool,
 ) -> None:
     """
     Record an execution from its kickoff to its end, below Airflow's span for this process of the task.
 
-    :param attempt: The Attempt that has seen the end.
     :param took: Seconds, as the crew reports them.
     :param error: Error of the task. ``None`` if the execution has completed.
+    :param last: Kickoff record of the execution. ``None`` for a sensor.
+    :param seen: Progress of the execution, as ``crew_progress`` has it.
+    :param is_own: Whether the task waits for this execution. An earlier attempt may have started it.
     """
-    ti, last, seen = attempt.ti, attempt.record and attempt.record.last, attempt.progress.known
+    ti = task.ti
     ended_at = seen.get("polled_at") or time.time()
     started_at = min(last.kicked_off_at if last else seen.get("started_at", ended_at), ended_at - (took or 0.0))
-    span = _start_span(attempt, kickoff_id, started_at, usage, type(error).__name__ if error else None)
-    if attempt.kickoff_id and last and last.try_number not in {0, ti.try_number}:
+    span = _start_span(task, kickoff_id, started_at, usage, type(error).__name__ if error else None)
+    if is_own and last and last.try_number not in {0, ti.try_number}:
         # As Airflow's ResumableJobMixin words it
         decision = {"resumable.decision": "reconnect", "resumable.external_id": kickoff_id}
-        span.add_event("resumable_job.resume_decision", decision, _nanoseconds(attempt.started_at))
+        span.add_event("resumable_job.resume_decision", decision, _nanoseconds(task.started_at))
     below, common, tracer = trace.set_span_in_context(span), _common(ti, kickoff_id), trace.get_tracer(__name__)
     for step in seen.get("steps", ()):
         about = {"gen_ai.operation.name": "invoke_agent", "crew.task": step["task_id"]}
@@ -62,10 +72,10 @@ def record_rows(batch: Any, rows: Iterable[Any]) -> None:
 
 
 def _start_span(
-    attempt: Any, kickoff_id: str, started_at: float, usage: Mapping[str, Any] | None, failure: str | None
+    task: Any, kickoff_id: str, started_at: float, usage: Mapping[str, Any] | None, failure: str | None
 ) -> trace.Span:
-    attributes = _common(attempt.ti, kickoff_id) | {"gen_ai.operation.name": "invoke_workflow"}
-    attributes |= {"crew.conn_id": attempt.options.crew_conn_id, "crew.cost": Cost.ENDED.value}
+    attributes = _common(task.ti, kickoff_id) | {"gen_ai.operation.name": "invoke_workflow"}
+    attributes |= {"crew.conn_id": task.options.crew_conn_id, "crew.cost": Cost.ENDED.value}
     attributes |= {_USAGE[name]: count for name, count in (usage or {}).items() if name in _USAGE}
     span = trace.get_tracer(__name__).start_span(
         "crew.execution", kind=SpanKind.CLIENT, attributes=attributes, start_time=_nanoseconds(started_at)

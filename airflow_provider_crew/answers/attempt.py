@@ -4,7 +4,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from textwrap import wrap
 from typing import Any
 
@@ -19,8 +18,10 @@ from airflow_provider_crew.client.payload import answer_to_crew
 from airflow_provider_crew.client.text import forms_of, in_words, mask, one_line, quoted
 from airflow_provider_crew.client.wording import duration
 from airflow_provider_crew.hooks.connection import load_secret
-from airflow_provider_crew.task.attempt import Attempt, Options
-from airflow_provider_crew.task.record import retry_while_away
+from airflow_provider_crew.task.attempt import Attempt
+from airflow_provider_crew.task.record import store_of
+from airflow_provider_crew.task.task import Task
+from airflow_provider_crew.task.wait import Plan, Wait, may_ask
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING, WatchEnd
 
 APPROVE = "Approve"
@@ -52,6 +53,29 @@ _LONGEST_TITLE = 60
 _WIDTH = 78
 
 
+class AnsweringWait(Wait):
+    """Wait of a task with ``answer_in_airflow``, for both IDs of the execution."""
+
+    trigger_class = AnswerTrigger
+    hindrance = ""
+    """Why the task only shows that its crew waits."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.known: dict[str, Any] = {}
+        """The last question, its answer, and the ID under which the execution continues."""
+
+    @property
+    def question(self) -> str:
+        """ID of the last question."""
+        return str((self.known.get("question") or {}).get("task_id", ""))
+
+    def trigger_options(self) -> dict[str, Any]:
+        """Return the question that the trigger need not report."""
+        question = None if self.hindrance else self.question
+        return {"known_question": question, "answer_by": self.known.get("answer_by")}
+
+
 class AnsweringAttempt(Attempt):
     """
     Attempt of a task with ``answer_in_airflow``.
@@ -59,34 +83,34 @@ class AnsweringAttempt(Attempt):
     A question is over when a poll has found the execution at work since its request was opened or answered.
     """
 
-    trigger_class = AnswerTrigger
+    wait_class = AnsweringWait
+    waiting: AnsweringWait
 
-    def __init__(self, options: Options, context: Any, log: Any, **attempt: Any) -> None:
-        super().__init__(options, context, log, **attempt)
-        self._store = context.get("task_state_store")
-        self._kept: dict[str, Any] = {}
+    def __init__(self, task: Task, *, next_kwargs: Mapping[str, Any] | None = None) -> None:
+        super().__init__(task, next_kwargs=next_kwargs)
+        self._store = store_of(task.context)
         self._opened = (self.next_kwargs or {}).get("question")
         secret_id, url = (conf.get("crew", name, fallback="") for name in ("webhook_conn_id", "events_url"))
-        self._hindrance = self._found_hindrance(secret_id, url)
-        if self._hindrance:
+        self.waiting.hindrance = self._found_hindrance(secret_id, url)
+        if self.waiting.hindrance:
             if self.next_kwargs is None:
-                self.warn(f"The crew cannot be answered from Airflow: {self._hindrance}.")
+                task.warn(f"The crew cannot be answered from Airflow: {self.waiting.hindrance}.")
             return
-        kickoff: Any = {**options.kickoff, "human_input_webhook_url": url}
+        kickoff: Any = {**task.options.kickoff, "human_input_webhook_url": url}
         if isinstance(meta := kickoff.get("meta"), Mapping):  # anything else is rejected before the kickoff
-            kickoff["meta"] = {**meta, "airflow": self._origin()}
-        self.options = replace(options, kickoff=kickoff, webhook_conn_id=secret_id)
+            kickoff["meta"] = {**meta, "airflow": task.origin()}
+        task.options = replace(task.options, kickoff=kickoff, webhook_conn_id=secret_id)
 
     def _found_hindrance(self, secret_id: str, url: str) -> str:
         """Return why the task only shows that its crew waits. Empty if there is no reason."""
-        own = self.options.webhook_conn_id
+        own = self.task.options.webhook_conn_id
         hindrances = {
             "it needs Airflow 3.3": not versions.HAS_REQUIRED_ACTIONS or self._store is None,
-            "the task is not deferrable": not self.options.deferrable,
+            "the task is not deferrable": not self.task.options.deferrable,
             "[crew] events_url is not set": not url,
             "[crew] webhook_conn_id is not set": not secret_id,
             "the task's webhook_conn_id differs from [crew] webhook_conn_id": own not in {None, secret_id},
-            "[crew] required_actions is False": not self.may_ask(),
+            "[crew] required_actions is False": not may_ask(self.task),
         }
         return next((reason for reason, applies in hindrances.items() if applies), "")
 
@@ -94,13 +118,13 @@ class AnsweringAttempt(Attempt):
 
     def kick_off(self) -> str:
         """Open the XCom for questions, and send the kickoff."""
-        self._open_box(self.ti.try_number)
+        self._open_box(self.task.ti.try_number)
         return super().kick_off()
 
     def reattach(self) -> str | None:
         """Reattach, and open the XCom again, which Airflow has deleted."""
         if kickoff_id := super().reattach():
-            self._open_box(self._record.last.try_number if self._record.last else 0)
+            self._open_box(self.record.last.try_number if self.record.last else 0)
             self._recall_answer(kickoff_id)
         return kickoff_id
 
@@ -111,93 +135,86 @@ class AnsweringAttempt(Attempt):
         return kickoff_id
 
     def _open_box(self, try_number: int) -> None:
-        if not self._hindrance:
-            self.push_xcom(QUESTION, empty_box(try_number), what="The place for the crew's questions")
+        if not self.waiting.hindrance:
+            self.output.push(QUESTION, empty_box(try_number), what="The place for the crew's questions")
 
     def _recall_answer(self, kickoff_id: str) -> None:
         """Read what earlier processes know of the question. If that is unreadable, no answer may be sent."""
-        if self._hindrance:
+        if self.waiting.hindrance:
             return
         try:
-            kept = retry_while_away(partial(self._store.get, KEY))
+            kept = self._store and self._store.get(KEY)
         except Exception as error:  # noqa: BLE001 - a store may raise anything
-            self._hindrance = f"Airflow did not return its record: {in_words(error)}"
-            self.warn(f"The crew cannot be answered from Airflow: {self._hindrance}.")
+            self.waiting.hindrance = f"Airflow did not return its record: {in_words(error)}"
+            self.task.warn(f"The crew cannot be answered from Airflow: {self.waiting.hindrance}.")
             return
-        self._kept = kept if isinstance(kept, dict) and kept.get("kickoff_id") == kickoff_id else {}
-        self.continued_as = self._kept.get("continued_as", "")
-        if self._kept.get("outcome") == "sending":
+        self.waiting.known = kept if isinstance(kept, dict) and kept.get("kickoff_id") == kickoff_id else {}
+        self.waiting.continued_as = self.waiting.known.get("continued_as", "")
+        if self.waiting.known.get("outcome") == "sending":
             self._note_uncertain("The process that sent it ended before the response.")
 
-    # The wait.
+    # The question.
 
-    def trigger_options(self) -> dict[str, Any]:
-        """Return the question that the trigger need not report."""
-        known = None if self._hindrance else self._known_question
-        return {"known_question": known, "answer_by": self._kept.get("answer_by")}
-
-    @property
-    def _known_question(self) -> str:
-        return str((self._kept.get("question") or {}).get("task_id", ""))
-
-    def ask(self, event: WatchEnd) -> dict[str, Any]:
+    def ask(self, event: WatchEnd) -> Plan:
         """Ask a user the crew's question. Without one, only show that the crew waits."""
         known: dict[str, Any] = {"memory": event.memory, "deadline": event.deadline}
-        if self._hindrance:
+        if self.waiting.hindrance:
             return super().ask(event)
         if self._is_asked_anew():
             return self._open(known)
-        if not self._known_question:
-            self.warn("The question cannot be shown in Airflow: no webhook has arrived, and a flow sends none.")
+        if not self.waiting.question:
+            self._cannot_show("no webhook has arrived, and a flow sends none")
             return super().ask(event)
-        if self._kept.get("is_over") or (event.memory or {}).get("works"):
+        if self.waiting.known.get("is_over") or (event.memory or {}).get("works"):
             # The text of the earlier request may still be on Airflow's page, so no request is opened.
             self._keep(is_over=True)
-            self.warn("The crew waits again, but its webhook has not arrived. Answer in the crew's dashboard.")
-            return self.wait(asks=False, **known)
-        return self._time_out(known) if self._opened == self._known_question else self._open(known)
+            self._cannot_show("the crew waits again, but its webhook has not arrived")
+            return Plan(asks=False, **known)
+        return self._time_out(known) if self._opened == self.waiting.question else self._open(known)
 
     def _is_asked_anew(self) -> bool:
         """Whether the crew has asked another question than the known one. It replaces that one."""
-        question = question_in(
-            self.ti.xcom_pull(task_ids=self.ti.task_id, key=QUESTION, map_indexes=self.ti.map_index)
-        )
-        if not question or question["task_id"] == self._known_question:
+        ti = self.task.ti
+        question = question_in(ti.xcom_pull(task_ids=ti.task_id, key=QUESTION, map_indexes=ti.map_index))
+        if not question or question["task_id"] == self.waiting.question:
             return False
-        question["draft"] = mask(question["draft"], forms_of(self.hook.connection.settings.token))
-        limit = self.options.response_timeout
+        question["draft"] = mask(question["draft"], forms_of(self.task.hook.connection.settings.token))
+        limit = self.task.options.response_timeout
         answer_by = limit and time.time() + limit
         fresh: dict[str, Any] = {"answer": "", "outcome": "", "is_over": False, "has_user": False}
         self._keep(question=question, answer_by=answer_by, **fresh)
-        for notifier in self.options.notifiers:
+        for notifier in self.task.options.notifiers:
             try:
-                notifier(self.context)
+                notifier(self.task.context)
             except Exception as error:  # noqa: BLE001 - the question matters more
-                self.warn(f"A notifier failed: {in_words(error)}")
+                self.task.warn(f"A notifier failed: {in_words(error)}")
         return True
 
-    def _open(self, known: dict[str, Any]) -> dict[str, Any]:
+    def _cannot_show(self, why: str) -> None:
+        self.task.warn(f"The question cannot be shown in Airflow: {why}. Answer in the crew's dashboard.")
+
+    def _open(self, known: dict[str, Any]) -> Plan:
         """Open the request for the known question, and wait."""
-        question, known = self._kept["question"], _idle(known)
+        question, known = self.waiting.known["question"], _idle(known)
         try:
             api_server.open_required_action(
-                self.ti,
-                f"Draft{_title_of(question['draft'])} ({self.ti.task_id})",
+                self.task.ti,
+                f"Draft{_title_of(question['draft'])} ({self.task.ti.task_id})",
                 self._text_of(question),
                 _OPTIONS,
                 params=_FORM,
-                assigned_users=[dict(user) for user in self.options.assigned_users],
+                assigned_users=[dict(user) for user in self.task.options.assigned_users],
             )
         except Exception as error:  # noqa: BLE001 - the wait goes on without a request
-            self.warn(f"No request was created under Required Actions: {in_words(error)}")
-            return self.wait(asks=False, **known)
-        self.log.info("The crew asks a question. Answer it under Required Actions.")
-        self.kept["question"] = question["task_id"]
-        return self.wait(asked=True, **known)
+            self.task.warn(f"No request was created under Required Actions: {in_words(error)}")
+            return Plan(asks=False, **known)
+        self.task.log.info("The crew asks a question. Answer it under Required Actions.")
+        self.waiting.kept["question"] = question["task_id"]
+        return Plan(asked=True, **known)
 
     def _text_of(self, question: Mapping[str, str]) -> str:
-        page = self._page(self.kickoff_id)
-        answer_by = self._kept.get("answer_by")
+        page = self.task.page(self.kickoff_id)
+        answer_by = self.waiting.known.get("answer_by")
         until = answer_by and datetime.fromtimestamp(answer_by, UTC).strftime("%d %B, %H:%M UTC")
         text = [
             f"Execution {self.kickoff_id} waits for human input. The crew wrote:",
@@ -207,28 +224,30 @@ class AnsweringAttempt(Attempt):
             f"**{ANSWER}** gives your text to a crew that has asked a question.",
             f"**{HAS_ANSWERED}** polls the execution, if you have answered in the crew's dashboard.",
             f"**{STOP_WAITING}** fails this task. The execution keeps running and is billed.",
-            f"Without an answer by {until}, {_AT_TIMEOUT[self.options.on_response_timeout]}." if until else "",
+            f"Without an answer by {until}, {_AT_TIMEOUT[self.task.options.on_response_timeout]}."
+            if until
+            else "",
             # Airflow 3.3 keeps this text until the next question.
             "If this request opens again with the same draft, the task log says what became of the answer.",
             f"[The crew's page]({page})" if page else "",
-            *self.kept.get("chosen", []),
+            *self.waiting.kept.get("chosen", []),
         ]
         return "\n\n".join(filter(None, text))
 
     # The answer.
 
-    def answered(self, option: str, next_kwargs: Mapping[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    def answered(self, option: str, next_kwargs: Mapping[str, Any], known: dict[str, Any]) -> Plan:
         """Send the user's answer to the crew, and continue to wait. Ask again if nothing was sent."""
         event = next_kwargs["event"]
-        self._kept["has_user"] = True  # no automatic answer may replace that of a user
+        self.waiting.known["has_user"] = True  # no automatic answer may replace that of a user
         if option == HAS_ANSWERED:
             self._keep()
             return super().answered(option, next_kwargs, known)
         # The request of an earlier attempt stays open if the task is cleared. It shows the question in the record.
-        question = next_kwargs.get("question") or self._known_question
+        question = next_kwargs.get("question") or self.waiting.question
         text = typed((event.get("params_input") or {}).get(TEXT))
-        if self._hindrance or not question or question != self._known_question:
-            self.warn("The answer was not sent, because the record of its question is unreadable.")
+        if self.waiting.hindrance or not question or question != self.waiting.question:
+            self.task.warn("The answer was not sent, because the record of its question is unreadable.")
             return super().answered(option, next_kwargs, known)
         at = event.get("responded_at")  # a text, if the trigger has read the answer
         if (text and option == APPROVE) or (option == ANSWER and not text):
@@ -236,35 +255,35 @@ class AnsweringAttempt(Attempt):
         else:
             text = text or (_APPROVAL if option == APPROVE else _AGAIN)
             sent = self._send_answer(option, text, at.isoformat() if isinstance(at, datetime) else str(at))
-        return self.wait(answered_at=time.time(), **_idle(known)) if sent else self._open(known)
+        return Plan(rules={"answered_at": time.time()}, **_idle(known)) if sent else self._open(known)
 
-    def _time_out(self, known: dict[str, Any]) -> dict[str, Any]:
+    def _time_out(self, known: dict[str, Any]) -> Plan:
         """Answer once if no user has answered in time, or answer nothing, and continue to wait."""
-        self.warn(f"No user has answered within {duration(self.options.response_timeout or 0)}.")
-        choice = self.options.on_response_timeout
-        is_first = not (self._kept.get("outcome") or self._kept.get("has_user"))
-        sends_back = choice == "send_back" and not self._kept.get("sent_back")
+        self.task.warn(f"No user has answered within {duration(self.task.options.response_timeout or 0)}.")
+        choice = self.task.options.on_response_timeout
+        is_first = not (self.waiting.known.get("outcome") or self.waiting.known.get("has_user"))
+        sends_back = choice == "send_back" and not self.waiting.known.get("sent_back")
         if is_first and (sends_back or choice == "approve"):
-            self._kept["sent_back"] = sends_back
+            self.waiting.known["sent_back"] = sends_back
             option, text = (SEND_BACK, _TIMEOUT) if sends_back else (APPROVE, _APPROVAL)
-            if self._send_answer(option, text, f"response_timeout {self._known_question}"):
-                return self.wait(answered_at=time.time(), **_idle(known))
-        if self._opened != self._known_question:
+            if self._send_answer(option, text, f"response_timeout {self.waiting.question}"):
+                return Plan(rules={"answered_at": time.time()}, **_idle(known))
+        if self._opened != self.waiting.question:
             return self._open(known)
-        return self.wait(asks=False, **known)
+        return Plan(asks=False, **known)
 
     def _answer(self, option: str, text: str) -> bytes:
         """Return the answer to the known question. Raise a CrewError if it cannot be sent."""
-        settings, last = self.hook.connection.settings, self._record.last
+        settings, last = self.task.hook.connection.settings, self.record.last
         if last and last.address not in {"", settings.address}:
             raise errors.InvalidSettings(f"The connection points to {settings.address}, not to {last.address}.")
         return answer_to_crew(
             self.kickoff_id,
-            self._known_question,
+            self.waiting.question,
             text,
             is_approved=option != SEND_BACK,
-            options=self.options.kickoff,
-            webhook_secret=load_secret(str(self.options.webhook_conn_id)),
+            options=self.task.options.kickoff,
+            webhook_secret=load_secret(str(self.task.options.webhook_conn_id)),
         )
 
     def _send_answer(self, option: str, text: str, answer: str) -> bool:
@@ -273,11 +292,11 @@ class AnsweringAttempt(Attempt):
 
         :param answer: Time of the user's response. If a process has recorded the intent, nothing is sent again.
         """
-        if self._kept.get("answer") == answer:
-            self.log.info("An earlier process has sent this answer.")
+        if self.waiting.known.get("answer") == answer:
+            self.task.log.info("An earlier process has sent this answer.")
             return True
         try:
-            crew, given = self.hook.get_conn(), self._answer(option, text)
+            crew, given = self.task.hook.get_conn(), self._answer(option, text)
         except errors.CrewError as error:
             return self._not_sent(error.event)
         why = "" if self._keep(answer=answer, outcome="sending") else "Airflow did not store the intent."
@@ -286,7 +305,7 @@ class AnsweringAttempt(Attempt):
         if why:
             return self._not_sent(why)
         try:
-            self.look_before_sending("answer")
+            self.stop.look_before("answer")
             continued_as = crew.answer(self.kickoff_id, given)
         except errors.CallError as error:
             if proves_nothing_was_done(error):
@@ -296,33 +315,34 @@ class AnsweringAttempt(Attempt):
         except errors.CrewError as error:
             self._not_sent(error.event)
             raise
-        self.continued_as = continued_as or self.continued_as
-        self._keep(outcome="sent", continued_as=self.continued_as)
-        self.log.info("Sent the answer. Only the next polls show whether the crew continues.")
+        self.waiting.continued_as = continued_as or self.waiting.continued_as
+        self._keep(outcome="sent", continued_as=self.waiting.continued_as)
+        self.task.log.info("Sent the answer. Only the next polls show whether the crew continues.")
         return True
 
     def _not_sent(self, why: str, outcome: str = "") -> bool:
         self._keep(answer="", outcome=outcome)
-        self.warn(f"The answer had no effect. {why}")
+        self.task.warn(f"The answer had no effect. {why}")
         return False
 
     def _note_uncertain(self, why: str) -> None:
         self._keep(outcome="uncertain")
-        self.warn(f"An answer may have reached the crew, and is not sent again. {why} Polling continues.")
+        self.task.warn(f"An answer may have reached the crew, and is not sent again. {why} Polling continues.")
 
     def _keep(self, **changes: Any) -> bool:
         """Change the record of the question. Return whether Airflow has stored it."""
-        self._kept = {**self._kept, "kickoff_id": self.kickoff_id, **changes}
+        self.waiting.known = {**self.waiting.known, "kickoff_id": self.kickoff_id, **changes}
         try:
-            retry_while_away(partial(self._store.set, KEY, self._kept, **versions.never_expires()))
+            if self._store:
+                self._store.set(KEY, self.waiting.known)
         except Exception as error:  # noqa: BLE001 - a store may raise anything
-            self.warn(f"The record of the crew's question was not stored: {error}")
+            self.task.warn(f"The record of the crew's question was not stored: {error}")
             return False
         return True
 
     def end(self, error: BaseException) -> BaseException:
         """End the attempt. The next one polls no continuation that has failed."""
-        if isinstance(error, errors.ExecutionUnknown) and self._kept.get("continued_as"):
+        if isinstance(error, errors.ExecutionUnknown) and self.waiting.known.get("continued_as"):
             self._keep(continued_as="")
         return super().end(error)
 

@@ -211,7 +211,7 @@ class Batch:
     def told_to_end(self) -> None:
         """Do nothing: the batch looks before it sends, and while it waits."""
 
-    def add_asset_extras(self) -> None:
+    def succeeded(self, operator: Any) -> None:
         """Do nothing: an asset event needs no ten thousand kickoff IDs."""
 
     # What earlier processes have done.

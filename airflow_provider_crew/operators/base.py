@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -99,25 +100,36 @@ class CrewTask(BaseOperator):
         """Run one attempt, or the rest of it after a deferral. Every end without a result goes through here."""
         # The attempt pushes its link as soon as it knows the URL. Airflow would push it again, or an empty one.
         self.operator_extra_links = ()
-        attempt: Attempt = self._new_attempt(context, next_kwargs)
-        self._attempt = attempt
+        attempt: Attempt | None = None
         try:
+            attempt = self._attempt = self._new_attempt(context, next_kwargs)
             return self._steps(attempt)
         except (TaskDeferred, AirflowRescheduleException):
             raise
         except BaseException as error:
-            end = attempt.end(error)
+            end = attempt.end(error) if attempt else self._end_without_attempt(error, context)
             if end is error:
                 raise
             raise end from None  # a chain of tracebacks would hide the message
+
+    @staticmethod
+    def _end_without_attempt(error: BaseException, context: Context) -> BaseException:
+        """Return the exception with which a task ends that could not begin its attempt."""
+        from airflow_provider_crew.task.verdict import Facts, verdict
+
+        is_first = context["ti"].try_number == 1
+        return verdict(error, Facts(earlier="none" if is_first else "unreadable")).exception()
+
+    def _options(self, kind: type[Any], **more: Any) -> Any:
+        """Return the arguments of this operator as options. It has an attribute for each that it takes."""
+        names = [each.name for each in fields(kind) if each.name not in more and hasattr(self, each.name)]
+        return kind(**{name: getattr(self, name) for name in names}, **more)
 
     def post_execute(self, context: Context, result: Any = None) -> None:
         """Add the execution to the asset events, and note the delivery, after the author's own post_execute."""
         super().post_execute(context, result)
         if attempt := self._attempt:
-            attempt.add_asset_extras()
-            if attempt.record:
-                attempt.record.save_delivery_on_success(self)
+            attempt.succeeded(self)
 
     def _is_ending(self) -> bool:
         return self._is_told_to_end
@@ -136,7 +148,7 @@ class CrewTask(BaseOperator):
         attempt = self._attempt
         if attempt is None or not attempt.kickoff_id:
             return OperatorLineage()
-        address = attempt.hook.connection.settings.address
+        address = attempt.task.hook.connection.settings.address
         facet = ExternalQueryRunFacet(externalQueryId=attempt.kickoff_id, source=address)
         return OperatorLineage(run_facets={"externalQuery": facet})
 

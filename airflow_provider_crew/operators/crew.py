@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from importlib import import_module
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -155,15 +154,12 @@ class CrewKickoffOperator(CrewTask):
         return self.kickoff_inputs(context)
 
     def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> Attempt:
-        from airflow_provider_crew.task.attempt import Options
+        from airflow_provider_crew.task.task import Options, Task
 
-        own = {each.name: getattr(self, each.name) for each in fields(Options) if hasattr(self, each.name)}
-        kickoff: Any = {name: getattr(self, name) for name in KickoffOptions.__annotations__}
-        options = Options(**own, kickoff=kickoff, compute_inputs=lambda: self._rendered_inputs(context))
-        kind = resolve_name(self._attempt_class)
-        attempt: Attempt = kind(
-            options, context, self.log, next_kwargs=next_kwargs, is_told_to_end=self._is_ending
-        )
+        kickoff = {name: getattr(self, name) for name in KickoffOptions.__annotations__}
+        options = self._options(Options, kickoff=kickoff, compute_inputs=lambda: self._rendered_inputs(context))
+        task = Task(options, context, self.log, is_told_to_end=self._is_ending)
+        attempt: Attempt = resolve_name(self._attempt_class)(task, next_kwargs=next_kwargs)
         return attempt
 
 

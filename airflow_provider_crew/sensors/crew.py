@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow.providers.common.compat.sdk import BaseSensorOperator, conf
@@ -101,18 +100,15 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         return attempt.deliver(attempt.poll_or_reschedule() if is_rescheduled else attempt.result())
 
     def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> SensorAttempt:
-        from airflow_provider_crew.task.attempt import Options
         from airflow_provider_crew.task.sensor import SensorAttempt
+        from airflow_provider_crew.task.task import Options, Task
 
-        own = {each.name: getattr(self, each.name) for each in fields(Options) if hasattr(self, each.name)}
-        if self.reschedule and not self.deferrable:  # the limit starts again at each poke
-            own["execution_timeout"] = None
+        # In mode reschedule, the limit starts again at each poke.
+        limit = None if self.reschedule and not self.deferrable else self.execution_timeout
+        options = self._options(Options, execution_timeout=limit)
         return SensorAttempt(
-            Options(**own),
-            context,
-            self.log,
+            Task(options, context, self.log, is_told_to_end=self._is_ending),
             given_id=self.kickoff_id,
             skips="never_fail" if self.never_fail else "soft_fail" if self.soft_fail else "",
             next_kwargs=next_kwargs,
-            is_told_to_end=self._is_ending,
         )

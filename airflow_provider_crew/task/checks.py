@@ -13,6 +13,7 @@ from airflow_provider_crew.client.options import WAKING_UP
 from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.text import in_words, warn
 from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.versions import HAS_STORE
 
 
@@ -34,6 +35,16 @@ def check_inputs(hook: CrewHook, request: KickoffRequest, log: Any, *, validate:
     else:
         for doubt in compare_inputs(request.inputs, known) if validate else ():
             warn(log, doubt)
+
+
+def warn_of_retries(task: Task) -> None:
+    """Warn that the attempts of a task do not know of each other."""
+    why = "Airflow keeps a kickoff record from 3.3 on" if task.options.durable else "durable=False"
+    task.warn(
+        f"This task has retries, and its attempts do not know of each other ({why}). If it is killed after "
+        "the kickoff, a retry starts another execution, which is billed. CrewKickoffOperator with retries=0, "
+        "followed by CrewExecutionSensor with retries, prevents that."
+    )
 
 
 BUDGET_DAG = "crew_budget"

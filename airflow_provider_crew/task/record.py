@@ -14,10 +14,12 @@ from airflow.providers.common.compat.sdk import Context
 from pydantic import TypeAdapter, ValidationError
 
 from airflow_provider_crew import api_server, versions
+from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.payload import plain
 from airflow_provider_crew.client.text import one_line, warn
 from airflow_provider_crew.task.decide import KickoffRecord
-from airflow_provider_crew.task.verdict import if_lost
+from airflow_provider_crew.task.task import Task
+from airflow_provider_crew.task.verdict import Verdict, if_lost
 
 KICKOFF_ID = "kickoff_id"
 ROW = "crew_row"
@@ -102,36 +104,80 @@ _PAUSE = 2.0
 _TIME_TO_CLEAR = 1.0
 
 
+class Store:
+    """
+    Task state store that waits while Airflow's API server is unreachable.
+
+    Airflow itself gives up much sooner, but a lost record could start a second billed execution.
+    """
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def get(self, key: str) -> Any:
+        """Return the value of a key. None if there is none."""
+        return _retry_while_away(partial(self._store.get, key))
+
+    def set(self, key: str, value: Any) -> None:
+        """Store a value for as long as the run exists."""
+        _retry_while_away(partial(self._store.set, key, value, **versions.never_expires()))
+
+    def delete(self, key: str) -> None:
+        """Delete a key."""
+        _retry_while_away(partial(self._store.delete, key))
+
+
+def store_of(context: Context) -> Store | None:
+    """Return the store that all attempts of a task share. None before Airflow 3.3."""
+    store = context.get("task_state_store")
+    return None if store is None else Store(store)
+
+
 class Record:
     """
     Kickoff record of a task, with access to its store.
 
+    :param is_shared: Whether all attempts share the record, if Airflow has a store.
     :param key: Key of the record in the store. A task with several executions has several records.
     """
 
-    def __init__(
-        self, context: Context, *, wanted: bool, may_start_twice: bool, meta: str, key: str = KEY
-    ) -> None:
-        self._key = key
-        self._ti: Any = context["ti"]
-        self._as_stored = partial(as_stored, may_start_twice=may_start_twice, meta=meta)
+    def __init__(self, task: Task, *, is_shared: bool, key: str = KEY) -> None:
+        self._task = task
+        self._ti: Any = task.ti
+        self._wants_store = is_shared
+        self.key = key
+        self._store: Store | None = None
         self._max_tries: int = self._ti.max_tries
-        self._store: Any = context.get("task_state_store") if wanted else None
-        clears: int = getattr(context.get("dag_run"), "clear_number", 0) or 0
+        clears: int = getattr(task.context.get("dag_run"), "clear_number", 0) or 0
         retries = getattr(getattr(self._ti, "task", None), "retries", self._max_tries)
         self.may_follow_a_clear = self._ti.try_number > 1 and (clears > 0 or self._max_tries > retries)
         """Whether the task may have been cleared since an earlier attempt."""
         self.last: KickoffRecord | None = None
+        self.ended_id = ""
+        """Execution whose end an earlier attempt has seen, and so has traced."""
         self._before: KickoffRecord | None = None
         self._saving = threading.Lock()
         self._was_refused = False
-        kept = retry_while_away(partial(self._store.get, key)) if self._store is not None else None
-        if kept is not None:
-            self.last, unread = read_record(kept, max_tries=self._max_tries, now=time.time())
-            if unread:
-                # Log it before it is overwritten, with this attempt's max_tries: the next counts as a retry.
-                warn(log, f"The kickoff record is unreadable, so its kickoff counts as uncertain: {unread}")
-                self._save_if_possible()
+
+    def read(self) -> None:
+        """Read what earlier attempts have stored. If this raises, the next attempt cannot read it either."""
+        self.last, self._store, self.ended_id = None, None, ""
+        store = store_of(self._task.context) if self._wants_store else None
+        kept = None if store is None else store.get(self.key)
+        self._store = store
+        if kept is None:
+            return
+        self.last, unread = read_record(kept, max_tries=self._max_tries, now=time.time())
+        self.ended_id = self.last_id if self.last.end else ""
+        if unread:
+            # Log it before it is overwritten, with this attempt's max_tries: the next counts as a retry.
+            warn(log, f"The kickoff record is unreadable, so its kickoff counts as uncertain: {unread}")
+            self._save_if_possible()
+
+    @property
+    def last_id(self) -> str:
+        """Kickoff ID in the record. Empty if there is none."""
+        return (self.last and self.last.kickoff_id) or ""
 
     @property
     def is_shared(self) -> bool:
@@ -217,6 +263,8 @@ class Record:
         Call this while the task runs, so that neither a cluster policy nor an assignment replaces the list. The
         callback is the first, so it does not depend on the author's callbacks.
         """
+        if self.last is None:
+            return
         own = operator.on_success_callback or []
         own = [*own] if isinstance(own, Sequence) else [own]
         operator.on_success_callback = [lambda _: self.save_delivery(), *own]
@@ -232,6 +280,18 @@ class Record:
             time.sleep(_TIME_TO_CLEAR)
         if api_server.has_succeeded(self._ti):
             self.update(delivered=True)
+
+    def save_end(self, kickoff_id: str, end: Verdict) -> None:
+        """Record how the execution has ended, so that the next attempt decides what the verdict says."""
+        match end.failure:
+            case errors.ExecutionStopped():
+                self.update(kickoff_id=kickoff_id, end="stopped")
+            case errors.ExecutionFailed():
+                self.update(kickoff_id=kickoff_id, end="failed")
+            case errors.InvalidOutput() if end.action == "retry":
+                self.update(kickoff_id=kickoff_id, end="failed")
+            case errors.ExecutionUnknown(has_completed=True):
+                self.update(kickoff_id=kickoff_id, end="completed", delivered=True)
 
     def update(self, **changes: Any) -> bool:
         """Update the record, if there is one. Return whether Airflow has stored it."""
@@ -253,19 +313,15 @@ class Record:
             return
         with self._saving:  # so that the last write stores the latest record
             if self.last:
-                kept = self._as_stored(self.last)
-                keep = partial(self._store.set, self._key, kept, **versions.never_expires())
+                task = self._task
+                kept = as_stored(self.last, may_start_twice=task.chooses_twice, meta=task.meta)
+                self._store.set(self.key, kept)
             else:
-                keep = partial(self._store.delete, self._key)
-            retry_while_away(keep)
+                self._store.delete(self.key)
 
 
-def retry_while_away(ask: Callable[[], Any]) -> Any:
-    """
-    Call the store, and repeat the call while Airflow's API server is unreachable.
-
-    Airflow itself gives up much sooner, but a lost record could start a second billed execution.
-    """
+def _retry_while_away(ask: Callable[[], Any]) -> Any:
+    """Return the response of the store, and ask again while Airflow's API server is unreachable."""
     until = time.monotonic() + _LONGEST_OUTAGE
     while True:
         try:

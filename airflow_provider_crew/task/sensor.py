@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -14,13 +13,29 @@ from airflow_provider_crew.client.options import LONGEST_INTERVAL
 from airflow_provider_crew.client.payload import checked_kickoff_id
 from airflow_provider_crew.client.text import warn
 from airflow_provider_crew.client.watch import WatchState
-from airflow_provider_crew.task.attempt import Attempt, Options, is_nothing
-from airflow_provider_crew.task.result import adapter_of
-from airflow_provider_crew.task.verdict import Facts, while_waiting
+from airflow_provider_crew.task.attempt import Attempt
+from airflow_provider_crew.task.task import Task, is_nothing
+from airflow_provider_crew.task.verdict import while_waiting
+from airflow_provider_crew.task.wait import Wait
 from airflow_provider_crew.triggers.events import lacks_event
 from airflow_provider_crew.versions import MIN_DEFERRAL_SECONDS
 
 log = logging.getLogger(__name__)
+
+
+class SensorWait(Wait):
+    """Wait of a sensor, whose execution an upstream task may have started just now."""
+
+    seen: "SeenBefore"
+
+    def origin(self) -> dict[str, Any]:
+        """Return the facts about the kickoff."""
+        return {"kicked_off_at": time.time(), "exists": self.seen.exists}
+
+    def note_seen(self, memory: WatchState) -> None:
+        """Store that the execution exists once the crew knows it, so a later NOT FOUND means unknown."""
+        if memory.seen and not self.seen.exists:
+            self.seen.keep(memory)
 
 
 class SensorAttempt(Attempt):
@@ -29,38 +44,35 @@ class SensorAttempt(Attempt):
 
     :param given_id: Kickoff ID of the execution, as rendered.
     :param skips: Argument because of which the sensor is skipped instead of failed.
-    :param attempt: As for Attempt.
     """
 
-    is_sensor = True
+    wait_class = SensorWait
+    waiting: SensorWait
 
     def __init__(
         self,
-        options: Options,
-        context: Any,
-        log: Any,
+        task: Task,
         *,
         given_id: Any,
         skips: Literal["", "soft_fail", "never_fail"],
-        **attempt: Any,
+        next_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(options, context, log, **attempt)
-        if lacks_event(self.next_kwargs or {}):
-            self.next_kwargs = None  # it starts, or starts again
+        if lacks_event(next_kwargs or {}):
+            next_kwargs = None  # it starts, or starts again
+        super().__init__(task, next_kwargs=next_kwargs, is_sensor=True, skips=skips)
         self._given_id = given_id
-        self._skips = skips
 
     def find(self) -> None:
         """Take note of the execution, and reject an unusable kickoff ID, output type or connection early."""
-        self._seen = SeenBefore(self.context, self._has(self._checked_id()))
+        self._has(self._checked_id())
+        self.waiting.seen = SeenBefore(self.task.context, self.kickoff_id)
         if self.next_kwargs is None:
-            _ = self.hook
-            if self.options.output_type is not None:
-                adapter_of(self.options.output_type)
-            self.push_name()
-            self.push_link(self.kickoff_id)
+            _ = self.task.hook
+            self.task.check_output_type()
+            self.output.push_name()
+            self.output.push_link(self.kickoff_id)
         elif self.event and self.event.seen and not self.event.result:
-            self.note_seen(WatchState(time.time(), seen=True))
+            self.waiting.note_seen(WatchState(time.time(), seen=True))
 
     def result(self) -> dict[str, Any]:
         """Return the result of the execution, which the first line of the log names."""
@@ -69,25 +81,26 @@ class SensorAttempt(Attempt):
         return super().result()
 
     def _log_wait(self) -> None:
-        self.log.info("Waiting for execution %s.", self.kickoff_id)
+        self.task.log.info("Waiting for execution %s.", self.kickoff_id)
 
     def poll_or_reschedule(self) -> dict[str, Any]:
         """Poll once per process. On Airflow 3.3 and later, the state of the watch is stored between pokes."""
-        seen, ti = self._seen, self.ti
-        if (first := ti.get_first_reschedule_date(self.context)) is None:
+        waiting, seen, ti = self.waiting, self.waiting.seen, self.task.ti
+        if (first := ti.get_first_reschedule_date(self.task.context)) is None:
             self._log_wait()
         began = (first or ti.start_date).timestamp()
         memory = seen.recall()
         origin = {"kicked_off_at": began}
         if not seen.lasts:  # without a store, each poke starts a new watch
             origin, memory = {}, WatchState(began, said_at=time.time())
-        poller = self.poller(self.rules(began + self.options.timeout, **origin), memory)
+        poller = waiting.poller(waiting.rules(began + self.task.options.timeout, **origin), memory)
         # Between two polls, no process would cancel the execution.
-        self.progress.choices = while_waiting(is_sensor=True, reattachable=True, cancels=False)["choices"]
+        choices = while_waiting(is_sensor=True, reattachable=True, cancels=False)["choices"]
+        self.output.progress.choices = choices
         step = poller.poll()
         # Without a store, keep polling in this process while only a quick next poll can settle the doubt.
         while not seen.lasts and (step.renew_token or poller.watch.is_in_doubt):
-            self.pause(poller, step)
+            waiting.pause(poller, step)
             step = poller.poll()
         if step.completed:
             return self._finish(step.completed.result())
@@ -98,19 +111,6 @@ class SensorAttempt(Attempt):
         pause = timedelta(seconds=max(step.poll_again_in, least))
         raise AirflowRescheduleException(datetime.now(tz=UTC) + pause)  # type: ignore[no-untyped-call]
 
-    def origin(self) -> dict[str, Any]:
-        """Return the facts about the kickoff. The upstream task may have started the execution just now."""
-        return {"kicked_off_at": time.time(), "exists": self._seen.exists}
-
-    def note_seen(self, memory: WatchState) -> None:
-        """Store that the execution exists once the crew knows it, so a later NOT FOUND means unknown."""
-        if memory.seen and not self._seen.exists:
-            self._seen.keep(memory)
-
-    def facts(self, *, is_reported: bool = False) -> Facts:
-        """Return the facts for the verdict on this attempt."""
-        return replace(super().facts(is_reported=is_reported), skips=self._skips)
-
     def _checked_id(self) -> str:
         given = self._given_id
         if self.event:
@@ -118,7 +118,7 @@ class SensorAttempt(Attempt):
         if type(given) is int:  # not isinstance, because True is an int
             given = str(given)  # native rendering turns a numeric kickoff ID into an int
         if not isinstance(given, str) or is_nothing(given):
-            template = self._template("kickoff_id", given)
+            template = self.task.template("kickoff_id", given)
             raise errors.InvalidKickoffId(f"kickoff_id {given!r} is not a kickoff ID. Its template: {template}.")
         return checked_kickoff_id(given)
 

@@ -164,10 +164,10 @@ def _listed(parts: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Facts:
     """
-    Facts about an attempt at its end.
+    State of an attempt, from which follows what its end means.
 
     :param kickoff_id: Execution of this attempt, or of an earlier one if this attempt started nothing.
     :param reattachable: Whether the next attempt can read the kickoff record.

@@ -7,7 +7,7 @@ from airflow.providers.common.ai.operators.agent import AgentOperator
 from airflow.providers.common.ai.toolsets import ManagedAgentToolset
 from airflow.providers.common.compat.sdk import DAG
 
-from airflow_provider_crew.hooks.agent import CrewAgentHook
+from airflow_provider_crew.tool.agent import CrewAgentHook
 
 with DAG("crew_as_tool", schedule=None, tags=["crew"], params={"question": "Are electric ferries worth it?"}):
     """

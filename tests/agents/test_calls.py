@@ -22,8 +22,10 @@ from pydantic_ai.models.test import TestModel
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.exceptions import OtherInputs
-from airflow_provider_crew.hooks.agent import CrewAgentHook, CrewToolFailed, CrewToolInterrupted, ToolCall
 from airflow_provider_crew.local import LocalCrewService
+from airflow_provider_crew.task.stop import Stop
+from airflow_provider_crew.tool import agent
+from airflow_provider_crew.tool.agent import CrewAgentHook, CrewToolFailed, CrewToolInterrupted
 from tests.integration.pages import blocks
 from tests.integration.tasks import FAILING, QUICK, SLOW, TOKEN, TaskInstance, TaskStateStore
 
@@ -44,7 +46,7 @@ class AgentTask:
 
     def begin(self, *, cleared: bool = False) -> None:
         """Begin the next attempt, in another process."""
-        ToolCall._taken.clear()
+        agent._taken.clear()
         if cleared:
             self.ti.max_tries += 1
         self.ti = TaskInstance(try_number=self.ti.try_number + 1, max_tries=self.ti.max_tries)
@@ -231,7 +233,7 @@ def test_execution_that_keeps_running_starts_no_second(crew, standby, group):
 @pytest.mark.usefixtures("task")
 def test_error_of_airflow_during_the_wait_starts_no_second(crew, standby, group, mocker):
     crew.scenario = SLOW.model_copy(update=LIVE)
-    mocker.patch.object(ToolCall, "pause", side_effect=OSError("the disk is full"))
+    mocker.patch.object(Stop, "sleep", side_effect=OSError("the disk is full"))
     with pytest.raises(CrewToolInterrupted) as caught:
         ask(client=group)
 

@@ -8,7 +8,7 @@ import pytest
 from airflow.providers.common.ai.managed_agents import ManagedAgentRequest
 from airflow.providers.common.compat.sdk import BaseOperator
 
-from airflow_provider_crew.hooks.agent import CrewAgentHook
+from airflow_provider_crew.tool.agent import CrewAgentHook
 from tests.integration.tasks import INPUTS
 from tests.promises.kinds import Job
 from tests.promises.promises import PROMISES

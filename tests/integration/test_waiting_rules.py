@@ -16,7 +16,7 @@ from airflow_provider_crew.client.errors import (
     WaitedTooLong,
 )
 from airflow_provider_crew.exceptions import CrewTaskFailed
-from airflow_provider_crew.task.attempt import Attempt, Options
+from airflow_provider_crew.task import task as kit
 from tests.integration.operators import both_ways, run
 from tests.integration.tasks import CONNECTION, QUICK, SLOW, TOKEN, Task, TaskInstance, fired, revived
 
@@ -86,9 +86,9 @@ def test_own_deadline_comes_before_that_of_airflow():
     began = time.time()
 
     def deadline(time_limit: timedelta | None, *, cancels: bool = False) -> float:
-        options = Options(crew_conn_id="crew", execution_timeout=time_limit, cancel_on_timeout=cancels)
+        options = kit.Options(crew_conn_id="crew", execution_timeout=time_limit, cancel_on_timeout=cancels)
         ti = TaskInstance(start_date=datetime.fromtimestamp(began, UTC))
-        return Attempt(options, {"ti": ti}, None).deadline()
+        return kit.Task(options, {"ti": ti}, None).deadline()
 
     assert deadline(timedelta(minutes=10)) == pytest.approx(began + 600 - 2)
     assert deadline(timedelta(minutes=10), cancels=True) == pytest.approx(began + 600 - 10)

@@ -226,6 +226,6 @@ def test_imported_distributions_are_declared():
 def test_agent_hook_names_the_package_that_it_lacks(monkeypatch):
     monkeypatch.setitem(sys.modules, "airflow.providers.common.ai", None)  # as if it were not installed
     with pytest.raises(ModuleNotFoundError) as caught:
-        import_module("airflow_provider_crew.hooks.agent")
+        import_module("airflow_provider_crew.tool.agent")
 
     assert caught.value.name.startswith("airflow.providers.common.ai")

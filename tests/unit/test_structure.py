@@ -100,7 +100,7 @@ def test_local_server_does_not_import_the_client():
 # From the lowest to the highest.
 LAYERS = ("client", "links", "hooks", "triggers", "task", "answers", "operators", "sensors", "decorators")
 # Features that use a whole attempt, so nothing else uses them.
-ON_TOP = {f"{NAME}.hooks.agent"}
+ON_TOP = {f"{NAME}.tool.agent"}
 
 
 @pytest.mark.parametrize("layer", LAYERS)

@@ -10,7 +10,7 @@ from airflow.providers.common.ai.operators.agent import AgentOperator
 from airflow.providers.common.ai.toolsets import ManagedAgentToolset
 from airflow.providers.common.compat.sdk import DAG
 
-from airflow_provider_crew.hooks.agent import CrewAgentHook
+from airflow_provider_crew.tool.agent import CrewAgentHook
 
 
 def agent(task_id: str, client: Any) -> AgentOperator:

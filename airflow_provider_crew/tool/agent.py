@@ -10,7 +10,6 @@ while an execution may be running, the error is a ``BaseException``. Neither han
 
 import threading
 import time
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from airflow.providers.common.ai.exceptions import ManagedAgentInvocationError, ManagedAgentRejected
@@ -30,10 +29,12 @@ from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.options import TIMEOUT
 from airflow_provider_crew.exceptions import CrewTaskFailed, EndedTask, OtherInputs
 from airflow_provider_crew.hooks.crew import CrewHook
-from airflow_provider_crew.task.attempt import Attempt, Options
-from airflow_provider_crew.task.record import CALLS, KEY, fingerprint
-from airflow_provider_crew.task.verdict import Facts
-from airflow_provider_crew.versions import never_expires
+from airflow_provider_crew.task.attempt import Attempt
+from airflow_provider_crew.task.earlier import poll_recorded
+from airflow_provider_crew.task.record import CALLS, KEY, Store, fingerprint
+from airflow_provider_crew.task.task import Options, Task
+
+_ENDED = frozenset({"completed", "failed", "stopped"})
 
 
 class CrewToolFailed(EndedTask, AirflowTaskTerminated):
@@ -91,9 +92,13 @@ class CrewAgentHook(CrewHook, BaseManagedAgentHook):
             inputs=inputs,
             timeout=request.timeout or TIMEOUT,
         )
-        call = ToolCall(options, context, self.log)
+        call = Attempt(_task_of_call(options, context, self.log), is_tool=True)
         try:
-            result = call.run()
+            with _taking:
+                _take_record(call)
+            _ = call.reattach() or call.kick_off()
+            result = call.result()
+            call.record.save_delivery_on_success(context["task"])
         except BaseException as error:  # noqa: BLE001 - every end goes through Attempt.end()
             raise _for_agents(call.end(error), call) from None
         usage = result["usage"] or {}
@@ -102,76 +107,67 @@ class CrewAgentHook(CrewHook, BaseManagedAgentHook):
         return ManagedAgentResponse(text, result, structured, usage=tokens, trace_ref=call.kickoff_id)
 
 
-class ToolCall(Attempt):
+_taking = threading.Lock()
+_taken: dict[Any, set[int]] = {}
+"""Numbers of the records that belong to calls of this attempt, by task instance."""
+
+
+def _task_of_call(options: Options, context: Any, log: Any) -> Task:
+    """Return the agent's task, as a call of the crew needs it."""
+    ended, task, own = threading.Event(), context["task"], context["task"].on_kill
+    task.on_kill = lambda: (ended.set(), own())  # type: ignore[func-returns-value]
+    call = Task(options, context, log, is_told_to_end=ended.is_set)
+    call.began -= time.time() - call.started_at  # execution_timeout counts from the start of the task
+    return call
+
+
+def _take_record(call: Attempt) -> None:
     """
-    One call of a crew within an attempt of an agent's task, with a kickoff record of its own.
+    Take the record of an earlier call with the same inputs, or a new one.
 
-    After a retry, a call waits for the execution of an earlier one with the same inputs. It starts no execution
-    while another one of an earlier attempt may be running.
+    Each call within an attempt of an agent's task has a kickoff record of its own. After a retry, a call waits for
+    the execution of an earlier one with the same inputs. It starts no execution while another one may be running.
     """
-
-    _taking = threading.Lock()
-    _taken: ClassVar[dict[Any, set[int]]] = {}
-    """Numbers of the records that belong to calls of this attempt, by task instance."""
-
-    def __init__(self, options: Options, context: Any, log: Any) -> None:
-        ended, task, own = threading.Event(), context["task"], context["task"].on_kill
-        task.on_kill = lambda: (ended.set(), own())  # type: ignore[func-returns-value]
-        super().__init__(options, context, log, is_told_to_end=ended.is_set)
-        self._began -= time.time() - self.started_at  # execution_timeout counts from the start of the task
-
-    def facts(self, *, is_reported: bool = False) -> Facts:
-        """Return the facts for the verdict on this call."""
-        return replace(super().facts(is_reported=is_reported), is_tool=True)
-
-    def run(self) -> dict[str, Any]:
-        """Return the result of the execution."""
-        with self._taking:
-            self._take_record()
-        _ = self.reattach() or self.kick_off()
-        result = self.result()
-        self._record.save_delivery_on_success(self.context["task"])
-        return result
-
-    def _take_record(self) -> None:
-        """Take the record of an earlier call with the same inputs, or a new one."""
-        store, taken = self.context["task_state_store"], self._taken.setdefault(self.ti.id, set())
-        conn_id, digest = self.options.crew_conn_id, fingerprint(self.options.inputs, None)
-        calls, running = store.get(CALLS) or [], []
-        for number, other in enumerate(calls):
-            last = None if number in taken else self._open(number)
-            if last and (other, last.fingerprint) == (conn_id, digest):
-                taken.add(number)
-                return
-            if last and not last.end:
-                running.append((number, other))
-        for number, other in running:
-            self._reject_unless_ended(self._open(number), other, digest)
-        store.set(CALLS, [*calls, conn_id], **never_expires())
-        taken.add(len(calls))
-        self._open(len(calls))
-
-    def _open(self, number: int) -> Any:
-        """Make the record of a call that of this attempt, and return what it says."""
-        self.record_key = f"{KEY}_{number}"
-        self.resume()
-        return self._record.last
-
-    def _reject_unless_ended(self, last: Any, conn_id: str, digest: str) -> None:
-        """Raise if the execution of another call, of an earlier attempt, may be running."""
-        is_known_to_user = last.kickoff_id is None and self._record.was_cleared and last.reported
-        if conn_id != self.options.crew_conn_id:  # in a failover group, it is the next member's
-            if last.fingerprint == digest and not is_known_to_user:
-                raise ManagedAgentInvocationError(f"An earlier attempt has sent these inputs to {conn_id!r}.")
-        elif last.kickoff_id is None and not is_known_to_user:
-            event = "An earlier attempt sent a kickoff with other inputs, so an execution may have started."
-            raise errors.UncertainKickoff(event)
-        elif last.kickoff_id and self._poll_earlier(last.kickoff_id) not in {"completed", "failed", "stopped"}:
-            event = f"Execution {last.kickoff_id} of an earlier attempt has other inputs, and may be running."
-            raise OtherInputs(event, kickoff_id=last.kickoff_id)
+    task = call.task
+    store, taken = Store(task.context["task_state_store"]), _taken.setdefault(task.ti.id, set())
+    conn_id, digest = task.options.crew_conn_id, fingerprint(task.options.inputs, None)
+    calls, running = store.get(CALLS) or [], []
+    for number, other in enumerate(calls):
+        last = None if number in taken else _open(call, number)
+        if last and (other, last.fingerprint) == (conn_id, digest):
+            taken.add(number)
+            return
+        if last and not last.end:
+            running.append((number, other))
+    for number, other in running:
+        _reject_unless_ended(call, _open(call, number), other, digest)
+    store.set(CALLS, [*calls, conn_id])
+    taken.add(len(calls))
+    _open(call, len(calls))
 
 
-def _for_agents(end: BaseException, call: ToolCall) -> BaseException:
+def _open(call: Attempt, number: int) -> Any:
+    """Make a record that of this call, and return what it says."""
+    call.record.key = f"{KEY}_{number}"
+    call.resume()
+    return call.record.last
+
+
+def _reject_unless_ended(call: Attempt, last: Any, conn_id: str, digest: str) -> None:
+    """Raise if the execution of another call, of an earlier attempt, may be running."""
+    is_known_to_user = last.kickoff_id is None and call.record.was_cleared and last.reported
+    if conn_id != call.task.options.crew_conn_id:  # in a failover group, it is the next member's
+        if last.fingerprint == digest and not is_known_to_user:
+            raise ManagedAgentInvocationError(f"An earlier attempt has sent these inputs to {conn_id!r}.")
+    elif last.kickoff_id is None and not is_known_to_user:
+        event = "An earlier attempt sent a kickoff with other inputs, so an execution may have started."
+        raise errors.UncertainKickoff(event)
+    elif last.kickoff_id and poll_recorded(call.task, call.record, call.output, call.status) not in _ENDED:
+        event = f"Execution {last.kickoff_id} of an earlier attempt has other inputs, and may be running."
+        raise OtherInputs(event, kickoff_id=last.kickoff_id)
+
+
+def _for_agents(end: BaseException, call: Attempt) -> BaseException:
     """Return the exception for the caller of a crew, which may call an agent again after some of them."""
     failure: BaseException = end.failure if isinstance(end, EndedTask) else end
     is_final = isinstance(end, CrewTaskFailed)
@@ -184,7 +180,7 @@ def _for_agents(end: BaseException, call: ToolCall) -> BaseException:
             failure.cost is not errors.Cost.NONE and type(failure) is not errors.ExecutionFailed
         ):
             end = CrewToolFailed(failure) if is_final else CrewToolInterrupted(failure)
-        case Exception() if call.phase != "before" and not isinstance(failure, errors.CrewError):
+        case Exception() if call.facts.phase != "before" and not isinstance(failure, errors.CrewError):
             end = CrewToolInterrupted(
                 errors.CrewError(str(failure), cost=errors.Cost.RUNNING, kickoff_id=call.kickoff_id)
             )

@@ -1,0 +1,221 @@
+"""Execution of an earlier attempt: whether this attempt reattaches to it, starts another, or fails."""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.errors import UncertainKickoff
+from airflow_provider_crew.client.models import Execution, Failed
+from airflow_provider_crew.client.wording import execution_failed, unknown_elsewhere
+from airflow_provider_crew.exceptions import OtherInputs
+from airflow_provider_crew.task.decide import Decision, PolledStatus, decide
+from airflow_provider_crew.task.output import Output
+from airflow_provider_crew.task.record import (
+    KICKOFF_ID,
+    Record,
+    fingerprint,
+    was_rescheduled,
+    xcom_keys_left_behind,
+)
+from airflow_provider_crew.task.task import Task
+from airflow_provider_crew.task.verdict import Earlier, Facts
+
+_NO_RESPONSE = "An earlier attempt sent a kickoff and ended before the response, so an execution may have started."
+_ONE_ATTEMPT_TOO_MANY = (
+    "This attempt exceeds the task's retries: Airflow lost the process of the previous attempt, or the task was "
+    "cleared while it ran. That attempt may have started an execution."
+)
+
+
+def earlier(
+    task: Task, record: Record, facts: Facts, output: Output, poll: Callable[[str], Execution]
+) -> str | None:
+    """
+    Return the kickoff ID to reattach to. None if this attempt may start an execution.
+
+    Raise an error if it may do neither. The crew is polled if the decision depends on the execution.
+
+    :param facts: Gets the state of the earlier execution, for the verdict on an attempt that starts nothing.
+    :param poll: Returns the status of an execution.
+    """
+    if not record.is_shared:
+        _reject_extra_attempt(task)
+    if record.may_be_deleted:
+        task.warn(
+            "This task may have been cleared without 'Keep task state and resume', which deletes its kickoff "
+            "record. This attempt may start an execution, although one of an earlier attempt may still be "
+            "running and billed."
+        )
+    other_inputs = _has_other_inputs(task, record)
+    decision = decision_of(task, record, other_inputs=other_inputs)
+    if decision is Decision.ASK:
+        status = poll_recorded(task, record, output, poll)
+        decision = decision_of(task, record, status, other_inputs=other_inputs)
+        if decision is Decision.REATTACH and status == "unknown":
+            task.warn(
+                f"Execution {record.running} of an earlier attempt is unknown to the crew, as it is while a crew "
+                "waits for human input. It may be running and billed."
+            )
+    facts.earlier = state_of(task, record, decision)
+    output.measure_decision(decision)
+    if decision is not Decision.REATTACH:
+        _start_or_raise(task, record, decision)
+        return None
+    if other_inputs:
+        task.warn(
+            f"Execution {record.last_id} was started with other inputs than the task has now. The task "
+            "returns the result of that execution."
+        )
+    reattach(task, record)
+    return record.last_id
+
+
+def _has_other_inputs(task: Task, record: Record) -> bool:
+    """Whether the inputs are known to differ from those of the kickoff."""
+    if not (record.last and record.last.fingerprint):
+        return False
+    is_mapped = task.ti.map_index >= 0
+    now = _fingerprint(task, required=record.is_of_this_attempt or (is_mapped and record.was_cleared))
+    return now not in {None, record.last.fingerprint}
+
+
+def poll_recorded(task: Task, record: Record, output: Output, poll: Callable[[str], Execution]) -> PolledStatus:
+    """Poll the execution in the record, and record its end."""
+    kickoff_id, address = record.last_id, record.last.address if record.last else ""
+    status, failed = poll_earlier(task, poll, kickoff_id, address)
+    if status in {"completed", "failed", "stopped"}:
+        record.update(end=status)
+    if failed:
+        failure = execution_failed(failed, "")
+        output.trace(kickoff_id, failure.execution_time, failure.usage, failure, is_own=False)
+    return status
+
+
+def decision_of(
+    task: Task, record: Record, status: PolledStatus | None = None, *, other_inputs: bool = False
+) -> Decision:
+    """Return the decision about the execution in the kickoff record."""
+    last, limit = record.last, task.options.abandon_unknown_after
+    return decide(
+        last,
+        status,
+        cleared=record.was_cleared,
+        same_attempt=record.is_of_this_attempt,
+        chooses_twice=task.chooses_twice,
+        is_old=last is not None and limit is not None and time.time() - last.kicked_off_at > limit,
+        is_mapped=task.ti.map_index >= 0,
+        other_inputs=other_inputs,
+    )
+
+
+def state_of(task: Task, record: Record, decision: Decision) -> Earlier:
+    """Return the state of the execution of an earlier attempt, for the verdict on one that starts nothing."""
+    last = record.last
+    if record.running:
+        return "abandoned" if decision is Decision.KICK_OFF_AFTER_EXPIRY else "running"
+    if last and last.end and decision is Decision.REATTACH:
+        return "completed"
+    chooses_twice = task.chooses_twice and task.ti.try_number > 1
+    is_forgotten = not record.is_shared and (chooses_twice or record.may_follow_a_clear)
+    return "may have started" if is_forgotten or (last and not last.end) else "none"
+
+
+def poll_earlier(
+    task: Task, poll: Callable[[str], Execution], kickoff_id: str, address: str = ""
+) -> tuple[PolledStatus, Failed | None]:
+    """
+    Return the status of an execution that an earlier attempt has started, and how it has failed.
+
+    :param address: Address of the kickoff. Empty if it is not known.
+    """
+    try:
+        execution = poll(kickoff_id)
+    except errors.ExecutionNotFound as error:
+        if address and address != error.address:
+            raise unknown_elsewhere(kickoff_id, address, error.address) from None
+        return "unknown", None
+    except errors.CallError as error:
+        task.warn(f"The status of execution {kickoff_id} is unreadable. {error.event}")
+        return "unreadable", None
+    if isinstance(execution, Failed):
+        return "stopped" if execution.was_stopped else "failed", execution
+    return "completed" if execution.status == "completed" else "running", None
+
+
+def _start_or_raise(task: Task, record: Record, decision: Decision) -> None:
+    """Log why this attempt may start an execution, or raise why it may not."""
+    kickoff_id = record.last_id
+    match decision:
+        case Decision.KICK_OFF:
+            pass
+        case Decision.KICK_OFF_BY_CHOICE:
+            is_cleared = record.was_cleared and record.last and record.last.reported
+            why = "the task was cleared" if is_cleared else "on_uncertain_kickoff='retry'"
+            task.warn(f"{_NO_RESPONSE} This attempt may start another, because {why}. Two may be billed.")
+        case Decision.KICK_OFF_AFTER_EXPIRY:
+            task.warn(
+                f"Execution {kickoff_id} of an earlier attempt is unknown to the crew, and older than "
+                "abandon_unknown_after. The task was cleared, so this attempt may start another. If the "
+                "earlier one still waits for human input, two are billed."
+            )
+        case Decision.KICK_OFF_AFTER_END:
+            task.log.info(
+                "Execution %s of an earlier attempt has ended, so this one may start another.", kickoff_id
+            )
+        case Decision.FAIL_STOPPED:
+            event = f"Execution {kickoff_id} of an earlier attempt was stopped in the crew's dashboard."
+            raise errors.ExecutionStopped(event, kickoff_id=kickoff_id)
+        case Decision.FAIL_OTHER_INPUTS:
+            ti = task.ti
+            raise OtherInputs(
+                f"Execution {kickoff_id} may be running with the inputs of another row or item. It was "
+                f"started by task {ti.task_id}, map index {ti.map_index}, of run {ti.run_id} of {ti.dag_id}.",
+                kickoff_id=kickoff_id,
+            )
+        case _:  # no decision other than those above may start an execution
+            raise UncertainKickoff(_NO_RESPONSE)
+
+
+def reattach(task: Task, record: Record) -> None:
+    """Record and log that this attempt reattaches."""
+    record.save_reattached()
+    task.log.info("Reattached to execution %s, which an earlier attempt started.", record.last_id)
+
+
+def _reject_extra_attempt(task: Task) -> None:
+    """Reject an extra attempt that Airflow starts by itself, if attempts do not share a kickoff record."""
+    ti = task.ti
+    # The attempt had pushed a kickoff ID, which Airflow has just deleted.
+    if was_rescheduled(ti) and KICKOFF_ID in xcom_keys_left_behind(ti):
+        raise UncertainKickoff(
+            "This attempt has already started an execution. Airflow restarted the attempt because it could "
+            "not load the DAG.",
+            cost=errors.Cost.RUNNING,
+        )
+    if ti.try_number <= ti.max_tries + 1:
+        return
+    if not task.chooses_twice:
+        raise UncertainKickoff(_ONE_ATTEMPT_TOO_MANY)
+    task.warn(
+        f"{_ONE_ATTEMPT_TOO_MANY} This attempt may start another, because on_uncertain_kickoff='retry'. "
+        "Two may be billed."
+    )
+
+
+def _fingerprint(task: Task, *, required: bool) -> str | None:
+    """
+    Return the fingerprint of this attempt's inputs, or None if it is not known.
+
+    A decorated function is called only if ``required``. Inputs that are not JSON match no earlier kickoff.
+    """
+    state: Any = task.options.kickoff.get("restore_from_state_id")
+    if required:
+        try:
+            return fingerprint(task.inputs, state)
+        except errors.InvalidInputs:
+            return ""
+    with suppress(Exception):  # only a warning depends on it
+        return fingerprint(task.inputs, state) if isinstance(task.options.inputs, Mapping) else None
+    return None

@@ -1,0 +1,132 @@
+"""Output of a task besides its result: XComs, links, metrics, spans, and asset event extras."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from airflow_provider_crew import versions
+from airflow_provider_crew.client.errors import CrewError
+from airflow_provider_crew.links.crew import DASHBOARD_KEY
+from airflow_provider_crew.task.decide import Decision
+from airflow_provider_crew.task.progress import TaskProgress
+from airflow_provider_crew.task.record import KICKOFF_ID, ROW, Record
+from airflow_provider_crew.task.result import USAGE, without_reserved_keys
+from airflow_provider_crew.task.task import Task
+
+# Values of a result in the asset event extras, besides the kickoff ID.
+_EXTRAS = ("usage", "execution_time")
+
+
+class Output:
+    """
+    Output of one attempt of a task. The execution is billed already, so an error here is only logged.
+
+    :param record: Kickoff record, for the span of an execution.
+    """
+
+    def __init__(self, task: Task, record: Record) -> None:
+        self._task = task
+        self.record = record
+        self.progress = TaskProgress(task.ti, task.log, task.started_at)
+        self._link: str | None = None
+
+    def push(self, key: str, value: Any, *, what: str) -> None:
+        """Push a value to XCom."""
+        try:
+            self._task.ti.xcom_push(key=key, value=value)
+        except Exception as error:  # noqa: BLE001
+            self._task.warn(f"{what} was not pushed to XCom: {error}")
+
+    def push_kickoff_id(self, kickoff_id: str) -> None:
+        """Push the kickoff ID, and the link to the execution."""
+        self.push(KICKOFF_ID, kickoff_id, what=f"Kickoff ID {kickoff_id}")
+        self.push_link(kickoff_id)
+
+    def push_name(self) -> None:
+        """Push the name that map_index_template gives to this row of a mapped task, for alerts."""
+        if name := getattr(self._task.ti, "rendered_map_index", None):
+            self.push(ROW, name, what="The name of the row")
+
+    def push_link(self, kickoff_id: str | None = None) -> None:
+        """Push the dashboard URL, unless this process has pushed the same one."""
+        url = self._task.page(kickoff_id)
+        if url and url != self._link:
+            self._link = url
+            self.push(DASHBOARD_KEY, url, what="The link to the crew's page")
+
+    def measure(self, metric: str, count: int = 1, *, seconds: float | None = None) -> None:
+        """Count a metric, or record a duration. Plain StatsD does not receive the tags."""
+        ti = self._task.ti
+        tags = {"crew_conn_id": self._task.options.crew_conn_id, "dag_id": ti.dag_id, "task_id": ti.task_id}
+        self._measure(f"crew.{metric}", tags, count, seconds)
+
+    def measure_decision(self, decision: Decision) -> None:
+        """Count the metrics of Airflow's ResumableJobMixin."""
+        names = ["reconnect_attempt"] if self.record.last_id else []
+        names += {Decision.REATTACH: ["reconnect_success"], Decision.KICK_OFF: ["fresh_submit"]}.get(decision, [])
+        for name in names:
+            operator = type(getattr(self._task.ti, "task", None)).__name__
+            self._measure(f"resumable_job.{name}", {"operator": operator})
+
+    def _measure(self, name: str, tags: dict[str, str], count: int = 1, seconds: float | None = None) -> None:
+        try:
+            from airflow.providers.common.compat.sdk import Stats
+
+            if seconds is not None:
+                Stats.timing(name, timedelta(seconds=seconds), tags=tags)
+            else:
+                Stats.incr(name, count, tags=tags)
+        except Exception as error:  # noqa: BLE001 - metrics are best effort
+            self._task.warn(f"Metrics were not sent, but the task continues: {error}")
+
+    def count_end(self, end: str, took: float | None, usage: Mapping[str, Any] | None) -> None:
+        """Count the end of an execution and its tokens, and record its duration."""
+        self.measure(f"execution.{end}")
+        if took is not None:
+            self.measure("execution.duration", seconds=took)
+        for name in ("prompt", "completion", "total"):
+            if isinstance(count := (usage or {}).get(f"{name}_tokens"), int) and count > 0:
+                self.measure(f"tokens.{name}", count)
+
+    def push_usage(self, kickoff_id: str, usage: Mapping[str, Any] | None) -> None:
+        """Push the token usage of an execution that has ended."""
+        if usage:
+            about = {"kickoff_id": kickoff_id, "try_number": self._task.ti.try_number}
+            spent = {**without_reserved_keys(dict(usage)), **about}
+            self.push(USAGE, spent, what=f"The token usage of execution {kickoff_id}")
+
+    def trace(
+        self,
+        kickoff_id: str,
+        took: float | None,
+        usage: Mapping[str, Any] | None,
+        error: CrewError | None = None,
+        *,
+        is_own: bool = True,
+    ) -> None:
+        """Record the span of an execution that has ended, once, if Airflow traces its tasks."""
+        last = self.record.last
+        is_traced_by_sensor = last is not None and last.delivered
+        if kickoff_id == self.record.ended_id or is_traced_by_sensor or not versions.is_traced():
+            return
+        try:
+            from airflow_provider_crew.tracing import record_execution
+
+            seen = self.progress.known
+            record_execution(self._task, kickoff_id, took, usage, error, last=last, seen=seen, is_own=is_own)
+        except Exception as failure:  # noqa: BLE001 - traces are best effort
+            self._task.warn(f"Execution {kickoff_id} was not traced, but the task continues: {failure}")
+
+    def add_asset_extras(self, kickoff_id: str, value: Any) -> None:
+        """Add the execution to the asset events of the task's outlets. A user's extra takes precedence."""
+        result = value if isinstance(value, Mapping) else {}
+        extra = {"kickoff_id": kickoff_id, **{name: result[name] for name in _EXTRAS if name in result}}
+        from airflow.sdk.definitions.asset import Asset, AssetRef
+
+        try:
+            for outlet in self._task.context.get("outlets") or ():
+                if isinstance(outlet, (Asset, AssetRef)):
+                    event = self._task.context["outlet_events"][outlet]
+                    event.extra = {**extra, **event.extra}
+        except Exception as error:  # noqa: BLE001 - the execution is billed already
+            self._task.warn(f"The execution was not added to the asset event extras: {error}")

@@ -1,0 +1,154 @@
+"""End of a process before its work is done: Airflow ends the task, or its time is over. And cancelling."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from threading import Event, current_thread, main_thread
+from typing import TypeVar
+
+from airflow.providers.common.compat.sdk import AirflowTaskTimeout
+
+from airflow_provider_crew import api_server
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.errors import CrewError
+from airflow_provider_crew.client.models import Completed, Failed
+from airflow_provider_crew.client.options import REQUEST_TIMEOUT
+from airflow_provider_crew.client.wording import after_cancelling
+from airflow_provider_crew.exceptions import CrewTaskError, CutShort, EndedByAirflow
+from airflow_provider_crew.task.task import Task
+from airflow_provider_crew.task.verdict import Facts, verdict
+
+T = TypeVar("T")
+
+# Seconds between two looks at whether Airflow is ending the task. It kills the process 5 seconds after SIGTERM.
+LOOK = 0.5
+# Seconds between two looks after which the process counts as suspended. Airflow then may have failed the task for
+# its missing heartbeats, which looks like a user's mark.
+_SUSPENDED = 60.0
+# A response may take this long.
+_LONGEST_POLL = 2 * REQUEST_TIMEOUT
+
+
+class _PollInterrupted(BaseException):
+    """Raised by the signal handler of Airflow during a poll of the crew."""
+
+
+class Stop:
+    """Whether Airflow is ending this process, and what it may still do. One rule for all kinds of tasks."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._was_suspended = False
+        self._is_polling = False
+        self._has_heeded = False
+
+    def is_told(self) -> bool:
+        """Whether Airflow is ending the task."""
+        return self._task.is_told_to_end()
+
+    def looker(self, *, pause: float = LOOK) -> Callable[[], bool]:
+        """Return a function that looks whether Airflow is ending the task. Call it after each pause."""
+        last = time.time()
+
+        def look() -> bool:
+            nonlocal last
+            now = time.time()
+            self._was_suspended = self._was_suspended or now - last > pause + _SUSPENDED
+            last = now
+            return self.is_told()
+
+        return look
+
+    def cancels(self) -> bool:
+        """Whether to cancel executions: a user has marked the task, and ``cancel_on_kill`` applies."""
+        may_cancel = self.is_told() and not self._was_suspended and self._task.cancels_on("kill")
+        return may_cancel and api_server.has_ended(self._task.ti)
+
+    def heed(self, facts: Facts, earlier_id: str | None) -> None:
+        """
+        Raise if Airflow has ended the task and ``cancel_on_kill`` applies.
+
+        On Airflow 3, a task goes on after SIGTERM until Airflow kills it. A task that was cleared reattaches.
+
+        :param earlier_id: Execution of an earlier attempt that may be running.
+        """
+        kickoff_id = facts.kickoff_id if facts.phase in {"waiting", "ended"} else earlier_id
+        if self._has_heeded or not kickoff_id or not self.is_told():
+            return
+        self._has_heeded = True
+        if facts.phase != "ended" and self.cancels():
+            facts.kickoff_id, facts.phase, facts.has_retry = kickoff_id, "waiting", False
+            event = f"Airflow ended the task while it was waiting for execution {kickoff_id}."
+            raise EndedByAirflow(event, kickoff_id=kickoff_id)
+        # Before it reattaches, the verdict adds what is known of the execution of an earlier attempt.
+        state = {"waiting": "continues", "ended": "has completed"}.get(facts.phase)
+        known = f" Execution {kickoff_id} {state}." if state else ""
+        told = CrewError(f"Airflow is ending this task.{known}", kickoff_id=kickoff_id)
+        self._task.warn(verdict(told, replace(facts, is_ending=True)).failure.story)
+
+    def look_before(self, what: str, interrupted: Event | None = None) -> None:
+        """Raise if Airflow is ending the task, or if its time is over. Storing the intent may take minutes."""
+        limit = self._task.options.execution_timeout
+        if limit and time.monotonic() - self._task.began >= limit.total_seconds():
+            raise CutShort(f"execution_timeout passed before the {what}.")
+        if (interrupted and interrupted.is_set()) or self.is_told():
+            raise CrewTaskError(f"The task was ended before the {what}.")
+
+    def sleep(self, seconds: float, heed: Callable[[], object]) -> None:
+        """Sleep, and call a function at times if Airflow is ending the task."""
+        until, look = time.monotonic() + seconds, self.looker()
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, LOOK))
+            if look():
+                heed()
+
+    def interruptibly(self, poll: Callable[[str], T], kickoff_id: str, heed: Callable[[], object]) -> T:
+        """
+        Return the response of the crew, and poll again after an interruption.
+
+        Airflow kills the process 5 seconds after SIGTERM, and a response may take longer. Only this request may be
+        interrupted: one to Airflow would leave its channel in disorder.
+        """
+        while True:
+            look = self.looker(pause=_LONGEST_POLL)
+            try:
+                self._is_polling = True
+                try:
+                    return poll(kickoff_id)
+                finally:
+                    self._is_polling = False
+                    look()
+            except _PollInterrupted:
+                heed()
+
+    def interrupt(self) -> None:
+        """Interrupt a poll from the signal handler."""
+        if self._is_polling and current_thread() is main_thread():
+            self._is_polling = False
+            raise _PollInterrupted
+
+
+def cancelled_if_wanted(
+    task: Task, error: BaseException, kickoff_id: str, cancel: Callable[[], Completed | Failed]
+) -> tuple[BaseException, Completed | Failed | None]:
+    """
+    Cancel an execution whose wait has ended, if that is wanted.
+
+    Return the error that says so, and the end of the execution, if the crew has reported one.
+    """
+    limit = task.options.execution_timeout
+    if isinstance(error, AirflowTaskTimeout):
+        event = f"Execution {kickoff_id} was still running when execution_timeout passed."
+        error = CutShort(event, kickoff_id=kickoff_id)
+    elif type(error) is errors.WaitedTooLong and limit and limit.total_seconds() < task.options.timeout:
+        error = CutShort(error.event, kickoff_id=error.kickoff_id)
+    if not (
+        isinstance(error, EndedByAirflow)
+        or (isinstance(error, errors.WaitedTooLong) and task.cancels_on("timeout"))
+    ):
+        return error, None
+    try:
+        execution = cancel()
+    except Exception as failure:  # noqa: BLE001 - a secrets backend may raise anything
+        return after_cancelling(error, failure), None
+    return after_cancelling(error, execution), execution

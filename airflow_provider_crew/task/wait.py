@@ -1,0 +1,230 @@
+"""Wait for one execution: poll, pause, and defer."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from typing import Any, NoReturn
+
+from airflow.providers.common.compat.sdk import TaskDeferred, conf
+
+from airflow_provider_crew import versions
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.options import MAX_OUTAGE, NOT_FOUND_GRACE
+from airflow_provider_crew.client.watch import Step, WatchRules, WatchState
+from airflow_provider_crew.client.wording import result_out_of_reach
+from airflow_provider_crew.hooks.polling import Poller
+from airflow_provider_crew.task.output import Output
+from airflow_provider_crew.task.record import Record
+from airflow_provider_crew.task.stop import Stop
+from airflow_provider_crew.task.task import Task
+from airflow_provider_crew.task.verdict import Facts, while_waiting
+from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+from airflow_provider_crew.triggers.events import DEFERRAL, WatchEnd
+
+# Seconds after the deadline at which Airflow resumes a task that no triggerer has resumed.
+BACKSTOP = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """
+    How a wait begins, or how it continues after a deferral.
+
+    :param memory: State of the watch to continue, as plain data.
+    :param deadline: Time at which to stop waiting. ``None`` begins the time.
+    :param asked: Whether a request of the task is open under Required Actions.
+    :param asks: Whether the task may create one.
+    :param rules: Other rules of the watch.
+    """
+
+    memory: Any = None
+    deadline: float | None = None
+    asked: bool = False
+    asks: bool = True
+    rules: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Wait:
+    """
+    Wait of one attempt.
+
+    :param facts: Name the execution, once it is known.
+    """
+
+    trigger_class: type[CrewExecutionTrigger] = CrewExecutionTrigger
+    continued_as = ""
+    """Another ID of the execution, from the crew's response to an answer."""
+
+    def __init__(self, task: Task, facts: Facts, record: Record, output: Output, stop: Stop) -> None:
+        self.task = task
+        self.facts = facts
+        self.record = record
+        self.output = output
+        self.stop = stop
+        self.kept: dict[str, Any] = {}
+        """Plain data for the process that resumes, besides the event."""
+
+    @property
+    def kickoff_id(self) -> str:
+        """Execution of this attempt."""
+        return self.facts.kickoff_id
+
+    def to_end(self, plan: Plan) -> dict[str, Any]:
+        """Return the result of the execution, or defer until there is one."""
+        if self.record.last and self.record.last.end == "completed":
+            return self.read(WatchEnd(kickoff_id=self.kickoff_id, completed=True))
+        rules = self.rules(plan.deadline or self.task.deadline(), **plan.rules)
+        # Defer only after the execution was found or the grace period is over: a new triggerer does not know.
+        defers_at = time.time() + (0.0 if rules.exists or rules.human_input else NOT_FOUND_GRACE)
+        poller = self.poller(rules, WatchState.recalled(plan.memory))
+        while not (step := poller.poll()).completed:
+            memory = poller.watch.memory
+            self.note_seen(memory)
+            self.heed()
+            if self.task.options.deferrable and (memory.seen or time.time() >= defers_at):
+                asks = plan.asks and not plan.asked and may_ask(self.task)
+                self._defer(replace(rules, stops_for_input=asks), memory, asked=plan.asked)
+            self.pause(poller, step)
+        return step.completed.result()
+
+    def read(self, event: WatchEnd, **changes: Any) -> dict[str, Any]:
+        """Poll for a result that the trigger did not return, despite a short outage or a passed deadline."""
+        options = self.task.options
+        deadline = max(event.deadline, time.time() + (options.max_outage or options.timeout))
+        rules = self.rules(deadline, exists=True, **changes)
+        if event.completed:
+            self.note_completion()
+            # A completed execution needs no human input, so the outage limit always ends this before the deadline.
+            outage = options.max_outage or MAX_OUTAGE
+            rules = replace(rules, human_input=False, max_outage=outage, deadline=deadline + outage)
+        poller = self.poller(rules)
+        if memory := WatchState.recalled(event.memory):
+            memory.seen = False  # an unknown execution has the grace period of a new one
+            poller.watch.memory = memory
+        try:
+            while not (step := poller.poll()).completed:
+                self.pause(poller, step)
+        except errors.ExecutionUnknown as error:
+            if error.elsewhere or not event.completed:
+                raise
+            raise result_out_of_reach(self.kickoff_id, error.lasted) from None
+        return step.completed.result()
+
+    def once(self, why: Any, deadline: float) -> dict[str, Any]:
+        """Poll once, because no triggerer polls any longer."""
+        poller = self.poller(self.rules(deadline, exists=True), WatchState(self.task.started_at))
+        if completed := poller.poll().completed:
+            return completed.result()
+        raise errors.LostContact(
+            f"The triggerer no longer polls execution {self.kickoff_id}: {str(why).rstrip('.')}. See the "
+            "triggerer's log.",
+            kickoff_id=self.kickoff_id,
+        )
+
+    def rules(self, deadline: float, **changes: Any) -> WatchRules:
+        """Return the rules for polling the execution."""
+        options = self.task.options
+        own: dict[str, Any] = {"human_input": bool(options.human_input), "continued_as": self.continued_as}
+        known = {"deadline": deadline} | own | self.origin() | changes
+        return WatchRules(poll_interval=options.poll_interval, max_outage=options.max_outage, **known)
+
+    def origin(self) -> dict[str, Any]:
+        """Return the facts about the kickoff, as fields of WatchRules."""
+        last = self.record.last
+        return {"exists": True} | ({"kicked_off_at": last.kicked_off_at, "address": last.address} if last else {})
+
+    def note_seen(self, memory: WatchState) -> None:
+        """Handle the state of the watch after a poll."""
+
+    def note_completion(self) -> None:
+        """Record that the execution has completed, for later errors and for the next attempt."""
+        if self.record.last and self.record.last.end != "completed":
+            self.record.update(kickoff_id=self.kickoff_id, end="completed")
+        self.facts.phase = "ended"
+
+    def poller(self, rules: WatchRules, memory: WatchState | None = None) -> Poller:
+        """Return a poller of the execution. A connection that is missing from the start ends the wait."""
+        if not (memory and memory.seen):
+            try:
+                self.task.hook.get_conn()
+            except errors.InvalidSettings:
+                pass  # the watch reads the connection again for a while
+            except errors.Unreachable as error:
+                event = f"Execution {self.kickoff_id} cannot be polled. {error.event}"
+                raise errors.LostContact(event, kickoff_id=self.kickoff_id, lacks_connection=True) from None
+        progress = self.output.progress
+        progress.is_left_to_trigger = self.task.options.deferrable
+        progress.choices = self.shown()["choices"]
+        poller = Poller(self.task.hook, self.kickoff_id, rules, memory, progress.saw)
+        poller.subject, poller.call = "Crew", partial(self.stop.interruptibly, heed=self.heed)
+        return poller
+
+    def heed(self) -> None:
+        """Raise if Airflow has ended the task and ``cancel_on_kill`` applies."""
+        self.stop.heed(self.facts, self.record.running)
+
+    def shown(self) -> dict[str, dict[str, str]]:
+        """Return the sentences for the Crew tab about a task that waits."""
+        task, facts = self.task, self.facts
+        cancels = self._trigger_cancels() if task.options.deferrable else task.cancels_on("kill")
+        return while_waiting(
+            is_sensor=facts.is_sensor,
+            reattachable=self.record.is_shared,
+            cancels=cancels,
+            cancels_at_timeout=task.cancels_on("timeout"),
+        )
+
+    def _trigger_cancels(self) -> bool:
+        """Whether the trigger cancels the execution if someone marks the deferred task."""
+        # In a task loop, a trigger gets the state of the latest iteration, which may not be this one.
+        return versions.TRIGGERS_CANCEL and "loop" not in self.task.context and self.task.cancels_on("kill")
+
+    def pause(self, poller: Poller, step: Step) -> None:
+        """Sleep until the next poll, and look at times whether Airflow is ending the task."""
+        poller.pause(step, sleep=partial(self.stop.sleep, heed=self.heed))
+
+    def _defer(self, rules: WatchRules, memory: WatchState, *, asked: bool) -> NoReturn:
+        task, options, now, kept = self.task, self.task.options, time.time(), memory.handed_over()
+        if cancels := self._trigger_cancels():
+            self.output.push(DEFERRAL, now, what="The time of the deferral, which cancel_on_kill needs,")
+        # A user's answer resumes the task without an event of the trigger.
+        carried = {"deadline": rules.deadline, "memory": kept} if asked else {}
+        self.output.progress.deferring(self.kickoff_id)
+        self.heed()
+        raise TaskDeferred(
+            trigger=self.trigger_class(
+                self.kickoff_id,
+                options.crew_conn_id,
+                rules=asdict(rules),
+                token_type=options.token_type,
+                webhook_conn_id=options.webhook_conn_id,
+                cancel_on_kill=cancels,
+                deferred_at=now,
+                memory=kept,
+                asked=asked,
+                shown=self.shown(),
+                **self.trigger_options(),
+            ),
+            method_name="execute_complete",
+            kwargs={**self.kept, "try_number": task.ti.try_number, "cancels_on_kill": cancels, **carried},
+            timeout=timedelta(seconds=max(rules.deadline - now, 0.0) + BACKSTOP),
+        )
+
+    def trigger_options(self) -> dict[str, Any]:
+        """Return further arguments of the trigger."""
+        return {}
+
+
+def may_ask(task: Task) -> bool:
+    """Whether a deferred task asks a user under Required Actions when its crew waits for human input."""
+    try:
+        wanted = conf.getboolean("crew", "required_actions", fallback=True)
+    except Exception as error:  # noqa: BLE001 - an invalid setting must not end the wait
+        task.warn(
+            "No request will appear under Required Actions, because [crew] required_actions is unreadable: "
+            f"{error}"
+        )
+        return False
+    return bool(wanted and versions.HAS_REQUIRED_ACTIONS)

@@ -1,0 +1,1 @@
+"""A crew as a tool of Airflow's agents. Imported by DAGs that use it."""
