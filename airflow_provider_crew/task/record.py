@@ -206,7 +206,7 @@ class Record:
 
     @property
     def is_of_this_attempt(self) -> bool:
-        """Whether this very attempt has sent the kickoff, and was not started again by Airflow (3.1 and 3.2)."""
+        """Whether this very attempt has sent the kickoff, and was not started again by Airflow."""
         is_own = self.last is not None and self.last.try_number == self._ti.try_number
         return is_own and not was_rescheduled(self._ti)
 
@@ -276,8 +276,9 @@ class Record:
         If Airflow clears the task in the same second, it may have read the state of the running task, and drop the
         success and the return value. So this reads the state a moment later.
         """
-        if self.is_shared:
-            time.sleep(_TIME_TO_CLEAR)
+        if self._store is None:
+            return
+        time.sleep(_TIME_TO_CLEAR)
         if api_server.has_succeeded(self._ti):
             self.update(delivered=True)
 

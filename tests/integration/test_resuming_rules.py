@@ -106,13 +106,12 @@ def test_received_result_needs_no_connection(live_crew):
     assert resumed.resume_execution("execute_complete", {"event": event}, task.context)["output"] == "Done."
 
 
-@pytest.fixture(params=[None, "store"], ids=["without a store", "with a store"])
-def deferred(request, live_crew, monkeypatch) -> tuple[Task, TaskDeferred]:
+@pytest.fixture
+def deferred(live_crew, monkeypatch) -> tuple[Task, TaskDeferred]:
     """A task of an Airflow (3.1) that may resume a retry with the event of an earlier attempt."""
     monkeypatch.setattr("airflow_provider_crew.versions._KEEPS_OLD_EVENTS", True)
     live_crew.scenario = SLOW
-    store = request.param and request.getfixturevalue("store")
-    task = Task(lambda: run(deferrable=True), retries=1, store=store)
+    task = Task(lambda: run(deferrable=True), retries=1)
     return task, task.deferred()
 
 

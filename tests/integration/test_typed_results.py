@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,16 +9,15 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import (
     AirflowFailException,
-    TaskDeferred,
 )
 from pydantic import BaseModel
 
 from airflow_provider_crew.client.errors import Cost, InvalidOutput
 from airflow_provider_crew.decorators.crew import crew_task
-from airflow_provider_crew.exceptions import CrewTaskError, CrewTaskFailed
+from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from tests.integration.operators import in_every_mode, run, run_deferred, sensor
-from tests.integration.tasks import INPUTS, Task, fired, poked, revived
+from tests.integration.tasks import INPUTS, Task, poked
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -131,32 +129,6 @@ def test_misfit_error_and_log_hide_the_output(live_crew, task_log):
     assert "secret" not in str(caught.value)
     assert "secret" not in task_log.text
     assert caught.value.__suppress_context__
-
-
-@pytest.mark.parametrize("is_readable", [True, False])
-def test_old_event_does_not_replace_a_newer_execution(live_crew, store, monkeypatch, is_readable):
-    """Airflow 3.1 resumes every later attempt with the event of the first."""
-    monkeypatch.setattr("airflow_provider_crew.versions._KEEPS_OLD_EVENTS", True)
-    live_crew.scenario = writing(MISFIT, seconds=3600)
-    task = Task(lambda: run_deferred(output_type=Report, on_invalid_output="retry"), store=store, retries=3)
-    waiting = task.deferred()
-    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
-    event = asyncio.run(fired(revived(waiting.trigger)))
-    with pytest.raises(InvalidOutput):
-        task.resume(waiting, event)
-    task.ti.try_number += 1
-    with pytest.raises(TaskDeferred):
-        task.resume(waiting, event)
-    newer = store.kickoff
-    task.ti.try_number += 1
-    store.breaks_at = lambda call: call == "get" and not is_readable
-
-    with pytest.raises(TaskDeferred if is_readable else CrewTaskError):
-        task.resume(waiting, event)
-
-    assert len(live_crew.kickoffs) == 2
-    assert store.kickoff["kickoff_id"] == newer["kickoff_id"] == live_crew.kickoffs[1].kickoff_id
-    assert store.kickoff["end"] is None
 
 
 @in_every_mode
