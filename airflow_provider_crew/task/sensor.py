@@ -95,8 +95,9 @@ class SensorAttempt(Attempt):
             origin, memory = {}, WatchState(began, said_at=time.time())
         poller = waiting.poller(waiting.rules(began + self.task.options.timeout, **origin), memory)
         # Between two polls, no process would cancel the execution.
-        choices = while_waiting(is_sensor=True, reattachable=True, cancels=False)["choices"]
-        self.output.progress.choices = choices
+        cancels_late = self.task.cancels_on("timeout")
+        shown = while_waiting(is_sensor=True, reattachable=True, cancels=False, cancels_at_timeout=cancels_late)
+        self.output.progress.choices = shown["choices"]
         step = poller.poll()
         # Without a store, keep polling in this process while only a quick next poll can settle the doubt.
         while not seen.lasts and (step.renew_token or poller.watch.is_in_doubt):

@@ -169,12 +169,15 @@ class Wait:
         """Return the sentences for the Crew tab about a task that waits."""
         task, facts = self.task, self.facts
         cancels = self._trigger_cancels() if task.options.deferrable else task.cancels_on("kill")
-        return while_waiting(
+        shown = while_waiting(
             is_sensor=facts.is_sensor,
             reattachable=self.record.is_shared,
             cancels=cancels,
             cancels_at_timeout=task.cancels_on("timeout"),
         )
+        if task.options.response_timeout and task.options.on_response_timeout != "leave":
+            del shown["choices"]["unanswered"]  # Airflow answers before the timeout
+        return shown
 
     def _trigger_cancels(self) -> bool:
         """Whether the trigger cancels the execution if someone marks the deferred task."""

@@ -534,6 +534,12 @@ class TestResponseTimeout:
     def fired(self, dialog: Dialog, waiting: TaskDeferred) -> TaskDeferred:
         return dialog.resumed(waiting, asyncio.run(fired(dialog.task.revived(waiting))))
 
+    @pytest.mark.parametrize("choice", ["leave", "approve", "send_back"])
+    def test_automatic_answer_comes_before_the_timeout(self, dialog, late, choice):
+        choices = dialog.task.revived(late(choice)).shown["choices"]
+
+        assert ("unanswered" in choices) is (choice == "leave")
+
     def test_leave_closes_the_request(self, dialog, late):
         waiting = self.fired(dialog, late("leave"))
 

@@ -167,6 +167,7 @@ def test_each_poke_of_a_rescheduled_sensor_pushes_it_again(live_crew, request, r
     kickoff_id = live_crew.take(INPUTS, None, {})
     store = request.getfixturevalue("store") if remembering else None
     options = {"task_id": "crew", "kickoff_id": kickoff_id, "mode": "reschedule", "poke_interval": 0.02}
+    options |= {"cancel_on_timeout": True}
     task = Task(lambda: CrewExecutionSensor(**options), store=store)
 
     for _ in range(3):
@@ -177,6 +178,7 @@ def test_each_poke_of_a_rescheduled_sensor_pushes_it_again(live_crew, request, r
     task.run()
 
     assert story(live_crew) == [*[AT_FIRST] * 3, ("completed", 2, None)]
+    assert "asks the crew to cancel" in live_crew.xcoms.progress[0]["choices"]["unanswered"]
 
 
 def test_trigger_pushes_seldom_and_keeps_the_last_change(live_crew, monkeypatch):
