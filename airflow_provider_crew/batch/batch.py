@@ -83,8 +83,6 @@ _LOOK = 0.5
 _PAUSE = 10.0
 # Share of execution_timeout after which a batch ends by itself.
 _OWN_SHARE = 0.95
-# With these, the crew rejects the row. With others, it rejects the caller.
-_ROW_IS_BAD = frozenset({400, 413, 422})
 _SIGNS: dict[Status, str] = dict(zip(STATUSES, "seicu.", strict=True))
 _STATUSES = {sign: status for status, sign in _SIGNS.items()}
 
@@ -525,7 +523,7 @@ class Batch:
                 row.kickoff_id, row.line = sent.result(), None
                 self._running[row.kickoff_id] = row
                 self._outage_since = None
-            case errors.Rejected(http_status=status) as error if status in _ROW_IS_BAD:
+            case errors.Rejected(blames_inputs=True) as error:
                 self._end_row(row, "error", error, "kickoff")
                 row.sent_at = None
             case errors.TransientError() as error:

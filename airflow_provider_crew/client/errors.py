@@ -193,6 +193,11 @@ class Rejected(CallError):
     cost: Cost = Cost.NONE
     missing_inputs: tuple[str, ...] = ()
 
+    @property
+    def blames_inputs(self) -> bool:
+        """Whether the crew may accept a kickoff with other inputs."""
+        return self.http_status in {400, 413, 422}
+
 
 class TransientError(CallError):
     """The same call may succeed later. ``timed_out``: there was no response in time."""

@@ -263,24 +263,14 @@ class Record:
         Call this while the task runs, so that neither a cluster policy nor an assignment replaces the list. The
         callback is the first, so it does not depend on the author's callbacks.
         """
-        if self.last is None:
+        if self.last is None or self._store is None:
             return
         own = operator.on_success_callback or []
         own = [*own] if isinstance(own, Sequence) else [own]
-        operator.on_success_callback = [lambda _: self.save_delivery(), *own]
-
-    def save_delivery(self) -> None:
-        """
-        Record that Airflow has stored the return value. Until then, a cleared task returns the same result again.
-
-        If Airflow clears the task in the same second, it may have read the state of the running task, and drop the
-        success and the return value. So this reads the state a moment later.
-        """
-        if self._store is None:
-            return
-        time.sleep(_TIME_TO_CLEAR)
-        if api_server.has_succeeded(self._ti):
-            self.update(delivered=True)
+        if not (own and isinstance(own[0], _Deliveries)):
+            own.insert(0, _Deliveries(self._ti))
+            operator.on_success_callback = own
+        own[0].records.append(self)
 
     def save_end(self, kickoff_id: str, end: Verdict) -> None:
         """Record how the execution has ended, so that the next attempt decides what the verdict says."""
@@ -319,6 +309,26 @@ class Record:
                 self._store.set(self.key, kept)
             else:
                 self._store.delete(self.key)
+
+
+class _Deliveries:
+    """
+    Success callback that records that Airflow has stored the return value, for all executions of a task.
+
+    Until then, a cleared task returns the same results again.
+    """
+
+    def __init__(self, ti: Any) -> None:
+        self._ti = ti
+        self.records: list[Record] = []
+
+    def __call__(self, _: Context) -> None:
+        # If Airflow clears the task in the same second, it may have read the state of the running task, and drop
+        # the success and the return value. So this reads the state a moment later.
+        time.sleep(_TIME_TO_CLEAR)
+        if api_server.has_succeeded(self._ti):
+            for record in self.records:
+                record.update(delivered=True)
 
 
 def _retry_while_away(ask: Callable[[], Any]) -> Any:

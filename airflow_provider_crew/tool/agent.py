@@ -28,6 +28,7 @@ from airflow.sdk.exceptions import AirflowTaskTerminated
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.options import TIMEOUT
 from airflow_provider_crew.exceptions import CrewTaskFailed, EndedTask, OtherInputs
+from airflow_provider_crew.hooks.connection import TokenType
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.task.attempt import Attempt
 from airflow_provider_crew.task.earlier import poll_recorded
@@ -53,12 +54,19 @@ class CrewAgentHook(CrewHook, BaseManagedAgentHook):
 
     :param prompt_input: Input of the crew that gets the model's prompt. ``vendor_options`` of the toolset are the
         other inputs.
+    :param token_type: As for CrewHook.
     """
 
     agent_platform: ClassVar[str] = "crewai"
 
-    def __init__(self, crew_conn_id: str = "crew_default", *, prompt_input: str = "topic", **options: Any) -> None:
-        super().__init__(crew_conn_id, **options)
+    def __init__(
+        self,
+        crew_conn_id: str = "crew_default",
+        *,
+        prompt_input: str = "topic",
+        token_type: TokenType | None = None,
+    ) -> None:
+        super().__init__(crew_conn_id, token_type=token_type)
         self.prompt_input = prompt_input
 
     def agent(self, agent: str = "") -> BoundManagedAgent:
@@ -85,7 +93,6 @@ class CrewAgentHook(CrewHook, BaseManagedAgentHook):
         options = Options(
             crew_conn_id=self.crew_conn_id,
             token_type=self.token_type,
-            webhook_conn_id=self.webhook_conn_id,
             do_xcom_push=False,
             execution_timeout=context["task"].execution_timeout,
             compute_inputs=lambda: inputs,
@@ -172,7 +179,10 @@ def _for_agents(end: BaseException, call: Attempt) -> BaseException:
     failure: BaseException = end.failure if isinstance(end, EndedTask) else end
     is_final = isinstance(end, CrewTaskFailed)
     match failure:
-        case errors.Rejected(cost=errors.Cost.NONE) | errors.InvalidInputs(cost=errors.Cost.NONE):
+        case (
+            errors.Rejected(cost=errors.Cost.NONE, blames_inputs=True)
+            | errors.InvalidInputs(cost=errors.Cost.NONE)
+        ):
             end = ManagedAgentRejected(str(failure))
         case errors.CrewError(cost=errors.Cost.NONE) if is_final:
             end = ManagedAgentInvocationError(str(failure))

@@ -199,6 +199,20 @@ def test_rejected_inputs_go_to_the_model_and_no_other_member(crew, standby, grou
 
 
 @pytest.mark.usefixtures("task")
+@pytest.mark.parametrize("status", [404, 405])
+def test_wrong_address_is_no_matter_for_the_model(crew, standby, group, status):
+    crew.faults.answer(status, on="kickoff")
+    ask(client=group)
+
+    assert kickoffs(crew, standby) == [0, 1]
+
+
+def test_call_takes_no_connection_of_webhooks():
+    with pytest.raises(TypeError):
+        CrewAgentHook(webhook_conn_id="crew_webhooks")  # type: ignore[call-arg]
+
+
+@pytest.mark.usefixtures("task")
 def test_failed_execution_of_the_first_lets_the_second_answer(crew, standby, group):
     crew.scenario = FAILING.model_copy(update=LIVE)
     ask(client=group)
@@ -300,6 +314,27 @@ def test_second_call_of_one_attempt_is_another_execution(crew, task):
 
     assert again == [first.trace_ref, second.trace_ref]
     assert kickoffs(crew) == [2]
+
+
+def test_deliveries_of_all_calls_are_recorded_at_once(crew, task, monkeypatch):
+    looks: list[Any] = []
+    own: list[str] = []
+
+    def has_succeeded(ti: Any) -> bool:
+        looks.append(ti)
+        return True
+
+    monkeypatch.setattr("airflow_provider_crew.api_server.has_succeeded", has_succeeded)
+    task.task.on_success_callback = lambda _: own.append("called")
+    for prompt in ("ferries", "ships", "trains"):
+        ask(prompt)
+    for callback in task.task.on_success_callback:
+        callback(task.context)
+
+    assert looks == [task.ti]
+    assert [task.store.get(f"crew_kickoff_{number}")["delivered"] for number in range(3)] == [True] * 3
+    assert own == ["called"]
+    assert kickoffs(crew) == [3]
 
 
 def test_retry_with_another_prompt_starts_none_meanwhile(crew, task):

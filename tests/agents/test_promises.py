@@ -20,24 +20,22 @@ pytest_plugins = ["tests.promises.fixtures"]
 class CallingOperator(BaseOperator):
     """Calls a crew as an agent does, with the same inputs in each attempt."""
 
-    template_fields = ("crew_conn_id", "webhook_conn_id")
+    template_fields = ("crew_conn_id",)
 
     def __init__(
         self,
         *,
         crew_conn_id: str = "crew_default",
-        webhook_conn_id: str | None = None,
         timeout: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.crew_conn_id = crew_conn_id
-        self.webhook_conn_id = webhook_conn_id
         self.timeout = timeout
 
     def execute(self, context: Any) -> dict[str, Any]:
         del context
-        hook = CrewAgentHook(self.crew_conn_id, webhook_conn_id=self.webhook_conn_id)
+        hook = CrewAgentHook(self.crew_conn_id)
         topic, audience = INPUTS["topic"], INPUTS["audience"]
         request = ManagedAgentRequest(prompt=topic, vendor_options={"audience": audience}, timeout=self.timeout)
         return {"output": hook.agent().invoke(request).text}

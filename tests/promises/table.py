@@ -35,6 +35,7 @@ RED: dict[tuple[str, str], str] = {
 # Why a kind has no such option.
 ABSENT: dict[tuple[str, str], str] = {
     ("kickoff_option_rendered_to_nothing_sends_nothing", "tool"): "takes no such option",
+    ("secret_connection_rendered_to_nothing_sends_nothing", "tool"): "takes no such option",
     ("misfitting_output_is_kept_and_checked_again_at_no_cost", "tool"): "takes no output_type",
     (
         "execution_timeout_during_poll_ends_attempt",
