@@ -39,6 +39,12 @@ def shorten_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"{package}.batch.files.time", SimpleNamespace(sleep=lambda _: None))
 
 
+def shorten_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the time between polls of a task that has no argument for it."""
+    for name in ("SHORTEST", "LONGEST"):
+        monkeypatch.setattr(f"airflow_provider_crew.client.options.{name}_INTERVAL", 0.02)
+
+
 @contextmanager
 def crew_of_a_task(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
     """A crew and its connection, in an Airflow that lets operators be called."""

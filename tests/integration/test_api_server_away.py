@@ -17,7 +17,6 @@ pytest_plugins = ["tests.integration.task_fixtures"]
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     monkeypatch.setattr(memory, "_LONGEST_OUTAGE", 0.3)
-    monkeypatch.setattr(memory, "_PAUSE", 0.01)
 
 
 def run(store, **options: Any) -> Task:

@@ -34,14 +34,6 @@ def rows(count: int = 10) -> list[dict[str, Any]]:
     return [{"topic": f"topic {number}", "audience": "sailors"} for number in range(count)]
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_provider_crew.batch.batch._JITTER", 0.0)
-    monkeypatch.setattr("airflow_provider_crew.batch.batch._BACK_OFF", 0.1)
-    monkeypatch.setattr("airflow_provider_crew.batch.watching._LOOK", 0.02)
-    monkeypatch.setattr("airflow_provider_crew.batch.files._SETTLES", 0.0)
-
-
 @pytest.fixture
 def batch(tmp_path: Path, store: TaskStateStore) -> Any:
     def make(given: Any = None, **options: Any) -> Task:

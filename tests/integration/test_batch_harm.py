@@ -47,15 +47,6 @@ def rows(count: int = 10) -> list[dict[str, Any]]:
     return [{"topic": f"topic {number}", "audience": "sailors"} for number in range(count)]
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_provider_crew.batch.batch._JITTER", 0.0)
-    monkeypatch.setattr("airflow_provider_crew.batch.batch._BACK_OFF", 0.1)
-    monkeypatch.setattr("airflow_provider_crew.batch.watching._LOOK", 0.02)
-    # Not time.sleep itself: without it, what waits in other threads would take their turns.
-    monkeypatch.setattr("airflow_provider_crew.batch.files.time", SimpleNamespace(sleep=lambda _: None))
-
-
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
     return tmp_path / "out"

@@ -22,13 +22,6 @@ pytest_plugins = ["tests.integration.task_fixtures"]
 pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_provider_crew.batch.batch._JITTER", 0.0)
-    monkeypatch.setattr("airflow_provider_crew.batch.files._SETTLES", 0.0)
-    monkeypatch.setattr("airflow_provider_crew.batch.watching._LOOK", 0.02)
-
-
 @pytest.fixture
 def batch(tmp_path: Path, store: TaskStateStore) -> Any:
     def make(count: int = 10, **options: Any) -> Task:

@@ -106,17 +106,6 @@ class Harm:
         self.crew.scenario = QUICK
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {
-        "batch._JITTER": 0.0,
-        "batch._BACK_OFF": 0.02,
-        "watching._LOOK": 0.02,
-        "files._SETTLES": 0.0,
-    }.items():
-        monkeypatch.setattr(f"airflow_provider_crew.batch.{name}", value)
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
 def test_random_harm_starts_no_row_twice(live_crew, tmp_path, monkeypatch, seed, deferrable):

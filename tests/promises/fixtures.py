@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.live import crew_of_a_task, shorten_pauses
+from tests.integration.live import crew_of_a_task, shorten_intervals, shorten_pauses
 from tests.integration.tasks import Log
 from tests.promises.harness import World
 
@@ -20,8 +20,7 @@ def world(
     caplog: pytest.LogCaptureFixture,
 ) -> Iterator[World]:
     shorten_pauses(monkeypatch)
-    for name in ("SHORTEST", "LONGEST"):  # those of a tool, which has no argument for it
-        monkeypatch.setattr(f"airflow_provider_crew.client.options.{name}_INTERVAL", 0.02)
+    shorten_intervals(monkeypatch)
     with crew_of_a_task(monkeypatch) as crew:
         world = World(crew, Log(capfd, caplog), tmp_path, monkeypatch)
         world.connect()

@@ -103,6 +103,10 @@ class World:
         known = json.loads(self.crew.connection_json)
         self._monkeypatch.setenv(CONNECTION, json.dumps(known | {"extra": extra}))
 
+    def disconnect(self) -> None:
+        """Delete the connection."""
+        self._monkeypatch.delenv(CONNECTION)
+
     def before_polls(self, act: Callable[[], Any]) -> Callable[[], None]:
         """Do something in the process that polls, before each poll. Return what ends that."""
         acts = [act]

@@ -7,6 +7,7 @@ They look only at what others see: requests that the crew gets, what Airflow sto
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -214,6 +215,47 @@ def _be_away(job: Job, since: Callable[[], bool]) -> None:
     store = job.now.store
     store.breaks_with = api_error(503)
     store.breaks_at = lambda call: call == "set" and since() and next(left, None) is not None
+
+
+@promise
+def connection_away_for_a_moment_loses_nothing(world: World, make: MakeJob) -> None:
+    world.crew.scenario = SLOW
+    back = threading.Timer(0.3, world.connect)
+
+    def disconnect() -> None:
+        world.disconnect()
+        world.finish()
+        back.start()
+
+    world.at("status", disconnect)
+    job = make(world)
+    outcome = job.attempt()
+    back.join()
+    if outcome.error:
+        assert outcome.is_retried
+        assert outcome.cost == "running"
+        assert_succeeded(job.attempt())
+    assert len(world.crew.kickoffs) == 1
+
+
+@promise
+def odd_responses_lose_no_result(world: World, make: MakeJob) -> None:
+    complete_later(world, output="Done.")
+    faults = world.crew.faults
+    faults.truncate(on="status")
+    faults.answer(200, body="<html>Welcome</html>", on="status")
+    faults.reset(on="status")
+
+    def fail_when_completed() -> None:
+        faults.answer(502, on="status")
+        faults.answer(200, body={"status": "error", "message": "No database"}, on="status")
+
+    world.at("status", fail_when_completed, number=3)
+    job = make(world)
+    outcome = job.attempt()
+    assert_succeeded(outcome)
+    assert job.output(outcome) == "Done."
+    assert len(world.crew.kickoffs) == 1
 
 
 @promise
