@@ -23,7 +23,6 @@ RED: dict[tuple[str, str], str] = {
     ("token_renewed_while_waiting_is_used", "batch"): "polls with the rejected token until timeout",
     ("store_away_before_kickoff_is_waited_for", "batch"): "one failed write ends the attempt",
     ("store_away_before_kickoff_is_waited_for", "deferred batch"): "one failed write ends the attempt",
-    ("store_away_before_kickoff_is_waited_for", "tool"): "one failed write ends the call",
     ("kickoff_id_outlives_store_that_was_away", "batch"): "one failed write ends the attempt",
     ("kickoff_id_outlives_store_that_was_away", "deferred batch"): "one failed write ends the attempt",
     ("unexpected_exception_in_wait_surfaces", "batch"): "polls the row no more, and says nothing",
