@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_crew import api_server, versions
+from airflow_provider_crew import versions
 from airflow_provider_crew.answers.question import QUESTION, empty_box, question_in, typed
 from airflow_provider_crew.answers.trigger import AnswerTrigger
 from airflow_provider_crew.client import errors
@@ -18,6 +18,7 @@ from airflow_provider_crew.client.payload import answer_to_crew
 from airflow_provider_crew.client.text import forms_of, in_words, mask, one_line, quoted
 from airflow_provider_crew.client.wording import duration
 from airflow_provider_crew.hooks.connection import load_secret
+from airflow_provider_crew.task.ask import Request
 from airflow_provider_crew.task.attempt import Attempt
 from airflow_provider_crew.task.record import store_of
 from airflow_provider_crew.task.task import Task
@@ -170,7 +171,9 @@ class AnsweringAttempt(Attempt):
             self._keep(is_over=True)
             self._cannot_show("the crew waits again, but its webhook has not arrived")
             return Plan(asks=False, **known)
-        return self._time_out(known) if self._opened == self.waiting.question else self._open(known)
+        answer_by = self.waiting.known.get("answer_by")
+        is_late = self._opened == self.waiting.question and answer_by and time.time() >= answer_by
+        return self._time_out(known) if is_late else self._open(known)
 
     def _is_asked_anew(self) -> bool:
         """Whether the crew has asked another question than the known one. It replaces that one."""
@@ -195,22 +198,16 @@ class AnsweringAttempt(Attempt):
 
     def _open(self, known: dict[str, Any]) -> Plan:
         """Open the request for the known question, and wait."""
-        question, known = self.waiting.known["question"], _idle(known)
-        try:
-            api_server.open_required_action(
-                self.task.ti,
-                f"Draft{_title_of(question['draft'])} ({self.task.ti.task_id})",
-                self._text_of(question),
-                _OPTIONS,
-                params=_FORM,
-                assigned_users=[dict(user) for user in self.task.options.assigned_users],
-            )
-        except Exception as error:  # noqa: BLE001 - the wait goes on without a request
-            self.task.warn(f"No request was created under Required Actions: {in_words(error)}")
-            return Plan(asks=False, **known)
+        question, users = self.waiting.known["question"], self.task.options.assigned_users
         self.task.log.info("The crew asks a question. Answer it under Required Actions.")
-        self.waiting.kept["question"] = question["task_id"]
-        return Plan(asked=True, **known)
+        request = Request(
+            subject=f"Draft{_title_of(question['draft'])} ({self.task.ti.task_id})",
+            text=self._text_of(question),
+            options=_OPTIONS,
+            question=question["task_id"],
+            more={"params": _FORM, "assigned_users": [dict(user) for user in users]},
+        )
+        return Plan(request=request, **_idle(known))
 
     def _text_of(self, question: Mapping[str, str]) -> str:
         page = self.task.page(self.kickoff_id)

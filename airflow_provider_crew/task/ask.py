@@ -1,12 +1,14 @@
 """Request under Required Actions, which shows that a crew waits for human input."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider_crew import api_server
-from airflow_provider_crew.client.text import one_line, quoted
+from airflow_provider_crew.client.text import in_words, one_line, quoted
+from airflow_provider_crew.task.record import Store, store_of
 from airflow_provider_crew.task.result import may_log_output
 from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING, WatchEnd
@@ -18,10 +20,66 @@ _LONGEST_DRAFT = 2_000
 _MOST_CHOSEN = 3
 
 
-def open_request(task: Task, text: str, options: Sequence[str], **more: Any) -> None:
-    """Open a request, which the next deferral answers for."""
-    subject = f"The crew waits for human input: {task.ti.task_id}"
-    api_server.open_required_action(task.ti, subject, text, options, **more)
+# Key in the task state store of the open request, until a process has handled its answer.
+REQUEST = "crew_request"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """
+    Request under Required Actions, which the next deferral answers for.
+
+    :param question: ID of the crew's question. Empty if the request only shows that the crew waits.
+    :param more: Other arguments of Airflow's request.
+    """
+
+    subject: str
+    text: str
+    options: Sequence[str]
+    question: str = ""
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+def open_request(task: Task, kickoff_id: str, request: Request) -> bool:
+    """Open a request, and return whether that worked."""
+    left = {"kickoff_id": kickoff_id, "question": request.question}
+    _change(task, lambda store: store.set(REQUEST, left))
+    try:
+        api_server.open_required_action(task.ti, request.subject, request.text, request.options, **request.more)
+    except Exception as error:  # noqa: BLE001 - the wait goes on without a request
+        task.warn(f"No request was created under Required Actions: {in_words(error)}")
+        close_request(task)
+        return False
+    return True
+
+
+def close_request(task: Task) -> None:
+    """Note that the answer has been handled. A later attempt ignores it."""
+    _change(task, lambda store: store.delete(REQUEST))
+
+
+def request_left(task: Task, kickoff_id: str) -> str | None:
+    """
+    Return the question of the request that an earlier attempt has left open. None if there is none.
+
+    Airflow keeps the request if the task is retried or cleared, and resumes nothing for an answer meanwhile.
+    """
+    store = store_of(task.context) if task.options.deferrable and task.ti.try_number > 1 else None
+    try:
+        match store and store.get(REQUEST):
+            case {"kickoff_id": found, "question": str(question)} if found == kickoff_id:
+                return question
+    except Exception as error:  # noqa: BLE001 - the task asks again
+        task.warn(f"The record of an earlier request under Required Actions is unreadable: {in_words(error)}")
+    return None
+
+
+def _change(task: Task, change: Callable[[Store], None]) -> None:
+    if store := store_of(task.context):
+        try:
+            change(store)
+        except Exception as error:  # noqa: BLE001 - only an answer before the deferral depends on it
+            task.warn(f"The record of the request under Required Actions was not stored: {in_words(error)}")
 
 
 def text_of_request(task: Task, event: WatchEnd, chosen: Sequence[str]) -> str:
@@ -31,16 +89,15 @@ def text_of_request(task: Task, event: WatchEnd, chosen: Sequence[str]) -> str:
     :param chosen: Earlier choices of users.
     """
     page, seen, kickoff_id = task.page(event.kickoff_id), event.progress or {}, event.kickoff_id
-    waits = "still waits, or waits again," if chosen else "waits"
+    waits = f"waits {'again ' if chosen else ''}for human input since {time_of_day(seen.get('since'))}"
     place = (event.memory or {}).get("place", "")
-    when = f"{'seen at' if chosen else 'since'} {time_of_day(seen.get('polled_at'))}"
     answer = f"Answer at {page}." if page else "Answer in the crew's dashboard."
     # An unknown execution may be past the task at which it was last seen.
     at = ", last seen at" if seen.get("state") == "unknown" else " at"
-    task.log.info("The crew %s for human input %s%s. %s", waits, when, place and f"{at} {place}", answer)
+    task.log.info("The crew %s%s. %s", waits, place and f"{at} {place}", answer)
     text = [
         f"[Answer on the crew's page]({page})" if page else answer,
-        f"Execution {kickoff_id} {waits} for human input {when}{place and f'{at} {code(place)}'}.",
+        f"Execution {kickoff_id} {waits}{place and f'{at} {code(place)}'}.",
         "Only the crew's page shows what the crew asks about, such as a draft.",
         f"**{HAS_ANSWERED}** polls the execution. It sends no answer to the crew.",
         f"**{STOP_WAITING}** fails this task. The execution keeps running and is billed.",

@@ -25,7 +25,7 @@ from airflow_provider_crew.client.text import in_words
 from airflow_provider_crew.client.watch import WatchState
 from airflow_provider_crew.client.wording import in_all
 from airflow_provider_crew.exceptions import CrewTaskError, CutShort
-from airflow_provider_crew.task.ask import note_choice, open_request, text_of_request
+from airflow_provider_crew.task.ask import Request, close_request, note_choice, request_left, text_of_request
 from airflow_provider_crew.task.checks import check_inputs, count_kickoffs, warn_of_retries
 from airflow_provider_crew.task.earlier import decision_of, earlier, reattach, state_of
 from airflow_provider_crew.task.output import Output
@@ -255,7 +255,7 @@ class Attempt:
         """Return what the crew reports as its result."""
         next_kwargs, event, waiting = self.next_kwargs, self.event, self.waiting
         if next_kwargs is None:
-            return waiting.to_end(Plan())
+            return waiting.to_end(self._plan())
         # The trigger has pushed it before its event. A failed trigger leaves no kwargs of the task.
         if not event and (next_kwargs.get("cancels_on_kill") or "error" in next_kwargs):
             self.output.push(DEFERRAL, None, what="The end of the deferral")
@@ -266,8 +266,13 @@ class Attempt:
             return waiting.to_end(self.chose(option, next_kwargs))
         if lacks_event(next_kwargs):  # the task was cleared during its deferral
             reattach(self.task, self.record)
-            return waiting.to_end(Plan())
+            return waiting.to_end(self._plan())
         return self._outcome_after_all(next_kwargs)
+
+    def _plan(self) -> Plan:
+        """Return the plan of a wait that begins, perhaps with the request of an earlier attempt."""
+        question = request_left(self.task, self.kickoff_id)
+        return Plan() if question is None else Plan(asked=True, question=question)
 
     def _outcome_of(self, event: WatchEnd) -> dict[str, Any]:
         """Return the result after the trigger has fired."""
@@ -297,14 +302,12 @@ class Attempt:
 
     def ask(self, event: WatchEnd) -> Plan:
         """Ask a user under Required Actions to answer the crew."""
-        go_on: dict[str, Any] = {"memory": event.memory, "deadline": event.deadline}
-        try:
-            text = text_of_request(self.task, event, self.waiting.kept["chosen"])
-            open_request(self.task, text, [HAS_ANSWERED, STOP_WAITING])
-        except Exception as error:  # noqa: BLE001 - the wait goes on without a request
-            self.task.warn(f"No request was created under Required Actions: {error}")
-            return Plan(asks=False, **go_on)
-        return Plan(asked=True, **go_on)
+        request = Request(
+            subject=f"The crew waits for human input: {self.task.ti.task_id}",
+            text=text_of_request(self.task, event, self.waiting.kept["chosen"]),
+            options=[HAS_ANSWERED, STOP_WAITING],
+        )
+        return Plan(memory=event.memory, deadline=event.deadline, request=request)
 
     def chose(self, option: str, next_kwargs: Mapping[str, Any]) -> Plan:
         """Continue after a user has chosen an option under Required Actions."""
@@ -312,13 +315,17 @@ class Attempt:
         self.waiting.kept["chosen"] = note_choice(self.task, option, user, self.waiting.kept["chosen"])
         known: dict[str, Any] = {name: next_kwargs.get(name) for name in ("memory", "deadline")}
         if option == STOP_WAITING:
+            close_request(self.task)  # it must not end the next attempt as well
             with suppress(Exception):  # the connection may be unreadable
                 rules = self.waiting.rules(time.time())
                 last = self.waiting.poller(rules, WatchState.recalled(known["memory"]))
                 self.output.progress.heard(last.report.as_dict())
             event = f"Execution {self.kickoff_id} waits for human input, but {user} chose {STOP_WAITING!r}."
             raise errors.WaitStopped(event, kickoff_id=self.kickoff_id)
-        return self.answered(option, next_kwargs, known)
+        plan = self.answered(option, next_kwargs, known)
+        if plan.request is None:
+            close_request(self.task)
+        return plan
 
     def answered(self, option: str, next_kwargs: Mapping[str, Any], known: dict[str, Any]) -> Plan:  # noqa: ARG002
         """Continue after a user has answered the crew. ``known``: state of the watch, and its deadline."""

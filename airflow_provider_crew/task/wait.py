@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from airflow.providers.common.compat.sdk import TaskDeferred, conf
 
@@ -15,6 +15,7 @@ from airflow_provider_crew.client.options import MAX_OUTAGE, NOT_FOUND_GRACE
 from airflow_provider_crew.client.watch import Step, WatchRules, WatchState
 from airflow_provider_crew.client.wording import result_out_of_reach
 from airflow_provider_crew.hooks.polling import Poller
+from airflow_provider_crew.task.ask import Request, open_request
 from airflow_provider_crew.task.output import Output
 from airflow_provider_crew.task.record import Record
 from airflow_provider_crew.task.stop import Stop
@@ -35,13 +36,17 @@ class Plan:
     :param memory: State of the watch to continue, as plain data.
     :param deadline: Time at which to stop waiting. ``None`` begins the time.
     :param asked: Whether a request of the task is open under Required Actions.
-    :param asks: Whether the task may create one.
+    :param question: ID of the crew's question that the open request shows.
+    :param request: Request to open.
+    :param asks: Whether the task may create one later.
     :param rules: Other rules of the watch.
     """
 
     memory: Any = None
     deadline: float | None = None
     asked: bool = False
+    question: str = ""
+    request: Request | None = None
     asks: bool = True
     rules: Mapping[str, Any] = field(default_factory=dict)
 
@@ -76,6 +81,13 @@ class Wait:
         if self.record.last and self.record.last.end == "completed":
             return self.read(WatchEnd(kickoff_id=self.kickoff_id, completed=True))
         rules = self.rules(plan.deadline or self.task.deadline(), **plan.rules)
+        if plan.request:
+            memory = WatchState.recalled(plan.memory) or WatchState(self.task.started_at)
+            deferral = self._deferral(rules, memory, question=plan.request.question)
+            # Open it last, because Airflow resumes nothing for an answer that is given before the deferral.
+            if open_request(self.task, self.kickoff_id, plan.request):
+                raise deferral
+            plan = replace(plan, request=None, asks=False)
         # Defer only after the execution was found or the grace period is over: a new triggerer does not know.
         defers_at = time.time() + (0.0 if rules.exists or rules.human_input else NOT_FOUND_GRACE)
         poller = self.poller(rules, WatchState.recalled(plan.memory))
@@ -85,7 +97,8 @@ class Wait:
             self.heed()
             if self.task.options.deferrable and (memory.seen or time.time() >= defers_at):
                 asks = plan.asks and not plan.asked and may_ask(self.task)
-                self._defer(replace(rules, stops_for_input=asks), memory, asked=plan.asked)
+                rules = replace(rules, stops_for_input=asks)
+                raise self._deferral(rules, memory, question=plan.question if plan.asked else None)
             self.pause(poller, step)
         return step.completed.result()
 
@@ -188,15 +201,17 @@ class Wait:
         """Sleep until the next poll, and look at times whether Airflow is ending the task."""
         poller.pause(step, sleep=partial(self.stop.sleep, heed=self.heed))
 
-    def _defer(self, rules: WatchRules, memory: WatchState, *, asked: bool) -> NoReturn:
+    def _deferral(self, rules: WatchRules, memory: WatchState, *, question: str | None) -> TaskDeferred:
+        """Return the deferral. ``question``: what the open request asks. ``None`` if there is no request."""
         task, options, now, kept = self.task, self.task.options, time.time(), memory.handed_over()
+        asked = question is not None
         if cancels := self._trigger_cancels():
             self.output.push(DEFERRAL, now, what="The time of the deferral, which cancel_on_kill needs,")
         # A user's answer resumes the task without an event of the trigger.
-        carried = {"deadline": rules.deadline, "memory": kept} if asked else {}
+        carried = {"deadline": rules.deadline, "memory": kept, "question": question} if asked else {}
         self.output.progress.deferring(self.kickoff_id)
         self.heed()
-        raise TaskDeferred(
+        return TaskDeferred(
             trigger=self.trigger_class(
                 self.kickoff_id,
                 options.crew_conn_id,

@@ -217,29 +217,32 @@ def test_same_response_is_not_sent_by_a_second_process(dialog):
 
 def test_process_killed_before_the_request_is_uncertain(dialog, monkeypatch):
     waiting = dialog.asked()
+    answer = chosen(APPROVE)
     with monkeypatch.context() as patched:
         patched.setattr("airflow_provider_crew.client.client.CrewClient.answer", kill)
         with pytest.raises(Killed):
-            dialog.task.resume(waiting, chosen(APPROVE))
+            dialog.task.resume(waiting, answer)
     assert dialog.kept["outcome"] == "sending"
 
-    waiting = dialog.asked()  # the next attempt
-
+    dialog.crew.stored_answer = answer
+    waiting = dialog.task.deferred()  # the next attempt
+    waiting = dialog.resumed(waiting, asyncio.run(fired(dialog.task.revived(waiting))))
     assert dialog.kept["outcome"] == "uncertain"
+    waiting = dialog.asked(waiting)
     assert dialog.answers == []
     assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
     assert len(dialog.answers) == len(dialog.crew.kickoffs) == 1
 
 
-def test_cleared_task_asks_again(dialog):
+def test_answer_while_a_cleared_task_is_queued_is_sent(dialog):
     dialog.asked()
     dialog.task.clear()
+    dialog.crew.stored_answer = chosen(APPROVE)
 
-    waiting = dialog.asked()
+    waiting = dialog.task.deferred()
 
-    assert "draft-1" in dialog.requests[-1]["body"]
-    assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
-    assert len(dialog.crew.kickoffs) == 1
+    assert dialog.ended(waiting)["output"] == "The end"
+    assert (len(dialog.requests), len(dialog.answers), len(dialog.crew.kickoffs)) == (1, 1, 1)
 
 
 def test_request_of_an_earlier_attempt_is_answered(dialog):
@@ -585,7 +588,8 @@ class TestResponseTimeout:
             with pytest.raises(Killed):
                 self.fired(dialog, waiting)
 
-        waiting = self.fired(dialog, dialog.asked())
+        dialog.crew.stored_answer = chosen(HAS_ANSWERED) | {"responded_by_user": None}
+        self.fired(dialog, dialog.task.deferred())
 
         assert dialog.kept["outcome"] == "uncertain"
         assert dialog.answers == []
@@ -607,19 +611,20 @@ class TestResponseTimeout:
 
         assert dialog.answers == []
 
-    def test_answer_at_the_end_of_an_attempt_is_not_replaced(self, dialog, late):
-        waiting = late("approve")
+    def test_answer_at_the_end_of_an_attempt_is_sent_by_the_next(self, dialog, late):
+        waiting, answer = late("approve"), chosen(SEND_BACK, "Never publish this")
         make = dialog.task._make
         operator = make()
         dialog.task._make = lambda: operator
         dialog.store.breaks_at = lambda name: name == "set" and operator.on_kill()
         with pytest.raises(BaseException, match="ended before the answer"):
-            dialog.task.resume(waiting, chosen(SEND_BACK, "Never publish this"))
-        dialog.task._make, dialog.store.breaks_at = make, lambda _: None
+            dialog.task.resume(waiting, answer)
+        dialog.task._make, dialog.store.breaks_at = make, lambda _: False
 
-        self.fired(dialog, dialog.asked())
+        dialog.crew.stored_answer = answer
+        self.fired(dialog, dialog.task.deferred())
 
-        assert dialog.answers == []
+        assert [sent["humanFeedback"] for sent in dialog.answers] == ["Never publish this"]
 
     def test_crew_that_continues_by_itself_gets_no_answer(self, dialog, monkeypatch):
         dialog.task_with(response_timeout=3600, on_response_timeout="approve")

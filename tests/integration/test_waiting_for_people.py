@@ -173,6 +173,50 @@ class TestRequiredActions:
         assert isinstance(caught.value.failure, WaitStopped)
         assert asking.required_actions[1:] == []
 
+    @pytest.mark.parametrize("waits", ["run", "sensor"])
+    def test_old_answer_does_not_stop_a_cleared_task(self, asking, store, waits):
+        task = Task(waiting_task(asking, waits), store=store)
+        waiting = asked(task)
+        asking.stored_answer = answer(STOP_WAITING)
+        with pytest.raises(CrewTaskFailed):
+            task.resume(waiting, answer(STOP_WAITING))
+        task.clear()
+
+        waiting = task.deferred()
+
+        assert not waiting.trigger.asked
+        asked(task, waiting)
+
+    @pytest.mark.parametrize("waits", ["run", "sensor"])
+    def test_answer_while_a_cleared_task_is_queued_counts(self, asking, store, waits):
+        task = Task(waiting_task(asking, waits), store=store)
+        asked(task)
+        task.clear()
+        asking.stored_answer = answer(STOP_WAITING)
+
+        with pytest.raises(CrewTaskFailed) as caught:
+            task.run()
+
+        assert isinstance(caught.value.failure, WaitStopped)
+        assert len(asking.required_actions) == 1
+
+    def test_request_is_the_last_call_before_the_deferral(self, asking, monkeypatch):
+        task, polls = Task(waiting_task(asking, "run")), []
+
+        def opened(*_: Any) -> None:
+            polls.append(asking.calls.count("status"))
+
+        monkeypatch.setattr("airflow_provider_crew.api_server.open_required_action", opened)
+        waiting = task.deferred()
+        event = asyncio.run(fired(task.revived(waiting)))
+        before = asking.calls.count("status")
+
+        with pytest.raises(TaskDeferred):
+            task.resume(waiting, event)
+
+        assert polls == [before]
+        assert asking.calls.count("status") == before
+
     def test_request_that_an_earlier_trigger_has_closed_opens_again(self, asking):
         task = Task(waiting_task(asking, "run"))
         waiting = asked(task)
