@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING
 from dev.rest import ApiError
 from tests.airflow_runs import eventually
-from tests.faults.held import HeldAnswer
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, Ends, paid_again, row
 from tests.faults.test_people import ASKS
 from tests.supported import AIRFLOW
@@ -79,6 +77,14 @@ def test_required_action_stops_the_wait(scene):
     choose(scene, STOP_WAITING)
 
 
+@row(Ends("failed", "only the kickoff ID", "running"), retries=2, **INPUT)
+def test_required_action_is_answered_at_once(scene):
+    """A user chooses Stop waiting as soon as the request appears, probably before the task is deferred."""
+    scene.start()
+    eventually(lambda: requests(scene), pause=0.02)
+    choose(scene, STOP_WAITING)
+
+
 @row(COMPLETED, **INPUT)
 def test_required_action_is_closed_by_the_trigger(scene):
     """The crew continues, and nobody answers under Required Actions."""
@@ -108,21 +114,6 @@ def test_required_action_and_a_new_triggerer(scene):
     scene.looked()
     scene.crew.approve(scene.execution())
     choose(scene, HAS_ANSWERED)
-    scene.finish()
-
-
-@row(COMPLETED_IN_ATTEMPT_2, retries=1, **INPUT)
-def test_required_action_and_a_killed_worker(scene):
-    """The worker is killed after it has asked under Required Actions, and before it defers."""
-    held = HeldAnswer(on="status", for_seconds=math.inf)
-    held.hold_when(lambda: scene.is_started and bool(requests(scene)))
-    scene.crew.faults.add(held)
-    scene.start()
-    eventually(lambda: held.is_held, pause=0.2)  # the worker polls after it has asked
-    scene.kill()
-    held.release()
-    scene.wait_for("deferred", tries=2)
-    scene.crew.approve(scene.execution())
     scene.finish()
 
 

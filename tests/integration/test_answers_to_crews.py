@@ -240,6 +240,7 @@ def test_answer_while_a_cleared_task_is_queued_is_sent(dialog):
     dialog.crew.stored_answer = chosen(APPROVE)
 
     waiting = dialog.task.deferred()
+    waiting = dialog.resumed(waiting, asyncio.run(fired(dialog.task.revived(waiting))))
 
     assert dialog.ended(waiting)["output"] == "The end"
     assert (len(dialog.requests), len(dialog.answers), len(dialog.crew.kickoffs)) == (1, 1, 1)
