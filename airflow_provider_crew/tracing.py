@@ -60,13 +60,13 @@ def record_execution(  # noqa: PLR0913 - the facts of a span
     span.end(_nanoseconds(ended_at))
 
 
-def record_rows(batch: Any, rows: Iterable[Any]) -> None:
+def record_rows(task: Any, rows: Iterable[Any]) -> None:
     """Record the executions of rows of a batch that have just ended."""
     for row in rows:
         error = row.line["error"] or {"stage": "output"}
         if error["stage"] in {"execution", "output"}:
             failure = error["type"] if error["stage"] == "execution" else None
-            span = _start_span(batch, row.kickoff_id, row.sent_at, row.line["usage"], failure)
+            span = _start_span(task, row.kickoff_id, row.sent_at, row.line["usage"], failure)
             span.set_attribute("crew.row", row.index)
             span.end()
 

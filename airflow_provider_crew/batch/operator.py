@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import conf
@@ -137,6 +136,7 @@ class CrewBatchOperator(CrewTask):
         self.deferrable = deferrable
         self.poll_interval = seconds_or_none(self, poll_interval, "poll_interval")
         self.max_outage = seconds_or_none(self, max_outage, "max_outage")
+        self.given = {name: getattr(self, name) for name in self.template_fields}
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the batch, and return its manifest."""
@@ -152,9 +152,11 @@ class CrewBatchOperator(CrewTask):
         return attempt.run()
 
     def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> Batch:
-        from airflow_provider_crew.batch.batch import Batch, Options
+        from airflow_provider_crew.batch.batch import Batch
+        from airflow_provider_crew.batch.state import BatchOptions
+        from airflow_provider_crew.task.task import Task
 
-        own = {each.name: getattr(self, each.name) for each in fields(Options) if hasattr(self, each.name)}
-        kickoff: Any = {name: getattr(self, name) for name in KickoffOptions.__annotations__}
-        options = Options(**own, kickoff=kickoff)
-        return Batch(options, context, self.log, next_kwargs=next_kwargs or {}, is_told_to_end=self._is_ending)
+        kickoff = {name: getattr(self, name) for name in KickoffOptions.__annotations__}
+        options = self._options(BatchOptions, kickoff=kickoff)
+        task = Task(options, context, self.log, is_told_to_end=self._is_ending)
+        return Batch(task, options, next_kwargs=next_kwargs or {})

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from airflow_provider_crew.client.errors import CrewError, ExecutionFailed, InvalidInputs
-from airflow_provider_crew.client.payload import some_names
+from airflow_provider_crew.client.payload import plain, some_names
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.client.watch import Trouble
 from airflow_provider_crew.task.decide import Decision, End, KickoffRecord, PolledStatus, decide
@@ -20,7 +20,7 @@ Rerun = Literal["failed", "all"]
 
 # The form of a line in failed.jsonl, which can be the next batch's inputs.
 _FAILED = {"key", "index", "status", "inputs", "error"}
-_LONGEST_KEY = 200
+LONGEST_KEY = 200
 _LONGEST_REASON = 2_000
 
 
@@ -35,6 +35,7 @@ class Row:
     :param sent_at: Time of its kickoff. ``None`` if no kickoff is recorded that the line does not report.
     :param began_at: Time at which a poll saw the execution begin. Before that, it was queued.
     :param troubles: Time since when each trouble of its polls lasts.
+    :param first_poll_at: Time before which it is not polled, because its status is large.
     :param attempts: Kickoffs of the row that may have started an execution.
     :param group: Name under which its kickoff is recorded.
     """
@@ -48,6 +49,7 @@ class Row:
     sent_at: float | None = None
     began_at: float | None = None
     troubles: dict[Trouble, float | None] = field(default_factory=dict)
+    first_poll_at: float | None = None
     attempts: int = 0
     group: str = ""
 
@@ -113,11 +115,12 @@ def _row_of(index: int, item: Any, key: str | None, state_id: Any) -> Row:
     inputs = item["inputs"] if is_of_failed_file else item
     if not isinstance(inputs, Mapping):
         raise InvalidInputs(f"inputs[{index}] must be an object, not {type(inputs).__name__}.")
+    inputs = plain(inputs, f"inputs[{index}]")
     if key is not None and inputs.get(key) in (None, ""):
         raise InvalidInputs(f"inputs[{index}] has no {key!r}, which is the key of the batch.")
     name = str(index if key is None else inputs[key])
-    if len(name) > _LONGEST_KEY:
-        raise InvalidInputs(f"The key of inputs[{index}] is longer than {_LONGEST_KEY} characters.")
+    if len(name) > LONGEST_KEY:
+        raise InvalidInputs(f"The key of inputs[{index}] is longer than {LONGEST_KEY} characters.")
     return Row(index, name, fingerprint(inputs, state_id), inputs)
 
 

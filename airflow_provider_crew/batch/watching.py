@@ -10,14 +10,8 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from airflow_provider_crew.client.errors import (
-    CrewError,
-    ExecutionUnknown,
-    LostContact,
-    WaitedTooLong,
-    WatchBroken,
-    error_record,
-)
+from airflow_provider_crew.client.errors import CrewError, LostContact, ResponseTooLarge, WatchBroken, error_record
+from airflow_provider_crew.client.models import Completed
 from airflow_provider_crew.client.options import MAX_OUTAGE
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import one_line, warn
@@ -61,11 +55,12 @@ class Watching:
     """
     Watch of the running rows until enough of them have ended.
 
-    :param running: Kickoff ID, kickoff time, begin and troubles of each row.
+    :param running: Kickoff ID, kickoff time, begin, troubles and first poll of each row.
     :param rules: Arguments of the operator: poll_interval, max_outage, row_timeout, and the deadline of the batch.
     :param window: Number of executions that may run at a time.
     :param share: Share of the window, as a divisor, after which the watch ends.
     :param since: Time since when the rows have not been watched.
+    :param largest: Size of the largest status that is read here, in bytes. ``None`` reads all.
     """
 
     hook: CrewHook
@@ -74,8 +69,11 @@ class Watching:
     window: int
     share: int = _SHARE_OF_WINDOW
     since: float = field(default_factory=time.time)
-    ended: list[str] = field(default_factory=list)
-    over: dict[str, CrewError] = field(default_factory=dict)
+    largest: int | None = None
+    results: dict[str, Completed] = field(default_factory=dict)
+    """Rows that have completed, for a worker. In a triggerer, the event names them."""
+    ends: dict[str, CrewError | None] = field(default_factory=dict)
+    """Rows that have ended. ``None`` if the worker has to read how."""
     error: CrewError | None = None
     trouble: str = ""
 
@@ -86,7 +84,7 @@ class Watching:
         self._states = {row[0]: WatchState(row[1], seen=True, troubles={**row[3]}) for row in self.running}
         self._began: dict[str, float | None] = {row[0]: row[2] for row in self.running}
         self._heard_at: dict[str, float] = {}
-        tasks = [asyncio.create_task(self._watch(row[0], row[1])) for row in self.running]
+        tasks = [asyncio.create_task(self._watch(row[0], row[1], row[4])) for row in self.running]
         quota, began = min(len(tasks), max(1, self.window // self.share)), time.monotonic()
         try:
             while not (self.error or is_told_to_end() or time.time() >= self.rules["deadline"]):
@@ -94,17 +92,20 @@ class Watching:
                 is_due = time.time() >= (self.rules["wake_at"] or math.inf) or lasted >= longest
                 if is_due or self.news >= quota or (self.news and lasted >= LONGEST_WAIT):
                     break
+                _raise_unexpected(tasks)
                 saw(self)
                 await asyncio.sleep(_LOOK)
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            if tasks:
+                await asyncio.wait(tasks)
+        _raise_unexpected(tasks)
 
     @property
     def news(self) -> int:
         """Number of rows that have ended."""
-        return len(self.ended) + len(self.over)
+        return len(self.ends)
 
     @property
     def is_quick(self) -> bool:
@@ -112,7 +113,7 @@ class Watching:
         quarter = min(len(self.running), self.window) / _SHARE_OF_WINDOW
         return self.news * LONGEST_WAIT >= quarter * (time.time() - self.since)
 
-    async def _watch(self, kickoff_id: str, sent_at: float) -> None:
+    async def _watch(self, kickoff_id: str, sent_at: float, first_poll_at: float | None) -> None:
         rules = self.rules
         own = WatchRules(
             deadline=self._deadline(kickoff_id),
@@ -121,6 +122,7 @@ class Watching:
             kicked_off_at=sent_at,
             exists=True,
             address=rules["address"],
+            first_poll_at=first_poll_at,
         )
         hook: Hook = _QuietHook(self.hook)
         poller = Poller(hook, kickoff_id, own, self._states[kickoff_id])
@@ -135,19 +137,26 @@ class Watching:
                 poller.watch.rules = replace(poller.watch.rules, deadline=self._deadline(kickoff_id))
 
         poller.observer = saw
+        await asyncio.sleep(poller.watch.spread().poll_again_in)
         try:
-            await asyncio.sleep(poller.watch.spread().poll_again_in)
-            await poller.to_end_async(largest=LARGEST_RESPONSE)
-            self.ended.append(kickoff_id)
-        except (WaitedTooLong, ExecutionUnknown) as error:
-            self.over[kickoff_id] = error
-        except (LostContact, WatchBroken) as error:
-            if isinstance(error, LostContact) and await self._hears_others(kickoff_id):
-                self.over[kickoff_id] = error
-            else:
-                self.error = error
-        except CrewError:  # the worker reads how it has ended
-            self.ended.append(kickoff_id)
+            completed = await poller.to_end_async(largest=self.largest)
+        except CrewError as error:
+            await self._note_error(kickoff_id, error)
+        else:
+            self.ends[kickoff_id] = None
+            if self.largest is None:
+                self.results[kickoff_id] = completed
+
+    async def _note_error(self, kickoff_id: str, error: CrewError) -> None:
+        """Note how a row has ended, or why all rows cannot be watched any longer."""
+        if isinstance(error, WatchBroken) and isinstance(error.cause, ResponseTooLarge):
+            self.ends[kickoff_id] = None if self.largest else error
+        elif isinstance(error, WatchBroken) or (
+            isinstance(error, LostContact) and not await self._hears_others(kickoff_id)
+        ):
+            self.error = error
+        else:
+            self.ends[kickoff_id] = error
 
     async def _hears_others(self, kickoff_id: str) -> bool:
         """Whether the crew responds, and only not about this execution, which may have failed."""
@@ -171,12 +180,18 @@ class Watching:
         # Without its troubles, a row that has no status would begin a new outage in each watch.
         known = {name: [began, self._states[name].troubles] for name, began in self._began.items()}
         return {
-            "ended": self.ended,
-            "over": {name: error_record(error) for name, error in self.over.items()},
+            "ends": {name: error and error_record(error) for name, error in self.ends.items()},
             "error": error_record(self.error) if self.error else None,
             "is_quick": self.is_quick,
-            "known": {name: told for name, told in known.items() if any(told) and name not in self.ended},
+            "known": {name: told for name, told in known.items() if any(told)},
         }
+
+
+def _raise_unexpected(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Raise an exception that no watch of a row expects: an error of ours, or Airflow's alarm at a timeout."""
+    for task in tasks:
+        if task.done() and not task.cancelled() and (error := task.exception()):
+            raise error
 
 
 class BatchProgress:
@@ -220,7 +235,8 @@ async def watched(trigger: Any) -> dict[str, Any]:
     writer = progress_of(trigger)
     report = BatchProgress(trigger.shown["progress"], trigger.log, trigger.shown["logged_at"])
     rows, since = trigger.running, trigger.deferred_at
-    watching = Watching(hook_of(trigger), rows, trigger.rules, trigger.window, since=since)
+    hook = hook_of(trigger)
+    watching = Watching(hook, rows, trigger.rules, trigger.window, since=since, largest=LARGEST_RESPONSE)
 
     def saw(now: Watching) -> None:
         is_news = report.saw(now)

@@ -24,7 +24,7 @@ from airflow_provider_crew.client.payload import KickoffRequest
 from airflow_provider_crew.client.text import in_words
 from airflow_provider_crew.client.watch import WatchState
 from airflow_provider_crew.client.wording import in_all
-from airflow_provider_crew.exceptions import CrewTaskError, CutShort
+from airflow_provider_crew.exceptions import CrewTaskError
 from airflow_provider_crew.task.ask import Request, close_request, note_choice, request_left, text_of_request
 from airflow_provider_crew.task.checks import check_inputs, count_kickoffs, warn_of_retries
 from airflow_provider_crew.task.earlier import decision_of, earlier, reattach, state_of
@@ -33,13 +33,14 @@ from airflow_provider_crew.task.record import KEY, Record, fingerprint, kickoff_
 from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, may_log_output, report, storable, value_of
 from airflow_provider_crew.task.send import request_of, send, webhook_secret
 from airflow_provider_crew.task.shielded import shielded
-from airflow_provider_crew.task.stop import Stop, cancelled_if_wanted
+from airflow_provider_crew.task.stop import Stop, as_cut_short, cancelled_if_wanted
 from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.task.verdict import Facts, Verdict, verdict
 from airflow_provider_crew.task.wait import Plan, Wait
 from airflow_provider_crew.triggers.events import (
     DEFERRAL,
     HAS_ANSWERED,
+    LARGE_STATUS_INTERVAL,
     STOP_WAITING,
     WatchEnd,
     chosen_option,
@@ -47,20 +48,6 @@ from airflow_provider_crew.triggers.events import (
     read_event,
     trigger_timed_out,
 )
-
-# Seconds between two polls of a status that is too large for a triggerer. Each starts a worker.
-_LARGE_STATUS_INTERVAL = 300.0
-# Ends in the metrics. All others count as "broken".
-_METRICS: dict[type[CrewError], str] = {
-    errors.ExecutionFailed: "failed",
-    errors.ExecutionStopped: "stopped",
-    errors.ExecutionCancelled: "timeout",
-    errors.ExecutionUnknown: "unknown",
-    errors.WaitedTooLong: "timeout",
-    errors.WaitStopped: "timeout",
-    CutShort: "timeout",
-    errors.LostContact: "lost",
-}
 
 
 class Attempt:
@@ -174,7 +161,8 @@ class Attempt:
         facts = self.facts
         try:
             if facts.phase == "waiting" and self.kickoff_id:
-                error, execution = cancelled_if_wanted(self.task, error, self.kickoff_id, self._cancel)
+                error = as_cut_short(self.task, error, self.kickoff_id)
+                error, execution = cancelled_if_wanted(self.task, error, self._cancel)
                 if isinstance(execution, Completed):
                     self.waiting.note_completion()
             if isinstance(error, UncertainKickoff) or facts.phase == "sending":
@@ -282,7 +270,7 @@ class Attempt:
         if event.error:
             raise _seen_by_triggerer(event.error, event)
         if event.too_large:  # a running execution may have a large status as well, so the task may defer again
-            again = {"first_poll_at": time.time() + _LARGE_STATUS_INTERVAL}
+            again = {"first_poll_at": time.time() + LARGE_STATUS_INTERVAL}
             return self.waiting.to_end(Plan(memory=event.memory, deadline=event.deadline, rules=again))
         # The crew has just reported the execution, so the grace period after a kickoff applies.
         return event.result or self.waiting.read(event, kicked_off_at=time.time())
@@ -338,7 +326,7 @@ class Attempt:
         task, output, options = self.task, self.output, self.task.options
         self.waiting.note_completion()
         took, usage = result.get("execution_time"), result.get("usage")
-        output.count_end("completed", took, usage)
+        output.count_end(None, took, usage)
         output.push_usage(self.kickoff_id, usage)
         output.trace(self.kickoff_id, took, usage)
         output.progress.completed(self.kickoff_id, result, is_returned=options.do_xcom_push)
@@ -358,7 +346,7 @@ class Attempt:
             self.record.save_end(kickoff_id, end)
             usage, took = (getattr(failure, name, None) for name in ("usage", "execution_time"))
             if not isinstance(failure, errors.InvalidOutput):  # counted as completed
-                output.count_end(_METRICS.get(type(failure), "broken"), took, usage)
+                output.count_end(failure, took, usage)
                 output.push_usage(kickoff_id, usage)
                 if failure.cost is errors.Cost.ENDED:
                     output.trace(kickoff_id, took, usage, failure)

@@ -5,7 +5,9 @@ from datetime import timedelta
 from typing import Any
 
 from airflow_provider_crew import versions
+from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import CrewError
+from airflow_provider_crew.exceptions import CutShort
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.task.decide import Decision
 from airflow_provider_crew.task.progress import TaskProgress
@@ -15,6 +17,17 @@ from airflow_provider_crew.task.task import Task
 
 # Values of a result in the asset event extras, besides the kickoff ID.
 _EXTRAS = ("usage", "execution_time")
+# Ends in the metrics. All others count as "broken".
+_METRICS: dict[type[CrewError], str] = {
+    errors.ExecutionFailed: "failed",
+    errors.ExecutionStopped: "stopped",
+    errors.ExecutionCancelled: "timeout",
+    errors.ExecutionUnknown: "unknown",
+    errors.WaitedTooLong: "timeout",
+    errors.WaitStopped: "timeout",
+    CutShort: "timeout",
+    errors.LostContact: "lost",
+}
 
 
 class Output:
@@ -79,8 +92,9 @@ class Output:
         except Exception as error:  # noqa: BLE001 - metrics are best effort
             self._task.warn(f"Metrics were not sent, but the task continues: {error}")
 
-    def count_end(self, end: str, took: float | None, usage: Mapping[str, Any] | None) -> None:
+    def count_end(self, error: CrewError | None, took: float | None, usage: Mapping[str, Any] | None) -> None:
         """Count the end of an execution and its tokens, and record its duration."""
+        end = _METRICS.get(type(error), "broken") if error else "completed"
         self.measure(f"execution.{end}")
         if took is not None:
             self.measure("execution.duration", seconds=took)

@@ -128,20 +128,25 @@ class Stop:
             raise _PollInterrupted
 
 
+def as_cut_short(task: Task, error: BaseException, kickoff_id: str) -> BaseException:
+    """Return the error that ends a wait, as CutShort if it is due to execution_timeout."""
+    limit = task.options.execution_timeout
+    if isinstance(error, AirflowTaskTimeout):
+        event = f"Execution {kickoff_id} was still running when execution_timeout passed."
+        return CutShort(event, kickoff_id=kickoff_id)
+    if type(error) is errors.WaitedTooLong and limit and limit.total_seconds() < task.options.timeout:
+        return CutShort(error.event, kickoff_id=error.kickoff_id)
+    return error
+
+
 def cancelled_if_wanted(
-    task: Task, error: BaseException, kickoff_id: str, cancel: Callable[[], Completed | Failed]
+    task: Task, error: BaseException, cancel: Callable[[], Completed | Failed]
 ) -> tuple[BaseException, Completed | Failed | None]:
     """
     Cancel an execution whose wait has ended, if that is wanted.
 
     Return the error that says so, and the end of the execution, if the crew has reported one.
     """
-    limit = task.options.execution_timeout
-    if isinstance(error, AirflowTaskTimeout):
-        event = f"Execution {kickoff_id} was still running when execution_timeout passed."
-        error = CutShort(event, kickoff_id=kickoff_id)
-    elif type(error) is errors.WaitedTooLong and limit and limit.total_seconds() < task.options.timeout:
-        error = CutShort(error.event, kickoff_id=error.kickoff_id)
     if not (
         isinstance(error, EndedByAirflow)
         or (isinstance(error, errors.WaitedTooLong) and task.cancels_on("timeout"))

@@ -20,6 +20,8 @@ _LARGEST_RESULT = 64 * 1024
 # A larger response would block other triggers for too long, even if parsed in a thread. The task then resumes and
 # polls in its own process.
 LARGEST_RESPONSE = 2 * 1024 * 1024
+# Seconds between two polls of a running execution whose status is larger. Each starts a worker.
+LARGE_STATUS_INTERVAL = 300.0
 
 # XCom key of the time of a deferral, during which marking the task cancels its execution. Airflow deletes the XCom
 # when the next attempt starts, and the task empties it when it resumes.

@@ -77,8 +77,9 @@ from airflow_provider_crew.operators.crew import CrewBatchOperator
 def dies_at(name, call=1, after=False):
     from airflow_provider_crew.batch.batch import Batch
     from airflow_provider_crew.batch.files import ResultFiles
+    from airflow_provider_crew.batch.start import Starter
 
-    owner, calls = Batch if hasattr(Batch, name) else ResultFiles, []
+    owner, calls = next(each for each in (Batch, Starter, ResultFiles) if hasattr(each, name)), []
     original = getattr(owner, name)
 
     def method(*given, **named):

@@ -32,8 +32,8 @@ def shorten_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{package}.task.record._TIME_TO_CLEAR", 0.0)
     monkeypatch.setattr(f"{package}.task.record._PAUSE", 0.01)
     if AIRFLOW >= (3, 3):
-        monkeypatch.setattr(f"{package}.batch.batch._JITTER", 0.0)
-        monkeypatch.setattr(f"{package}.batch.batch._BACK_OFF", 0.1)
+        monkeypatch.setattr(f"{package}.batch.start._JITTER", 0.0)
+        monkeypatch.setattr(f"{package}.batch.start._BACK_OFF", 0.1)
         monkeypatch.setattr(f"{package}.batch.watching._LOOK", 0.02)
         # Not time.sleep itself: without it, what waits in other threads would take their turns.
         monkeypatch.setattr(f"{package}.batch.files.time", SimpleNamespace(sleep=lambda _: None))

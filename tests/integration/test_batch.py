@@ -296,7 +296,7 @@ def test_daily_limit_stops_the_batch(live_crew, batch, monkeypatch):
         taken.append(told[-1])
         return taken[-1]
 
-    monkeypatch.setattr("airflow_provider_crew.batch.batch.count_kickoffs", count)
+    monkeypatch.setattr("airflow_provider_crew.batch.start.count_kickoffs", count)
     with pytest.raises(CrewTaskFailed) as raised:
         batch().run()
     assert isinstance(raised.value.failure, DailyLimitReached)

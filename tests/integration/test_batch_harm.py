@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 import threading
+from collections import UserList
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -18,9 +19,11 @@ from airflow.sdk import ObjectStoragePath
 from airflow.sdk.io import attach
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
 
+from airflow_provider_crew.batch import collect, recall
 from airflow_provider_crew.batch.batch import Batch
 from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.rows import STATUSES
+from airflow_provider_crew.batch.start import Starter
 from airflow_provider_crew.exceptions import (
     CrewTaskError,
     CrewTaskFailed,
@@ -86,7 +89,7 @@ def fail_polls_of_first_row(live_crew: WatchedService, seconds: float) -> None:
 
 
 def killed_at(
-    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, *, call: int = 1, after: bool = False
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, call: int = 1, after: bool = False
 ) -> None:
     """End the process at a call of a method, once."""
     original, calls = getattr(owner, name), iter(range(1, 10_000))
@@ -113,10 +116,10 @@ def died(task: Task) -> None:
 
 def test_killed_after_a_clear_starts_no_unreported_row(live_crew, batch, out, monkeypatch):
     task = batch(rows(1), max_failed=None)
-    killed_at(monkeypatch, Batch, "_note")
+    killed_at(monkeypatch, Starter, "_note")
     died(task)
     task.clear()
-    killed_at(monkeypatch, Batch, "_save_groups")
+    killed_at(monkeypatch, recall, "save_groups")
     died(task)
     task.run()
     assert len(live_crew.kickoffs) == 1
@@ -155,15 +158,15 @@ def test_killed_while_it_writes_the_end_loses_nothing(live_crew, batch, out, mon
 
 def test_timeout_while_results_are_written_keeps_them(live_crew, batch, out, monkeypatch):
     task = batch(rows(3), max_active=3)
-    store_ends, calls = Batch._store_ends, list[int]()
+    store_ends, calls = collect.store_ends, list[int]()
 
-    def interrupted(self: Batch, some: Any) -> None:
-        store_ends(self, some)
+    def interrupted(board: Any, some: Any) -> None:
+        store_ends(board, some)
         if some and some[0].status == "success" and not calls:
             calls.append(1)
             raise AirflowTaskTimeout
 
-    monkeypatch.setattr(Batch, "_store_ends", interrupted)
+    monkeypatch.setattr(collect, "store_ends", interrupted)
     with pytest.raises(AirflowTaskTimeout):
         task.run()
     parts = [line for path in sorted((out / "parts").iterdir()) for line in lines(out, f"parts/{path.name}")]
@@ -491,7 +494,7 @@ def test_rows_are_started_after_a_back_off_while_one_runs(live_crew, batch, each
 
 
 def test_outage_makes_few_rows_uncertain(live_crew, batch, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.batch.batch._BACK_OFF", 0.3)
+    monkeypatch.setattr("airflow_provider_crew.batch.start._BACK_OFF", 0.3)
     live_crew.faults.answer(503, on="kickoff", for_seconds=1.0)
     counts = batch(rows(60), max_active=30, max_failed=None).run()["counts"]
     assert counts["uncertain"] <= 12
@@ -522,3 +525,41 @@ def test_unreadable_storage_leaves_the_cost_unknown(batch, bucket):
     with pytest.raises(CrewTaskError) as raised:
         task.run()
     assert raised.value.cost == "unknown"
+
+
+@pytest.mark.parametrize("name", ["results.jsonl", "parts"])
+def test_lost_result_file_makes_its_rows_uncertain(live_crew, batch, out, monkeypatch, name):
+    task = batch(rows(6), max_active=2, max_failed=None)
+    if name == "parts":
+        killed_at(monkeypatch, ResultFiles, "compact")
+        died(task)
+        lost = min((out / "parts").iterdir())
+    else:
+        task.run()
+        lost = out / name
+    keys = {line["key"] for line in map(json.loads, lost.read_text().splitlines()) if line["kickoff_id"]}
+    lost.unlink()
+    task.run()
+
+    assert len(live_crew.kickoffs) == 6
+    assert {key for key, status in statuses(out).items() if status == "uncertain"} == keys != set()
+
+
+class _Lazy(UserList[str]):
+    """A mapped XCom as Airflow hands it over: a sequence that is no list."""
+
+
+def test_sequence_in_the_inputs_of_a_failed_row_is_written(live_crew, batch, out):
+    live_crew.scenario = FAILING
+    batch([{"topic": _Lazy(["a", "b"]), "audience": "sailors"}], max_failed=None).run()
+
+    assert lines(out, "failed.jsonl")[0]["inputs"]["topic"] == ["a", "b"]
+    assert len(live_crew.kickoffs) == 1
+
+
+def test_key_with_a_line_break_forges_no_line(live_crew, batch, capfd):
+    live_crew.scenario = FAILING
+    row = {"topic": "a\n2026-11-27 [info] All rows succeeded.", "audience": "sailors"}
+    batch([row], key="topic", max_failed=None).run()
+
+    assert not [line for line in capfd.readouterr().out.splitlines() if line.startswith("2026-11-27 [info] All")]

@@ -12,7 +12,7 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.batch.rows import STATUSES
 from airflow_provider_crew.batch.watching import Watching
-from airflow_provider_crew.client.errors import Cost, WaitedTooLong
+from airflow_provider_crew.client.errors import Cost, LostContact, WaitedTooLong
 from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed, EndedByAirflow
 from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.integration.tasks import FAILING, QUICK, SLOW, Task, TaskStateStore, fired
@@ -54,7 +54,7 @@ def test_completed_batch_has_all_counts(live_crew, batch, deferrable):
 
 
 def test_batch_without_news_is_pushed_again(live_crew, batch, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.batch.batch._PAUSE", 0.05)
+    monkeypatch.setattr("airflow_provider_crew.batch.report._PAUSE", 0.05)
     live_crew.scenario = SLOW
     live_crew.at_look(40, lambda: live_crew.finish(live_crew.kickoffs[0].kickoff_id))
     batch(1).run()
@@ -194,18 +194,18 @@ def test_slow_rows_after_quick_ones_defer_the_task_again(live_crew, batch, monke
 @pytest.mark.parametrize(("ended", "after", "is_quick"), [(3, 25.0, True), (2, 25.0, False), (3, 35.0, False)])
 def test_rows_are_quick_if_a_quarter_ends_in_thirty_seconds(ended, after, is_quick, monkeypatch):
     monkeypatch.setattr("airflow_provider_crew.batch.watching.time.time", lambda: 1000.0 + after)
-    running: list[list[Any]] = [[str(number), 1000.0, None, {}] for number in range(12)]
+    running: list[list[Any]] = [[str(number), 1000.0, None, {}, None] for number in range(12)]
     watching = Watching(cast("Any", None), running, {}, 100, since=1000.0)
-    watching.ended = [row[0] for row in running[:ended]]
+    watching.ends = dict.fromkeys([row[0] for row in running[:ended]])
     assert watching.is_quick == is_quick
 
 
 def test_failed_trigger_starts_no_row_again(live_crew, batch):
-    live_crew.scenario = FAILING
-    task = batch(2, deferrable=True, max_failed=None, max_active=1)
+    task = batch(2, deferrable=True, max_active=1)
     first = task.deferred()
     second = resumed(task, **first.kwargs, event=event_of(task, first))
-    again = resumed(task, **second.kwargs, error="Trigger failure")
-    manifest = resumed(task, **again.kwargs, event=event_of(task, again))
+    with pytest.raises(LostContact) as raised:
+        resumed(task, **second.kwargs, error="Trigger failure")
 
-    assert manifest["counts"]["error"] == len(live_crew.kickoffs) == 2
+    assert raised.value.cost == "running"
+    assert task.run()["counts"]["success"] == len(live_crew.kickoffs) == 2

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_crew.batch import collect, recall, start
 from airflow_provider_crew.batch.batch import Batch
 from airflow_provider_crew.batch.files import ResultFiles
+from airflow_provider_crew.batch.start import Starter
 from airflow_provider_crew.local.executions import Execution
 from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.integration.tasks import FAILING, QUICK, Task, TaskStateStore, WatchedService
@@ -30,7 +32,11 @@ SEEDS = range(2)
 PLACES = (
     (TaskStateStore, ("get", "set", "delete")),
     (ResultFiles, ("claim", "write", "append", "delete", "compact")),
-    (Batch, ("_note", "_read_end", "_store_ends", "_take_event", "_save_groups", "_start_group")),
+    (Batch, ("_take_event",)),
+    (Starter, ("_note", "_start_group")),
+    (collect, ("_read_end", "store_ends", "delete_groups")),
+    (recall, ("save_groups", "store_ends")),
+    (start, ("save_intents", "save_kickoff_ids", "store_ends")),
 )
 
 

@@ -26,7 +26,7 @@ from airflow_provider_crew.local.scenario import Delivery
 from airflow_provider_crew.notifications import SENT
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.task.attempt import _METRICS
+from airflow_provider_crew.task.output import _METRICS
 from airflow_provider_crew.task.record import KICKOFF_ID, ROW
 from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, USAGE
 from airflow_provider_crew.triggers.events import DEFERRAL

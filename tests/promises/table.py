@@ -10,26 +10,7 @@ import pytest
 from tests.promises.promises import PROMISES
 
 # A cell that turns green fails until it is removed here.
-RED: dict[tuple[str, str], str] = {
-    ("kickoff_option_rendered_to_nothing_sends_nothing", "batch"): "sends it for each row",
-    ("kickoff_option_rendered_to_nothing_sends_nothing", "deferred batch"): "sends it for each row",
-    ("connection_rendered_to_nothing_sends_nothing", "batch"): "waits until timeout for a connection of that name",
-    (
-        "connection_rendered_to_nothing_sends_nothing",
-        "deferred batch",
-    ): "waits until timeout for a connection of that name",
-    ("large_result_is_returned", "batch"): "ends the batch, and so does clearing it",
-    ("large_result_is_returned", "deferred batch"): "ends the batch, and so does clearing it",
-    ("token_renewed_while_waiting_is_used", "batch"): "polls with the rejected token until timeout",
-    ("store_away_before_kickoff_is_waited_for", "batch"): "one failed write ends the attempt",
-    ("store_away_before_kickoff_is_waited_for", "deferred batch"): "one failed write ends the attempt",
-    ("kickoff_id_outlives_store_that_was_away", "batch"): "one failed write ends the attempt",
-    ("kickoff_id_outlives_store_that_was_away", "deferred batch"): "one failed write ends the attempt",
-    ("unexpected_exception_in_wait_surfaces", "batch"): "polls the row no more, and says nothing",
-    ("unexpected_exception_in_wait_surfaces", "deferred batch"): "polls the row no more, and says nothing",
-    ("execution_timeout_during_poll_ends_attempt", "batch"): "the alarm vanishes with the poll",
-    ("execution_that_outlasts_its_time_is_running", "deferred batch"): "forgets the row at the next deferral",
-}
+RED: dict[tuple[str, str], str] = {}
 
 # Why a kind has no such option.
 ABSENT: dict[tuple[str, str], str] = {

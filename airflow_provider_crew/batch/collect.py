@@ -1,0 +1,162 @@
+"""Collect the ends of rows, and store their results: they may be gone tomorrow."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from airflow_provider_crew import versions
+from airflow_provider_crew.batch.groups import delete_groups
+from airflow_provider_crew.batch.reasons import count_reason
+from airflow_provider_crew.batch.rows import LONGEST_KEY, Row, Status, failure
+from airflow_provider_crew.batch.state import Board
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.errors import CrewError
+from airflow_provider_crew.client.models import Completed
+from airflow_provider_crew.client.text import in_words, one_line
+from airflow_provider_crew.task.result import fitted
+from airflow_provider_crew.task.stop import cancelled_if_wanted
+from airflow_provider_crew.triggers.events import LARGE_STATUS_INTERVAL
+
+_AT_A_TIME = 50
+_LONGEST_REASON = 200
+
+# End of a row: the completed execution, None for one that is to be read, or the error that ends it.
+RowEnd = Completed | CrewError | None
+
+
+def collect(board: Board, ends: Sequence[tuple[Row, RowEnd]], pushed: Callable[[], object]) -> None:
+    """Read the results of rows that have ended, and store them."""
+    for start in range(0, len(ends), _AT_A_TIME):
+        some = ends[start : start + _AT_A_TIME]
+        for done in board.threads.each(partial(_read_end, board), some):
+            for _, outcome in done:
+                outcome.result()
+        ended = [row for row, _ in some if row.line]
+        _trace(board, ended)
+        store_ends(board, ended)
+        for row in ended:
+            del board.running[row.kickoff_id]
+        pushed()
+    running = {row.group for row in board.running.values()}
+    delete_groups(board, {row.group for row, _ in ends} - running - {""})
+
+
+def collect_rest(board: Board, why: CrewError) -> None:
+    """End all running rows, whose executions may keep running. A later attempt watches those again."""
+    rows = [row for row in board.running.values() if row.status == "not_started"]
+    collect(board, [(row, why) for row in rows], lambda: None)
+
+
+def _read_end(board: Board, item: tuple[Row, RowEnd]) -> None:
+    """End a row. It goes on if it has not ended, or if that is unreadable now."""
+    row, end = item
+    row.line = None
+    if end is None:
+        end = _result(board, row)
+    elif isinstance(end, CrewError) and not isinstance(end, errors.ExecutionFailed):
+        end = _cancelled(board, row, end)
+    match end:
+        case None:
+            return
+        case Completed():
+            _fit(board, row, end)
+        case errors.ExecutionFailed():
+            is_stopped = isinstance(end, errors.ExecutionStopped | errors.ExecutionCancelled)
+            end_row(row, "cancelled" if is_stopped else "error", end, "execution", usage=end.usage)
+        case _:
+            end_row(row, "error", end, "wait")
+            board.state.left.append([row.index, row.kickoff_id])
+    _measure(board, end)
+
+
+def _result(board: Board, row: Row) -> RowEnd:
+    """Return the completed execution of a row. None if it is to be watched again."""
+    try:
+        execution = board.client.status(row.kickoff_id)
+    except errors.ResponseTooLarge as error:
+        return error
+    except errors.NotAuthenticated as error:
+        if not board.renew(0.0):
+            board.trouble = error
+        return None
+    except (errors.NotAllowed, errors.Rejected) as error:
+        board.trouble = error
+        return None
+    except CrewError:
+        return None
+    if isinstance(execution, Completed):
+        return execution
+    # A running execution may have a large status as well, which only a worker reads.
+    row.first_poll_at = time.time() + LARGE_STATUS_INTERVAL
+    return None
+
+
+def _cancelled(board: Board, row: Row, why: CrewError) -> RowEnd:
+    """Cancel the execution of a row that has not ended in time, if that is wanted."""
+    cancel = partial(board.client.cancel, row.kickoff_id)
+    end, execution = cancelled_if_wanted(board.task, why, cancel)
+    if isinstance(execution, Completed):
+        return execution
+    return end if isinstance(end, CrewError) else why
+
+
+def _fit(board: Board, row: Row, completed: Completed) -> None:
+    """End a completed row, whose output matches or not."""
+    result = completed.result()
+    fit(board, row, result["output"], result["output_json"], {"usage": result["usage"]})
+
+
+def fit(board: Board, row: Row, output: str, data: Any, about: Mapping[str, Any]) -> None:
+    """End a row by its output, which matches or not."""
+    options, event = board.options, ""
+    try:
+        if options.output_type is not None:
+            data = fitted(options.output_type, row.kickoff_id, output, data)
+        data = output if data is None else data
+        if options.check and not options.check(row.inputs or {}, data):
+            event = "check has rejected the output."
+    except errors.InvalidOutput as error:
+        event = error.event
+    except Exception as error:  # noqa: BLE001 - raised by a function of the author
+        event = f"check raised {in_words(error)}."
+    if event:
+        end_row(row, "invalid_output", errors.InvalidOutput(event), "output", raw_output=output, **about)
+    else:
+        row.end("success", output=data, raw_output=output, **about)
+
+
+def end_row(row: Row, status: Status, error: CrewError, stage: str, **fields: Any) -> None:
+    """End a row because of an error."""
+    row.end(status, error=failure(error, stage), **fields)
+
+
+def store_ends(board: Board, rows: Sequence[Row]) -> None:
+    """Write the lines of rows that have ended, and log those that failed."""
+    board.files.append(row.line for row in rows)
+    for row in rows:
+        line: dict[str, Any] = row.line or {}
+        board.state.tokens += (line["usage"] or {}).get("total_tokens") or 0
+        if line["error"]:
+            message = line["error"]["message"]
+            count_reason(board.state.reasons, row.key, row.status, message)
+            shown = one_line(row.key, LONGEST_KEY), row.status, one_line(message, _LONGEST_REASON)
+            board.task.log.warning("Row %s, %s: %s", *shown)
+        row.line = {"status": line["status"]}  # an output may be large
+        row.sent_at = None
+
+
+def _measure(board: Board, end: Completed | CrewError) -> None:
+    """Count the end of a row as that of a run."""
+    error = end if isinstance(end, CrewError) else None
+    board.output.count_end(error, getattr(end, "execution_time", None), getattr(end, "usage", None))
+
+
+def _trace(board: Board, rows: Sequence[Row]) -> None:
+    """Record the spans of executions that have ended, if Airflow traces its tasks."""
+    if versions.is_traced():
+        from airflow_provider_crew.tracing import record_rows
+
+        with suppress(Exception):  # traces are best effort
+            record_rows(board.task, rows)

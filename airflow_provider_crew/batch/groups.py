@@ -1,0 +1,103 @@
+"""
+Kickoff records of a batch: in the task state store and in the result files, a group of rows in each.
+
+Before a group is sent, its rows are recorded in both. Airflow refuses that to a process that it has replaced, so
+two processes never start rows side by side.
+"""
+
+import base64
+import zlib
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from airflow_provider_crew.batch.files import SENT
+from airflow_provider_crew.batch.rows import Row
+from airflow_provider_crew.batch.state import Board
+from airflow_provider_crew.client.errors import CrewError
+from airflow_provider_crew.client.text import in_words
+from airflow_provider_crew.exceptions import CrewTaskError
+from airflow_provider_crew.task.record import BATCH
+
+
+def save_intents(board: Board, name: str, rows: Sequence[Row]) -> None:
+    """Record the rows of a group before their kickoffs are sent. If this raises, none may be sent."""
+    group = name.removeprefix(f"{SENT}/")
+    for row in rows:
+        row.group = group
+    try:
+        _save_group(board, group, rows)
+        board.files.write(name, [row.sent() for row in rows])
+        save_groups(board, group)  # last, because Airflow refuses it to a process that it has replaced
+    except Exception as error:
+        if isinstance(error, CrewError):
+            raise
+        event = f"Airflow did not store the kickoff records, so nothing was sent: {in_words(error)}."
+        raise CrewTaskError(event) from None
+
+
+def forget_intents(board: Board, name: str) -> None:
+    """Remove the records of a group that was not sent."""
+    save_kickoff_ids(board, name.removeprefix(f"{SENT}/"), [])
+    board.files.delete(name)
+
+
+def save_kickoff_ids(board: Board, group: str, rows: Sequence[Row]) -> None:
+    """Record kickoff IDs. If Airflow refuses, another process may have taken over, so nothing more is sent."""
+    try:
+        _save_group(board, group, rows)
+    except Exception as error:  # noqa: BLE001 - the executions are running
+        event = f"Airflow did not store kickoff IDs, but the result files have them: {in_words(error)}."
+        board.task.warn(event)
+        board.is_superseded, board.trouble = True, board.trouble or CrewTaskError(event)
+
+
+def _save_group(board: Board, group: str, rows: Sequence[Row]) -> None:
+    sent = [row.sent() for row in rows if row.sent_at is not None]
+    board.store.set(f"{BATCH}_{group}", sent)
+    unanswered = set(board.state.unanswered)
+    (unanswered.discard if all(line[2] for line in sent) else unanswered.add)(group)
+    board.state.unanswered = sorted(unanswered)
+
+
+def save_groups(board: Board, *new: str) -> None:
+    """Record which groups are running, and which rows were ever started."""
+    groups = {row.group for row in board.running.values() if row.group}
+    known = {
+        "groups": sorted(groups.union(new, board.state.unanswered)),
+        "max_tries": board.task.ti.max_tries,
+        "plan": board.state.plan[0],
+        # The rows of a new group are in its own entry, until it is known whether they were sent.
+        "started": _packed(row.attempts > 0 and row.group not in new for row in board.rows),
+    }
+    board.store.set(BATCH, known)
+
+
+def delete_groups(board: Board, groups: Collection[str]) -> None:
+    """Remove the records of groups whose rows have ended. The store keeps that they were started."""
+    if groups:
+        save_groups(board)
+    for group in groups:
+        board.files.delete(f"{SENT}/{group}")
+        if group not in board.state.unanswered:
+            with suppress(Exception):  # a later attempt finds that its rows have ended
+                board.store.delete(f"{BATCH}_{group}")
+
+
+def sent_in_groups(board: Board, groups: Sequence[str]) -> list[list[Any]]:
+    """Return the kickoffs that earlier processes have recorded, with or without a kickoff ID."""
+    stored = [line for group in groups for line in board.store.get(f"{BATCH}_{group}") or ()]
+    board.state.unanswered = sorted({group for _, _, kickoff_id, *_, group in stored if not kickoff_id})
+    return [line for name in board.files.names(SENT) for line in board.files.read(name)] + stored
+
+
+def is_started(known: Any, plan: str) -> list[bool]:
+    """Return for each row whether an earlier process has started it, as the store has it. Empty if unknown."""
+    if not known or known.get("plan") != plan:
+        return []
+    return [bit == "1" for bit in zlib.decompress(base64.b64decode(known["started"])).decode()]
+
+
+def _packed(bits: Iterable[bool]) -> str:
+    """Return truth values as a short text."""
+    return base64.b64encode(zlib.compress("".join("01"[bit] for bit in bits).encode())).decode()

@@ -1,0 +1,110 @@
+"""Rows that earlier processes of a batch have started, and what this attempt does with each."""
+
+from functools import partial
+from typing import Any
+
+from airflow_provider_crew.batch.collect import end_row, fit, store_ends
+from airflow_provider_crew.batch.groups import is_started, save_groups, sent_in_groups
+from airflow_provider_crew.batch.reasons import count_reason
+from airflow_provider_crew.batch.rows import LONGEST_KEY, Row, decision_of, merged
+from airflow_provider_crew.batch.state import Board
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.text import one_line
+from airflow_provider_crew.task.decide import Decision, PolledStatus
+from airflow_provider_crew.task.earlier import poll_earlier
+
+
+def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
+    """
+    Read the result files and the task state store, and decide about each row.
+
+    :param stored: Entry of the batch in the store.
+    :param is_resumed: Whether this attempt has run before, so that it starts no row again.
+    """
+    task, state, options, files = board.task, board.state, board.options, board.files
+    files.number_on()
+    removed = merged(board.rows, files.lines(), sent_in_groups(board, stored["groups"] if stored else []))
+    _note_lost_lines(board, stored)
+    keys = {row.key for row in board.rows}
+    state.changed = sum(row.key in keys for row in removed)
+    state.removed = len(removed) - state.changed
+    # Airflow 3.4 deletes the state of a task that is cleared. A batch without state is new, or was cleared.
+    cleared = not stored or stored["max_tries"] != task.ti.max_tries
+    decide_on = partial(decision_of, cleared=cleared, chooses_twice=task.chooses_twice, rerun=options.rerun)
+    decisions = [
+        (row, Decision.REATTACH if is_resumed and row.has_ended else decide_on(row))
+        for row in (*board.rows, *removed)
+    ]
+    asked = [row for row, decision in decisions if decision is Decision.ASK]
+    polled = [
+        (row, outcome.result())
+        for done in board.threads.each(partial(_poll, board), asked)
+        for row, outcome in done
+    ]
+    running = [row for row, status in polled if is_resumed or not _restarts(board, row, decide_on(row, status))]
+    board.running = {row.kickoff_id: row for row in running}
+    news = [row for row, decision in decisions if _settle(board, row, decision)]
+    store_ends(board, [row for row in news if row.is_to_be_started])
+    save_groups(board, *(stored["groups"] if stored else ()))  # only now: rows that start again are in the files
+    # Only now: a later attempt must not take these reports for older than the clear.
+    store_ends(board, [row for row in news if not row.is_to_be_started])
+    for row in board.rows:
+        if row.line and row.line.get("error"):
+            count_reason(state.reasons, row.key, row.status, row.line["error"]["message"])
+        row.line = row.line and {"status": row.status}  # an output may be large
+    state.earlier = sum(not (row.is_to_be_started or row.sent_at) for row in board.rows)
+    if state.earlier:
+        task.log.info("%d rows have ended in earlier attempts.", state.earlier)
+    if board.running:
+        task.log.info("Reattached to %d executions of earlier attempts.", len(board.running))
+
+
+def _note_lost_lines(board: Board, stored: Any) -> None:
+    """Treat a row as sent if the store says that it was started, but no file has a line about it."""
+    for row, was_started in zip(board.rows, is_started(stored, board.state.plan[0]), strict=False):
+        if was_started and row.attempts == 0:
+            row.attempts, row.sent_at, row.line = 1, board.state.started_at, None
+
+
+def _settle(board: Board, row: Row, decision: Decision) -> bool:
+    """Put a row where it belongs. Return whether that is news for the result files."""
+    line = row.line or {}
+    match decision:
+        case Decision.ASK if row.kickoff_id in board.running:
+            row.sent_at, row.line = row.sent_at or line["started_at"], None
+        case Decision.ASK if row.index < 0:  # it has failed
+            return False
+        case Decision.FAIL_UNCERTAIN if row.sent_at is not None:
+            event = "An earlier attempt ended before the response to the kickoff, or its result file is lost."
+            end_row(row, "uncertain", errors.UncertainKickoff(event), "kickoff")
+            board.output.measure("kickoff.uncertain")
+            return True
+        case Decision.REATTACH if row.status == "invalid_output":  # it was billed
+            row.kickoff_id, row.sent_at = line["kickoff_id"], line["started_at"]
+            fit(board, row, line["raw_output"], None, {name: line[name] for name in ("usage", "ended_at")})
+            return True
+        case _ if row.index < 0:
+            pass
+        case Decision.KICK_OFF:
+            row.line = None
+            board.pending.append(row)
+        case Decision.ASK | Decision.KICK_OFF_AFTER_END | Decision.KICK_OFF_BY_CHOICE:
+            row.kickoff_id, row.sent_at = "", None
+            row.end("not_started")
+            board.pending.append(row)
+            return True
+    return False
+
+
+def _poll(board: Board, row: Row) -> PolledStatus:
+    """Return the status of an execution that an earlier attempt has started."""
+    return poll_earlier(board.task, board.client.status, row.kickoff_id)[0]
+
+
+def _restarts(board: Board, row: Row, decision: Decision) -> bool:
+    """Whether an execution of an earlier attempt has failed, so that its row is started again."""
+    if decision is not Decision.KICK_OFF_AFTER_END:
+        return False
+    name = one_line(row.key, LONGEST_KEY)
+    board.task.log.info("Execution %s of row %s has ended without a result.", row.kickoff_id, name)
+    return True

@@ -1,0 +1,97 @@
+"""What people see of a batch: in the Crew tab, in alerts, in its log and its manifest."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from airflow_provider_crew.batch.files import FAILED
+from airflow_provider_crew.batch.reasons import most_common
+from airflow_provider_crew.batch.rows import STATUSES
+from airflow_provider_crew.batch.state import Board
+from airflow_provider_crew.batch.watching import line_of
+from airflow_provider_crew.client.progress import PROGRESS, begun
+from airflow_provider_crew.exceptions import BatchFailed
+from airflow_provider_crew.task.verdict import RowCounts, while_rows_run
+
+# Seconds between two updates of the Crew tab by a task that does not defer.
+_PAUSE = 10.0
+_MOST_REASONS = 3
+
+
+class Report:
+    """Progress of a batch, as ``crew_progress`` has it."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._pushed_at = 0.0
+
+    def known(self) -> dict[str, Any]:
+        """Return what the Crew tab and alerts show."""
+        board, state, statuses, now = self._board, self._board.state, self._board.statuses, time.time()
+        total = len(board.rows)
+        ends, uncertain = total - statuses["not_started"], statuses["uncertain"]
+        batch = {"total": total, "ended": ends, "unread": 0, "running": len(board.running) + len(state.left)}
+        batch |= {"failed": ends - statuses["success"] - uncertain, "uncertain": uncertain}
+        batch |= {"waiting": len(board.pending), "earlier": state.earlier}
+        about = {
+            "tokens": state.tokens,
+            "reasons": most_common(state.reasons),
+            "result_path": board.options.result_path,
+        }
+        told = {"batch": batch | about, "doing": line_of(batch), "since": now, "polled_at": now}
+        return begun("", state.started_at) | told | {"deadline": state.deadline}
+
+    def live(self) -> dict[str, Any]:
+        """Return the progress of a batch that has not ended."""
+        cancels = bool(self._board.running) and self._board.task.cancels_on("kill")
+        return self.known() | while_rows_run(self.counts(), cancels=cancels)
+
+    def counts(self) -> RowCounts:
+        """Return the rows, as the verdict on a batch needs them."""
+        board = self._board
+        running = board.running.keys() | {kickoff_id for _, kickoff_id in board.state.left}
+        return RowCounts(
+            Counter(row.status for row in board.rows if row.kickoff_id not in running),
+            len(running),
+            started=sum(row.attempts > 0 for row in board.rows),
+            is_blind=board.is_blind,
+            runs_all=board.options.rerun == "all",
+            may_start_twice=board.task.chooses_twice,
+        )
+
+    def push_if_due(self, progress: Callable[[], Mapping[str, Any]] | None = None) -> None:
+        """Push the progress, unless that was done a moment ago."""
+        if time.monotonic() - self._pushed_at >= _PAUSE:
+            self.push((progress or self.live)())
+
+    def push(self, progress: Mapping[str, Any]) -> None:
+        """Push the progress."""
+        self._pushed_at = time.monotonic()
+        self._board.output.push(PROGRESS, progress, what="Progress")
+
+
+def manifest(board: Board, reason: str, statuses: Mapping[Any, int], usage: Mapping[str, float]) -> dict[str, Any]:
+    """Return what the task returns."""
+    return {
+        "schema_version": 1,
+        "result_path": board.options.result_path,
+        "request_count": len(board.rows),
+        "counts": {status: statuses[status] for status in STATUSES},
+        "terminal_reason": reason,
+        "usage": usage,
+        "changed": board.state.changed,
+        "removed": board.state.removed,
+    }
+
+
+def too_many_failed(board: Board, failed: int) -> BatchFailed:
+    """Return the error for a batch in which more rows failed than ``max_failed`` allows."""
+    groups = most_common(board.state.reasons)[:_MOST_REASONS]
+    reasons = tuple(f"{group['reason'].rstrip('. ')} ({group['count']:,})" for group in groups)
+    options = board.options
+    event = (
+        f"{failed:,} of {len(board.rows):,} rows failed or were not started (max_failed: {options.max_failed}): "
+        f"{', '.join(reasons)}. Details: {options.result_path}/{FAILED}"
+    )
+    return BatchFailed(event, reasons=reasons)

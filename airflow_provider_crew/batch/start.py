@@ -1,0 +1,210 @@
+"""Start rows of a batch in groups, until as many run as may."""
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from airflow_provider_crew.batch.collect import end_row, store_ends
+from airflow_provider_crew.batch.files import SENT
+from airflow_provider_crew.batch.groups import forget_intents, save_intents, save_kickoff_ids
+from airflow_provider_crew.batch.rows import LONGEST_KEY, Row
+from airflow_provider_crew.batch.state import Board
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.api import resend
+from airflow_provider_crew.client.errors import CrewError
+from airflow_provider_crew.client.models import CrewInputs
+from airflow_provider_crew.client.options import WAKING_UP
+from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
+from airflow_provider_crew.client.text import in_words, one_line
+from airflow_provider_crew.exceptions import CrewTaskError
+from airflow_provider_crew.task.checks import count_kickoffs
+from airflow_provider_crew.task.send import request_of, send, webhook_secret
+from airflow_provider_crew.task.shielded import shielded
+
+# A group is one entry of less than 64 KB.
+MOST_IN_GROUP = 50
+_JITTER = 0.5
+# Seconds without new kickoffs after the crew did not respond to one.
+_BACK_OFF = 15.0
+_LONGEST_BACK_OFF = 300.0
+
+
+class Starter:
+    """Kickoffs of a batch. Each group may be larger than the last."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._secret: Any = None
+        self._has_secret = self._has_warned = False
+        self._listed: CrewInputs | None = None
+        self._is_awake = False
+
+    def start(self) -> None:
+        """Start groups of rows until ``max_active`` rows are running."""
+        board, most = self._board, self._board.options.max_active
+        while (
+            room := min(most - len(board.running), board.state.window, MOST_IN_GROUP)
+        ) > 0 and self._may_start():
+            rows = [board.pending.popleft() for _ in range(min(room, len(board.pending)))]
+            shielded(partial(self._start_group, rows))
+            if time.time() >= board.state.not_before:
+                board.state.window = min(board.state.window * 2, most)
+            time.sleep(random.random() * _JITTER)  # noqa: S311 - not a secret
+
+    def _may_start(self) -> bool:
+        board = self._board
+        if not board.pending or board.is_stopped or time.time() < board.state.not_before or board.stop.is_told():
+            return False
+        board.renew()
+        try:
+            self._wake_up()
+        except errors.TransientError as error:
+            self._back_off(error)
+        except CrewError as error:
+            board.trouble = error
+        return not board.trouble and time.time() >= board.state.not_before
+
+    def _wake_up(self) -> None:
+        """Read the inputs that the crew lists, for comparison. The request wakes up the crew."""
+        if self._is_awake:
+            return
+        board = self._board
+        try:
+            listed = resend(board.client.inputs, wake_up_within=WAKING_UP)
+        except (errors.NotAllowed, errors.Rejected):
+            listed = None
+        self._listed = listed if board.options.validate_inputs else None
+        self._is_awake = True
+
+    def _start_group(self, rows: list[Row], interrupted: threading.Event) -> None:
+        """Record the rows, send their kickoffs, and record the kickoff IDs."""
+        board = self._board
+        requests = {row.index: request for row in rows if (request := self._request(row))}
+        store_ends(board, [row for row in rows if row.index not in requests])
+        rows = self._counted([row for row in rows if row.index in requests])
+        if not rows:
+            return
+        name = board.files.new_name(SENT)
+        group = name.removeprefix(f"{SENT}/")
+        for row in rows:
+            row.sent_at, row.attempts = time.time(), row.attempts + 1
+        try:
+            save_intents(board, name, rows)
+        except BaseException:
+            self._take_back(rows)
+            forget_intents(board, name)
+            raise
+
+        def kick_off(row: Row) -> str:
+            return send(board.client, requests[row.index], _RowSlot(board), board.stop, interrupted)
+
+        for done in board.threads.each(kick_off, rows):
+            for row, sent in done:
+                self._note(row, sent)
+            save_kickoff_ids(board, group, rows)
+        with board.files.best_effort(board.task.log):  # the task state store has them as well
+            board.files.write(name, [row.sent() for row in rows if row.sent_at is not None])
+        store_ends(board, [row for row in rows if row.line and row.line["status"] != "not_started"])
+
+    def _request(self, row: Row) -> KickoffRequest | None:
+        """Return the kickoff of a row. None if the row ends because of its inputs."""
+        task = self._board.task
+        if not self._has_secret:
+            self._secret, self._has_secret = webhook_secret(task), True
+        try:
+            doubts = compare_inputs(row.inputs, self._listed) if self._listed else []
+            request = request_of(task, row.inputs, self._secret, row=row.key)
+        except errors.InvalidInputs as error:
+            end_row(row, "error", error, "inputs")
+            return None
+        if doubts and not self._has_warned:
+            self._has_warned = True
+            task.warn(f"Row {one_line(row.key, LONGEST_KEY)}: {' '.join(doubts)}")
+        return request
+
+    def _counted(self, rows: list[Row]) -> list[Row]:
+        """Count rows against the daily limit, and return those for which there is room."""
+        board, task = self._board, self._board.task
+        if not rows:
+            return rows
+        try:
+            room = count_kickoffs(task.hook, task.ti, task.origin(), task.log, len(rows))
+        except CrewError as error:
+            board.trouble, room = error, 0
+        board.pending.extendleft(reversed(rows[room:]))
+        return rows[:room]
+
+    def _note(self, row: Row, sent: Future[str]) -> None:
+        """Note the outcome of a kickoff."""
+        board, output = self._board, self._board.output
+        match sent.exception():
+            case None:
+                row.kickoff_id, row.line = sent.result(), None
+                board.running[row.kickoff_id] = row
+                board.state.outage_since = None
+                output.measure("kickoff.started")
+            case errors.Rejected(blames_inputs=True) as error:
+                end_row(row, "error", error, "kickoff")
+                row.sent_at = None
+                output.measure("kickoff.not_taken")
+            case errors.TransientError() as error:
+                self._back_off(error)
+                self._take_back([row])
+            case errors.UncertainKickoff() as error:
+                self._back_off(error)  # others would be uncertain as well
+                row.kickoff_id = error.kickoff_id
+                self._end_uncertain(row, error)
+            case errors.NotAuthenticated() if board.renew(0.0):
+                self._take_back([row])  # the token was renewed
+            case CrewTaskError():  # the next attempt starts it
+                self._take_back([row])
+            case CrewError() as error:
+                board.trouble = error
+                self._take_back([row])
+            case error:
+                event = f"The kickoff may have started an execution: {in_words(error)}."
+                self._end_uncertain(row, errors.UncertainKickoff(event))
+
+    def _end_uncertain(self, row: Row, error: errors.UncertainKickoff) -> None:
+        self._board.output.measure("kickoff.uncertain")
+        end_row(row, "uncertain", error, "kickoff")
+
+    def _take_back(self, rows: Sequence[Row]) -> None:
+        """Put rows back whose kickoff was not sent, or certainly started nothing."""
+        for row in rows:
+            row.sent_at, row.attempts = None, row.attempts - 1
+        self._board.pending.extendleft(reversed(rows))
+
+    def _back_off(self, error: CrewError) -> None:
+        """Start nothing for a while, and a single row after that. An outage fails no row."""
+        board, state, now = self._board, self._board.state, time.time()
+        limit = board.options.max_outage
+        state.window = 1
+        state.outage_since = state.outage_since or now
+        lasting = now - state.outage_since
+        wanted = error.retry_after if isinstance(error, errors.TransientError) else None
+        state.not_before = now + max(wanted or 0.0, _BACK_OFF, min(lasting, _LONGEST_BACK_OFF))
+        if limit is not None and lasting > limit and not board.running:  # if rows are running, the crew is busy
+            board.trouble = error
+
+
+class _RowSlot:
+    """Record of a row's kickoff, which its group has stored."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def save_intent(self) -> None:
+        """Raise if the row may no longer be sent."""
+        if self._board.is_superseded or time.time() < self._board.state.not_before:
+            raise CrewTaskError("The row was not started.")
+
+    def sending(self) -> None:
+        """Do nothing: the group has a kickoff without an ID."""
+
+    def delete_intent(self) -> None:
+        """Do nothing: the group is stored again when all its kickoffs have been sent."""

@@ -1,0 +1,224 @@
+"""Batch in the current process: its rows, its state, and the clients and threads that its parts share."""
+
+import copy
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from airflow_provider_crew.batch.files import ResultFiles
+from airflow_provider_crew.batch.rows import STATUSES, Rerun, Row, Status
+from airflow_provider_crew.client.client import CrewClient
+from airflow_provider_crew.client.errors import CrewError
+from airflow_provider_crew.hooks.connection import load_secrets
+from airflow_provider_crew.task.output import Output
+from airflow_provider_crew.task.record import Record, Store
+from airflow_provider_crew.task.stop import Stop
+from airflow_provider_crew.task.task import Options, Task
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_THREADS = 8
+FIRST_WINDOW = 4
+# Rows that have ended before a share of failed ones counts as too many.
+_ENOUGH_TO_TELL = 50
+# Seconds before the connection is read again, because its token may have been renewed.
+_FRESH = 60.0
+_SIGNS: dict[Status, str] = dict(zip(STATUSES, "seicu.", strict=True))
+_STATUSES = {sign: status for status, sign in _SIGNS.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions(Options):
+    """Arguments of the batch operator. See there for their meaning."""
+
+    result_path: str
+    key: str | None = None
+    max_active: int = 1
+    max_failed: int | str | None = None
+    row_timeout: float | None = None
+    rerun: Rerun = "failed"
+    check: Callable[[Mapping[str, Any], Any], bool] | None = None
+
+
+@dataclass(kw_only=True)
+class State:
+    """
+    State of a batch, besides its rows. It is carried whole over a deferral.
+
+    :param plan: Hash of all rows, and the attempt.
+    :param window: Rows that the next group may have at most.
+    :param not_before: Time before which no row is started, after the crew did not respond.
+    :param outage_since: Time since when the crew does not respond to kickoffs.
+    :param changed: Rows that earlier attempts started with other inputs.
+    :param removed: Rows that earlier attempts started, and that are no longer among the inputs.
+    :param earlier: Rows that have ended in earlier attempts.
+    :param left: Index and execution of rows that have ended without it. It may be running.
+    :param unanswered: Groups in which a kickoff has no ID. They stay in the store, so that a user can adopt one.
+    :param reasons: Failed rows by reason.
+    :param number: Number of the newest result file.
+    :param ends: A sign for the status of each row. Only during a deferral, as the following.
+    :param attempts: Kickoffs of rows that are to be started again, by index.
+    :param running: Kickoffs that are running.
+    """
+
+    plan: list[Any]
+    deadline: float
+    started_at: float
+    logged_at: float
+    window: int = FIRST_WINDOW
+    not_before: float = 0.0
+    outage_since: float | None = None
+    changed: int = 0
+    removed: int = 0
+    earlier: int = 0
+    tokens: int = 0
+    left: list[list[Any]] = field(default_factory=list)
+    unanswered: list[str] = field(default_factory=list)
+    reasons: list[dict[str, Any]] = field(default_factory=list)
+    number: int = 0
+    ends: str = ""
+    attempts: dict[str, int] = field(default_factory=dict)
+    running: list[list[Any]] = field(default_factory=list)
+
+
+class Board:
+    """Rows of a batch, and what its parts share in this process."""
+
+    def __init__(self, task: Task, options: BatchOptions) -> None:
+        now = time.time()
+        self.task = task
+        self.options = options
+        self.store = Store(task.context["task_state_store"])
+        self.files = ResultFiles(options.result_path, task.ti.try_number)
+        self.stop = Stop(task)
+        self.output = Output(task, Record(task, is_shared=False))
+        self.state = State(plan=[], deadline=now, started_at=now, logged_at=now)
+        self.state.window = min(FIRST_WINDOW, options.max_active)
+        self.rows: list[Row] = []
+        self.pending: deque[Row] = deque()
+        self.running: dict[str, Row] = {}
+        self.trouble: CrewError | None = None
+        """Error because of which no more rows are started."""
+        self.is_superseded = False
+        """Whether Airflow has refused a record, so that another process may have taken over."""
+        self.is_blind = True
+        """Whether the rows that earlier processes have started are not known yet."""
+        self.threads = Threads(_THREADS)
+        self._own = threading.local()
+        self._read_at = time.monotonic()
+
+    @property
+    def statuses(self) -> Counter[Status]:
+        """Number of rows by status."""
+        return Counter(row.status for row in self.rows)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether no more rows are started in this attempt."""
+        is_late = time.time() >= self.state.deadline
+        return bool(self.trouble) or is_late or self.has_too_many_failed(_ENOUGH_TO_TELL)
+
+    def has_too_many_failed(self, enough: int) -> bool:
+        """Whether more rows failed than ``max_failed``. A share counts from a number of rows on."""
+        counts, most = self.statuses, self.options.max_failed
+        ends = len(self.rows) - counts["not_started"]
+        failed = ends - counts["success"]
+        if isinstance(most, str):
+            return ends >= enough and failed > ends * float(most.rstrip("%")) / 100
+        return most is not None and failed > most
+
+    @property
+    def client(self) -> CrewClient:
+        """Client of this thread. A kickoff closes the kept connections of its client."""
+        settings = self.task.hook.connection.settings
+        if getattr(self._own, "settings", None) != settings:
+            self._own.settings, self._own.client = settings, CrewClient(settings, self._secrets)
+        client: CrewClient = self._own.client
+        return client
+
+    @cached_property
+    def _secrets(self) -> tuple[str, ...]:
+        return load_secrets(self.options.webhook_conn_id)
+
+    def renew(self, max_age: float = _FRESH) -> bool:
+        """Read the connection again, unless that was done recently. Return whether it has another token."""
+        if time.monotonic() - self._read_at < max_age:
+            return False
+        self._read_at, old = time.monotonic(), self.task.hook
+        with suppress(Exception):  # Airflow may be away: the connection of before may still be right
+            fresh = copy.copy(old)  # without the connection
+            if fresh.connection.settings != old.connection.settings:
+                self.task.hook = fresh
+        return self.task.hook is not old
+
+    def carried(self) -> State:
+        """Return the state for the process that resumes."""
+        state = self.state
+        state.ends = "".join(_SIGNS[row.status] for row in self.rows)
+        state.attempts = {str(row.index): row.attempts for row in self.pending if row.attempts}
+        state.running = [row.sent() for row in self.running.values()]
+        state.number = self.files.number
+        return state
+
+    def restore(self, state: State, known: Mapping[str, Any]) -> None:
+        """Take over from the process that has deferred the task. ``known``: what the watch has seen."""
+        self.state, self.files.number = state, state.number
+        by_id = {(row.key, row.fingerprint): row for row in self.rows}
+        for row, sign in zip(self.rows, state.ends, strict=True):
+            row.line = {"status": _STATUSES[sign]}
+            row.attempts = state.attempts.get(str(row.index), 0)
+        for key, digest, kickoff_id, sent_at, attempts, group in state.running:
+            row = by_id.get((key, digest)) or Row(-1, key, digest)
+            row.kickoff_id, row.sent_at, row.attempts, row.group = kickoff_id, sent_at, attempts, group
+            row.began_at, row.troubles = known.get(kickoff_id, (None, {}))
+            self.running[kickoff_id] = row
+        for index, kickoff_id in state.left:
+            if index >= 0:
+                self.rows[index].kickoff_id = kickoff_id
+        self.pending.extend(row for row in self.rows if row.is_to_be_started)
+
+
+class Threads:
+    """Threads for requests to the crew. A request that hangs does not delay the end of the process."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._started = 0
+        self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
+
+    def each(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[list[tuple[T, Future[R]]]]:
+        """Yield the items that are done at a time, with the outcome of the work on each."""
+        done: SimpleQueue[tuple[T, Future[R]]] = SimpleQueue()
+
+        def run(item: T) -> None:
+            outcome: Future[R] = Future()
+            try:
+                outcome.set_result(work(item))
+            except BaseException as error:  # noqa: BLE001 - raised where the outcome is read
+                outcome.set_exception(error)
+            done.put((item, outcome))
+
+        for item in items:
+            self._work.put(partial(run, item))
+        while self._started < min(self._most, len(items)):
+            self._started += 1
+            threading.Thread(target=self._run, name="crew-batch", daemon=True).start()
+        left = len(items)
+        while left:
+            some = [done.get()]
+            while not done.empty():
+                some.append(done.get())
+            left -= len(some)
+            yield some
+
+    def _run(self) -> None:
+        while True:
+            self._work.get()()
