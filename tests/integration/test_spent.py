@@ -131,7 +131,7 @@ def test_paused_flow_is_told_once(live_crew, store, kind, options, at_once, task
     task = kind(live_crew, store=store, **options)
 
     assert poked(task)["output"] == "Approved."
-    assert task_log.warnings.count("human input") == 1
+    assert task_log.text.count("waiting for human input") == 1
 
 
 @in_every_way
