@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, KickoffOptions, OnUncertainKickoff
-from airflow_provider_crew.operators.base import (
-    CrewTask,
-    check_choice,
-    checked_output_type,
-    seconds,
-    seconds_or_none,
-)
+from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, OnUncertainKickoff
+from airflow_provider_crew.operators.base import KickoffTask, one_of, seconds_or_none
 from airflow_provider_crew.versions import HAS_STORE
 
 if TYPE_CHECKING:
@@ -31,7 +25,20 @@ _SHARE = re.compile(r"(\d+(\.\d+)?)%")
 _MOST_ACTIVE = 2_000
 
 
-class CrewBatchOperator(CrewTask):
+def _max_active(given: object) -> object:
+    if not (type(given) is int and 1 <= given <= _MOST_ACTIVE):
+        raise ValueError(f"must be a number from 1 to {_MOST_ACTIVE}.")
+    return given
+
+
+def _max_failed(given: object) -> object:
+    is_share = isinstance(given, str) and _SHARE.fullmatch(given)
+    if not (given is None or is_share or (type(given) is int and given >= 0)):
+        raise ValueError("must be a number, a share such as '5%', or None.")
+    return given
+
+
+class CrewBatchOperator(KickoffTask):
     """
     Run a crew for each row of a table, with a limited number of executions at a time, and return a manifest.
 
@@ -63,9 +70,14 @@ class CrewBatchOperator(CrewTask):
     :param max_outage: Seconds the crew may be unreachable before an attempt ends.
     """
 
-    template_fields = ("crew_conn_id", "inputs", "result_path", "webhook_conn_id", *KickoffOptions.__annotations__)
-    template_fields_renderers: ClassVar[dict[str, str]] = {"meta": "json", "webhooks": "json"}
+    template_fields = (*KickoffTask.template_fields, "result_path")
     ui_color = "#d9d5ee"
+    checks = KickoffTask.checks | {
+        "rerun": one_of(Literal["failed", "all"]),
+        "max_active": _max_active,
+        "max_failed": _max_failed,
+        "row_timeout": seconds_or_none,
+    }
 
     def __init__(  # noqa: PLR0913 - keyword arguments for the DAG author
         self,
@@ -102,53 +114,17 @@ class CrewBatchOperator(CrewTask):
         super().__init__(**kwargs)
         if not HAS_STORE:
             raise ValueError(f"{self.operator_name} needs Airflow 3.3 or later.")
-        check_choice(self, "rerun", rerun, Literal["failed", "all"])
-        check_choice(self, "on_uncertain_kickoff", on_uncertain_kickoff, OnUncertainKickoff)
-        if not (type(max_active) is int and 1 <= max_active <= _MOST_ACTIVE):
-            raise ValueError(f"{self.operator_name}: max_active must be a number from 1 to {_MOST_ACTIVE}.")
-        is_share = isinstance(max_failed, str) and _SHARE.fullmatch(max_failed)
-        if not (max_failed is None or is_share or (type(max_failed) is int and max_failed >= 0)):
-            raise ValueError(f"{self.operator_name}: max_failed must be a number, a share such as '5%', or None.")
-        self.inputs = inputs
-        self.result_path = result_path
-        self.key = key
-        self.max_active = max_active
-        self.max_failed = max_failed
-        self.row_timeout = seconds_or_none(self, row_timeout, "row_timeout")
-        self.timeout = seconds(self, timeout, "timeout")
-        self.rerun = rerun
-        self.check = check
-        self.crew_conn_id = crew_conn_id
-        self.token_type = token_type
-        self.meta = meta
-        self.task_webhook_url = task_webhook_url
-        self.step_webhook_url = step_webhook_url
-        self.crew_webhook_url = crew_webhook_url
-        self.human_input_webhook_url = human_input_webhook_url
-        self.webhooks = webhooks
-        self.webhook_conn_id = webhook_conn_id
-        self.restore_from_state_id = restore_from_state_id
-        self.validate_inputs = validate_inputs
-        self.on_uncertain_kickoff = on_uncertain_kickoff
-        self.output_type = checked_output_type(self, output_type)
-        self.cancel_on_kill = cancel_on_kill
-        self.cancel_on_timeout = cancel_on_timeout
-        self.deferrable = deferrable
-        self.poll_interval = seconds_or_none(self, poll_interval, "poll_interval")
-        self.max_outage = seconds_or_none(self, max_outage, "max_outage")
-        self.given = {name: getattr(self, name) for name in self.template_fields}
+        self._set_arguments(locals())
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> Any:
         """Run the batch, and return its manifest."""
-        manifest: dict[str, Any] = self._run(context)
-        return manifest
+        return self._run(context)
 
-    def execute_complete(self, context: Context, **next_kwargs: Any) -> dict[str, Any]:
+    def execute_complete(self, context: Context, **next_kwargs: Any) -> Any:
         """Continue the batch after a deferral."""
-        manifest: dict[str, Any] = self._run(context, next_kwargs)
-        return manifest
+        return self._run(context, next_kwargs)
 
-    def _steps(self, attempt: Batch) -> dict[str, Any]:
+    def _steps(self, attempt: Batch) -> Any:
         return attempt.run()
 
     def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> Batch:
@@ -156,7 +132,6 @@ class CrewBatchOperator(CrewTask):
         from airflow_provider_crew.batch.state import BatchOptions
         from airflow_provider_crew.task.task import Task
 
-        kickoff = {name: getattr(self, name) for name in KickoffOptions.__annotations__}
-        options = self._options(BatchOptions, kickoff=kickoff)
+        options = self._options(BatchOptions)
         task = Task(options, context, self.log, is_told_to_end=self._is_ending)
         return Batch(task, options, next_kwargs=next_kwargs or {})

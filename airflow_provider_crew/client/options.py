@@ -34,10 +34,13 @@ class KickoffOptions(TypedDict, total=False):
     """
     Options of a kickoff besides the inputs. ``None`` leaves an option out.
 
-    ``meta`` is passed to the crew. The crew calls the URLs after each task, after each step of an agent, at the
-    end, and when a task waits for human input. ``webhooks`` selects the ``events`` to send to a ``url``, and is
-    sent as given. ``restore_from_state_id`` is the kickoff ID of an earlier execution of a flow, whose state the
-    new one starts with.
+    :param meta: Any JSON object, passed to the crew.
+    :param task_webhook_url: URL that the crew calls after each task of the crew.
+    :param step_webhook_url: URL that the crew calls after each step of an agent.
+    :param crew_webhook_url: URL that the crew calls at the end of the execution.
+    :param human_input_webhook_url: URL that the crew calls when a task of the crew waits for human input.
+    :param webhooks: The ``events`` that the crew sends, and the ``url`` that receives them.
+    :param restore_from_state_id: Kickoff ID of an earlier execution of a flow. The new one starts with its state.
     """
 
     meta: Annotated[Mapping[str, Any] | None, Sent("meta", Mapping)]

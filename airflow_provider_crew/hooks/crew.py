@@ -134,14 +134,7 @@ class CrewHook(BaseHook):
         whether an execution started.
 
         :param inputs: Inputs of the crew: names and JSON values.
-        :param meta: Any JSON object, passed to the crew.
-        :param task_webhook_url: URL that the crew calls after each task of the crew.
-        :param step_webhook_url: URL that the crew calls after each step of an agent.
-        :param crew_webhook_url: URL that the crew calls at the end of the execution.
-        :param human_input_webhook_url: URL that the crew calls when a task of the crew waits for human input.
-        :param webhooks: The ``events`` that the crew sends, and the ``url`` that receives them.
-        :param restore_from_state_id: Kickoff ID of an earlier execution of a flow, whose state the new one starts
-            with.
+        :param options: Options of the kickoff, as in ``KickoffOptions``.
         """
         return self._kickoff(inputs, options, threading.Event())
 

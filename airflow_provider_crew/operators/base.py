@@ -7,15 +7,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, get_args
+from functools import partial
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import BaseOperator, TaskDeferred, XComArg
 
+from airflow_provider_crew.client.options import SENT_AS, OnInvalidOutput, OnResponseTimeout, OnUncertainKickoff
 from airflow_provider_crew.links.crew import CrewDashboardLink
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from airflow.providers.common.compat.sdk import BaseOperatorLink, Context
 
@@ -30,51 +33,52 @@ _LONGEST_TIME = 10 * 365 * 86_400.0
 # Values mistaken for a type: the result of another task, an example, a schema, a list of names.
 _NO_TYPES = (XComArg, int, float, bytes, dict, list, tuple, set, frozenset)
 _IMPORT_PATH = re.compile(r"[^\W\d]\w*([.:][^\W\d]\w*)+")
+# Names in an __init__ besides those of its arguments.
+_NO_ARGUMENTS = frozenset({"self", "kwargs", "__class__"})
 # Method that Airflow calls if a trigger ended without an event.
 TRIGGER_FAILED = "__fail__"
 
 
-def check_choice(task: BaseOperator, name: str, value: object, choices: object) -> None:
-    """Reject a value that is not among the choices, when the DAG is parsed."""
-    if value not in get_args(choices):
-        raise ValueError(f"{task.operator_name}: {name} must be one of {', '.join(map(repr, get_args(choices)))}.")
+def one_of(choices: object) -> Callable[[object], object]:
+    """Return a check that rejects other values than the choices."""
+
+    def check(given: object) -> object:
+        if given not in get_args(choices):
+            raise ValueError(f"must be one of {', '.join(map(repr, get_args(choices)))}.")
+        return given
+
+    return check
 
 
-def checked_output_type(task: BaseOperator, given: object) -> object:
-    """
-    Return the output type unchanged, or reject a value that cannot be one, when the DAG is parsed.
-
-    Whether pydantic supports the type is checked when the task runs, because that imports pydantic and the type.
-    """
-    is_no_path = isinstance(given, str) and not _IMPORT_PATH.fullmatch(given)
-    if is_no_path or isinstance(given, _NO_TYPES):
-        raise ValueError(
-            f"{task.operator_name}: output_type must be a type, or an import path such as "
-            f"'my_company.reports.Report', not {given!r:.80}."
-        )
-    return given
-
-
-def seconds(task: BaseOperator, given: timedelta | float, name: str, *, at_least: float = math.ulp(0)) -> float:
-    """Return a time in seconds, or reject it when the DAG is parsed."""
+def seconds(given: timedelta | float, *, at_least: float = math.ulp(0)) -> float:
+    """Return a time in seconds, or reject it."""
     try:
         number = given.total_seconds() if isinstance(given, timedelta) else float(given)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not at_least <= number <= _LONGEST_TIME:
         least = "above 0" if at_least else "from 0"
-        raise ValueError(
-            f"{task.operator_name}: {name} must be a number of seconds {least} and up to ten years, "
-            "or a timedelta."
-        )
+        raise ValueError(f"must be a number of seconds {least} and up to ten years, or a timedelta.")
     return number
 
 
-def seconds_or_none(
-    task: BaseOperator, given: timedelta | float | None, name: str, *, at_least: float = math.ulp(0)
-) -> float | None:
+def seconds_or_none(given: timedelta | float | None, *, at_least: float = math.ulp(0)) -> float | None:
     """Return a time in seconds, or None if none is set."""
-    return None if given is None else seconds(task, given, name, at_least=at_least)
+    return None if given is None else seconds(given, at_least=at_least)
+
+
+def output_type(given: object) -> object:
+    """
+    Return the output type unchanged, or reject a value that cannot be one.
+
+    Whether pydantic supports the type is checked when the task runs, because that imports pydantic and the type.
+    """
+    is_no_path = isinstance(given, str) and not _IMPORT_PATH.fullmatch(given)
+    if is_no_path or isinstance(given, _NO_TYPES):
+        raise ValueError(
+            f"must be a type, or an import path such as 'my_company.reports.Report', not {given!r:.80}."
+        )
+    return given
 
 
 class CrewTask(BaseOperator):
@@ -83,10 +87,39 @@ class CrewTask(BaseOperator):
     crew_conn_id: str
     token_type: TokenType | None
     operator_extra_links: Collection[BaseOperatorLink] = (CrewDashboardLink(),)
+    checks: ClassVar[dict[str, Callable[[Any], Any]]] = {
+        "validate_inputs": one_of(Literal[True, False]),
+        "on_uncertain_kickoff": one_of(OnUncertainKickoff),
+        "on_invalid_output": one_of(OnInvalidOutput),
+        "on_response_timeout": one_of(OnResponseTimeout),
+        "abandon_unknown_after": partial(seconds_or_none, at_least=0),
+        "timeout": seconds,
+        "poll_interval": seconds_or_none,
+        "max_outage": seconds_or_none,
+        "response_timeout": seconds_or_none,
+        "output_type": output_type,
+    }
+    """Checks of arguments when the DAG is parsed. Each returns the value that the attribute has."""
     given: Mapping[str, Any] = {}
     """Templated arguments before they are rendered."""
     _is_told_to_end = False
     _attempt: Attempt | None = None
+
+    def _set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        """
+        Check the arguments, and set an attribute for each.
+
+        :param arguments: ``locals()`` at the beginning of an operator's ``__init__``.
+        """
+        for name, given in arguments.items():
+            if name in _NO_ARGUMENTS:
+                continue
+            try:
+                checked = self.checks[name](given) if name in self.checks else given
+            except ValueError as error:
+                raise ValueError(f"{self.operator_name}: {name} {error}") from None
+            setattr(self, name, checked)
+        self.given = {name: arguments[name] for name in self.template_fields if name in arguments}
 
     def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> Any:
         """Return the attempt of this process."""
@@ -161,3 +194,42 @@ class CrewTask(BaseOperator):
         if next_method == TRIGGER_FAILED:
             next_kwargs.setdefault("error", "its event cannot be read")
         return resume(context, **next_kwargs)
+
+
+class KickoffTask(CrewTask):
+    """
+    Base class of tasks that start executions.
+
+    ``KickoffOptions`` declares the options of a kickoff. Each of these operators has them in its signature.
+    """
+
+    # A resumed task needs only the connection, so that is rendered first.
+    template_fields = ("crew_conn_id", "inputs", "webhook_conn_id", *SENT_AS)
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        "inputs": "json",
+        **{name: "json" for name, sent in SENT_AS.items() if sent.kind is Mapping},
+    }
+    inputs: Any
+    _render_error: Exception | None = None
+    _attempt_class = "airflow_provider_crew.task.attempt:Attempt"
+
+    @property
+    def kickoff(self) -> Any:
+        """Options of the kickoff, as ``KickoffOptions``."""
+        return {name: getattr(self, name) for name in SENT_AS}
+
+    def kickoff_inputs(self, context: Context) -> Any:  # noqa: ARG002 - the decorator needs it
+        """Return the inputs of the kickoff. Not called if the task reattaches."""
+        return self.inputs
+
+    def _rendered_inputs(self, context: Context) -> Any:
+        if self._render_error:  # never send templates
+            raise self._render_error
+        return self.kickoff_inputs(context)
+
+    def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> Any:
+        from airflow_provider_crew.task.task import Options, Task
+
+        options = self._options(Options, compute_inputs=lambda: self._rendered_inputs(context))
+        task = Task(options, context, self.log, is_told_to_end=self._is_ending)
+        return resolve_name(self._attempt_class)(task, next_kwargs=next_kwargs)

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from importlib import import_module
-from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_crew.client.options import (
     MAX_OUTAGE,
     TIMEOUT,
-    KickoffOptions,
     OnInvalidOutput,
     OnResponseTimeout,
     OnUncertainKickoff,
 )
-from airflow_provider_crew.operators.base import (
-    ABANDON_UNKNOWN_AFTER,
-    CrewTask,
-    check_choice,
-    checked_output_type,
-    seconds,
-    seconds_or_none,
-)
+from airflow_provider_crew.operators.base import ABANDON_UNKNOWN_AFTER, KickoffTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,7 +33,7 @@ def __getattr__(name: str) -> Any:
     return import_module("airflow_provider_crew.batch.operator").CrewBatchOperator
 
 
-class CrewKickoffOperator(CrewTask):
+class CrewKickoffOperator(KickoffTask):
     """
     Start an execution of a crew and return its kickoff ID, for a CrewExecutionSensor to wait for.
 
@@ -81,12 +72,7 @@ class CrewKickoffOperator(CrewTask):
         ``None`` uses the connection's setting, which defaults to False.
     """
 
-    # A resumed task needs only the connection, so that is rendered first.
-    template_fields = ("crew_conn_id", "inputs", "webhook_conn_id", *KickoffOptions.__annotations__)
-    template_fields_renderers: ClassVar[dict[str, str]] = {"inputs": "json", "meta": "json", "webhooks": "json"}
     ui_color = "#e4e0f3"
-    _render_error: Exception | None = None
-    _attempt_class = "airflow_provider_crew.task.attempt:Attempt"
 
     def __init__(  # noqa: PLR0913 - keyword arguments for the DAG author
         self,
@@ -111,30 +97,9 @@ class CrewKickoffOperator(CrewTask):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if self.multiple_outputs and not isinstance(self, CrewRunOperator):  # Airflow raises after the kickoff
+        if self.multiple_outputs:  # Airflow raises after the kickoff
             raise ValueError(f"{self.operator_name}: multiple_outputs needs a mapping, not a kickoff ID.")
-        check_choice(self, "validate_inputs", validate_inputs, Literal[True, False])
-        check_choice(self, "on_uncertain_kickoff", on_uncertain_kickoff, OnUncertainKickoff)
-        self.inputs = inputs
-        self.crew_conn_id = crew_conn_id
-        self.token_type = token_type
-        self.meta = meta
-        self.task_webhook_url = task_webhook_url
-        self.step_webhook_url = step_webhook_url
-        self.crew_webhook_url = crew_webhook_url
-        self.human_input_webhook_url = human_input_webhook_url
-        self.webhooks = webhooks
-        self.webhook_conn_id = webhook_conn_id
-        self.restore_from_state_id = restore_from_state_id
-        self.validate_inputs = validate_inputs
-        self.on_uncertain_kickoff = on_uncertain_kickoff
-        self.durable = durable
-        self.abandon_unknown_after = seconds_or_none(
-            self, abandon_unknown_after, "abandon_unknown_after", at_least=0
-        )
-        self.cancel_on_kill = cancel_on_kill
-        self.cancel_on_timeout = cancel_on_timeout
-        self.given = {name: getattr(self, name) for name in CrewKickoffOperator.template_fields}
+        self._set_arguments(locals())
 
     def execute(self, context: Context) -> Any:
         """Start an execution and return its kickoff ID."""
@@ -144,26 +109,8 @@ class CrewKickoffOperator(CrewTask):
         kickoff_id = attempt.resume() or attempt.reattach() or attempt.kick_off()
         return attempt.deliver(kickoff_id)
 
-    def kickoff_inputs(self, context: Context) -> Any:  # noqa: ARG002 - the decorator needs it
-        """Return the inputs of the kickoff. Not called if the task reattaches."""
-        return self.inputs
 
-    def _rendered_inputs(self, context: Context) -> Any:
-        if self._render_error:  # never send templates
-            raise self._render_error
-        return self.kickoff_inputs(context)
-
-    def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> Attempt:
-        from airflow_provider_crew.task.task import Options, Task
-
-        kickoff = {name: getattr(self, name) for name in KickoffOptions.__annotations__}
-        options = self._options(Options, kickoff=kickoff, compute_inputs=lambda: self._rendered_inputs(context))
-        task = Task(options, context, self.log, is_told_to_end=self._is_ending)
-        attempt: Attempt = resolve_name(self._attempt_class)(task, next_kwargs=next_kwargs)
-        return attempt
-
-
-class CrewRunOperator(CrewKickoffOperator):
+class CrewRunOperator(KickoffTask):
     """
     Start an execution of a crew, wait for it, and return its result.
 
@@ -235,57 +182,23 @@ class CrewRunOperator(CrewKickoffOperator):
         notifiers: Sequence[Callable[[Context], object]] = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            inputs=inputs,
-            crew_conn_id=crew_conn_id,
-            token_type=token_type,
-            meta=meta,
-            task_webhook_url=task_webhook_url,
-            step_webhook_url=step_webhook_url,
-            crew_webhook_url=crew_webhook_url,
-            human_input_webhook_url=human_input_webhook_url,
-            webhooks=webhooks,
-            webhook_conn_id=webhook_conn_id,
-            restore_from_state_id=restore_from_state_id,
-            validate_inputs=validate_inputs,
-            on_uncertain_kickoff=on_uncertain_kickoff,
-            durable=durable,
-            abandon_unknown_after=abandon_unknown_after,
-            cancel_on_kill=cancel_on_kill,
-            cancel_on_timeout=cancel_on_timeout,
-            **kwargs,
-        )
-        check_choice(self, "on_invalid_output", on_invalid_output, OnInvalidOutput)
-        check_choice(self, "on_response_timeout", on_response_timeout, OnResponseTimeout)
+        super().__init__(**kwargs)
         if answer_in_airflow and human_input_webhook_url is not None:
             raise ValueError(f"{self.operator_name}: answer_in_airflow sets human_input_webhook_url itself.")
-        self.deferrable = deferrable
-        self.poll_interval = seconds_or_none(self, poll_interval, "poll_interval")
-        self.timeout = seconds(self, timeout, "timeout")
-        self.max_outage = seconds_or_none(self, max_outage, "max_outage")
+        self._set_arguments(locals())
         # A retry may reattach to an execution that has the webhook, even if it renders to nothing then.
         may_ask = answer_in_airflow or human_input_webhook_url is not None
         self.human_input = may_ask if human_input is None else human_input
-        self.log_output = log_output
-        self.output_type = checked_output_type(self, output_type)
-        self.on_invalid_output = on_invalid_output
-        self.answer_in_airflow = answer_in_airflow
-        self.response_timeout = seconds_or_none(self, response_timeout, "response_timeout")
-        self.on_response_timeout = on_response_timeout
-        self.assigned_users = assigned_users
-        self.notifiers = notifiers
         if answer_in_airflow:
             self._attempt_class = "airflow_provider_crew.answers.attempt:AnsweringAttempt"
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> Any:
         """Start an execution, wait for it, and return its result."""
-        result: dict[str, Any] = self._run(context)
-        return result
+        return self._run(context)
 
-    def execute_complete(self, context: Context, **next_kwargs: Any) -> dict[str, Any]:
+    def execute_complete(self, context: Context, **next_kwargs: Any) -> Any:
         """Return the result after a deferral, with or without an event."""
-        result: dict[str, Any] = self._run(context, next_kwargs)
-        return result
+        return self._run(context, next_kwargs)
 
     def _do_render_template_fields(
         self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseSensorOperator, conf
 
 from airflow_provider_crew.client.options import LONGEST_INTERVAL, MAX_OUTAGE, TIMEOUT
-from airflow_provider_crew.operators.base import CrewTask, checked_output_type, seconds, seconds_or_none
+from airflow_provider_crew.operators.base import CrewTask, seconds, seconds_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,8 +51,11 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         ``None`` uses the connection's setting, which defaults to False.
     """
 
+    kickoff_id: Any
+    deferrable: bool
     template_fields = ("kickoff_id", "crew_conn_id")
     ui_color = "#d6e9e3"
+    checks = CrewTask.checks | {"poke_interval": seconds_or_none, "timeout": partial(seconds, at_least=0)}
 
     def __init__(  # noqa: PLR0913 - keyword arguments for the DAG author
         self,
@@ -70,29 +74,19 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         cancel_on_timeout: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        self.poll_interval = seconds_or_none(self, poke_interval, "poke_interval")
-        timeout = seconds(self, timeout, "timeout", at_least=0)
-        super().__init__(poke_interval=self.poll_interval or LONGEST_INTERVAL, timeout=timeout, **kwargs)
-        self.kickoff_id = kickoff_id
-        self.crew_conn_id = crew_conn_id
-        self.token_type = token_type
-        self.deferrable = deferrable
-        self.human_input: bool | None = human_input
-        self.log_output = log_output
-        self.output_type = checked_output_type(self, output_type)
-        self.cancel_on_kill = cancel_on_kill
-        self.cancel_on_timeout = cancel_on_timeout
-        # silent_fail continues after a failed poke, so an outage must not end the wait either.
-        self.max_outage = None if self.silent_fail else seconds_or_none(self, max_outage, "max_outage")
-        self.given = {"kickoff_id": kickoff_id, "crew_conn_id": crew_conn_id}
+        self._set_arguments(locals())
+        self.poll_interval: float | None = self.poke_interval
+        super().__init__(poke_interval=self.poll_interval or LONGEST_INTERVAL, timeout=self.timeout, **kwargs)
+        if self.silent_fail:  # continues after a failed poke, so an outage must not end the wait either
+            self.max_outage = None
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> Any:
         """Wait for the execution and return its result."""
-        return cast("dict[str, Any]", self._run(context))
+        return self._run(context)
 
-    def execute_complete(self, context: Context, **next_kwargs: Any) -> dict[str, Any]:
+    def execute_complete(self, context: Context, **next_kwargs: Any) -> Any:
         """Return the result after a deferral, with or without an event."""
-        return cast("dict[str, Any]", self._run(context, next_kwargs))
+        return self._run(context, next_kwargs)
 
     def _steps(self, attempt: SensorAttempt) -> Any:
         attempt.find()

@@ -22,6 +22,7 @@ from tests.fuzz.bad_tasks import Store, context, ended
 from tests.fuzz.bad_values import SECRET, any_json, any_text
 from tests.fuzz.cases import assert_presentable, cases, outcome
 from tests.fuzz.world import World
+from tests.option_values import OPTIONS
 
 
 def nested(levels: int) -> Any:
@@ -94,13 +95,7 @@ any_webhooks = (
 )
 any_options = st.fixed_dictionaries(
     {},
-    optional={
-        "meta": any_data,
-        "crew_webhook_url": any_data,
-        "webhooks": any_webhooks,
-        "human_input_webhook_url": any_data,
-        "restore_from_state_id": st.just("4711") | any_data,
-    },
+    optional={name: st.just(value) | any_data for name, value in OPTIONS.items()} | {"webhooks": any_webhooks},
 )
 
 

@@ -22,6 +22,7 @@ from airflow_provider_crew.exceptions import (
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.integration.tasks import FAILING, QUICK, SLOW, Task, TaskStateStore
+from tests.option_values import FIELDS, OPTIONS
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -57,6 +58,13 @@ def test_batch_returns_a_manifest_and_writes_a_line_per_row(live_crew, batch, tm
     assert live_crew.calls.count("kickoff") == 10
     assert not list((tmp_path / "out" / "parts").iterdir())
     assert not list((tmp_path / "out" / "sent").iterdir())
+
+
+def test_every_option_is_sent_for_each_row(live_crew, batch):
+    batch(rows(2), **OPTIONS).run()
+
+    sent = [request.json for request in live_crew.requests.on("kickoff")]
+    assert sorted(sent, key=lambda each: each["inputs"]["topic"]) == [{"inputs": row} | FIELDS for row in rows(2)]
 
 
 def statuses(path: Path) -> dict[str, str]:

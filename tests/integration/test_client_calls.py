@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from airflow_provider_crew.client.errors import InvalidKickoffId, Rejected, UncertainKickoff
-from airflow_provider_crew.client.options import SENT_AS
 from airflow_provider_crew.client.payload import KickoffRequest
 from airflow_provider_crew.local import CrewInput, LocalCrewService, Scenario, ScenarioTask
 from tests.integration.clients import INPUTS, KICKOFF, TOKEN
 from tests.integration.hostile import answer
+from tests.option_values import OPTIONS
 
 
 def test_requests_carry_token_and_body(crew, service):
@@ -42,11 +41,7 @@ def test_requests_carry_token_and_body(crew, service):
 
 
 def test_every_option_is_a_field_of_the_api(crew):
-    values: dict[type, Any] = {
-        Mapping: {"url": "https://hooks.example", "events": []},
-        str: "https://hooks.example",
-    }
-    options: dict[str, Any] = {name: values.get(sent.kind) or sent.kind() for name, sent in SENT_AS.items()}
+    options: Any = OPTIONS
 
     assert crew.kickoff(KickoffRequest.of(INPUTS, **options))
 

@@ -16,6 +16,7 @@ from airflow_provider_crew.client.errors import (
     InvalidSettings,
     WaitedTooLong,
 )
+from airflow_provider_crew.client.options import SENT_AS
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from tests.integration.operators import every_operator, run
@@ -23,8 +24,8 @@ from tests.integration.tasks import INPUTS, SLOW, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
-WEBHOOK_URLS = ["task_webhook_url", "step_webhook_url", "crew_webhook_url", "human_input_webhook_url"]
-OPTIONS = ["restore_from_state_id", *WEBHOOK_URLS, "webhook_conn_id"]
+OPTIONS = [*SENT_AS, "webhook_conn_id"]
+TEXTS = [name for name, sent in SENT_AS.items() if sent.kind is str]
 TEMPLATE = "{{ upstream }}"
 
 
@@ -74,25 +75,16 @@ def test_option_rendered_to_nothing_is_rejected(live_crew, operator, name, nativ
     assert live_crew.calls == []
 
 
-@pytest.mark.parametrize("name", ["meta", "webhooks"])
-def test_object_rendered_to_nothing_is_rejected(live_crew, name):
-    with pytest.raises(CrewTaskFailed, match=name) as caught:
-        Rendered(run, native=True, **{name: TEMPLATE}).run()
-
-    assert isinstance(caught.value.failure, InvalidInputs)
-    assert live_crew.calls == []
-
-
 @every_operator
 def test_options_given_as_none_are_not_sent(live_crew, operator):
-    options: dict[str, Any] = dict.fromkeys(OPTIONS)
+    options: dict[str, Any] = dict.fromkeys(OPTIONS) | {"meta": {}}
 
-    Rendered(operator, meta={}, **options).run()
+    Rendered(operator, **options).run()
 
     assert live_crew.requests.on("kickoff")[0].json == {"inputs": INPUTS}
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", [*TEXTS, "webhook_conn_id"])
 def test_reattaching_ignores_options_rendered_to_nothing(live_crew, store, name, monkeypatch):
     live_crew.scenario = SLOW
     monkeypatch.setenv("AIRFLOW_CONN_HOOKS", json.dumps({"conn_type": "http", "password": "a-secret-4711"}))

@@ -26,6 +26,7 @@ from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOpe
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from tests.integration.operators import run_deferred
 from tests.integration.tasks import INPUTS, QUICK, Task, WatchedService, fired
+from tests.option_values import FIELDS, OPTIONS
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -94,6 +95,18 @@ class TestOnTheWire:
         assert body["webhooks"] == RENDERED
         assert body["restoreFromStateId"] == "manual__2026-01-01"
         assert live_crew.kickoffs[0].restored_from == "manual__2026-01-01"
+
+    @every_operator
+    def test_goes_every_option(self, live_crew, operator):
+        RenderedTask(lambda: operator(**OPTIONS)).run()
+
+        assert sent(live_crew) == {"inputs": INPUTS} | FIELDS
+
+    def test_goes_every_option_of_a_hook(self, live_crew):
+        options: Any = OPTIONS
+        CrewHook().kickoff(INPUTS, **options)
+
+        assert sent(live_crew) == {"inputs": INPUTS} | FIELDS
 
     @every_operator
     @pytest.mark.usefixtures("hooks")

@@ -43,6 +43,8 @@ def test_output_of_another_task_is_no_output_type() -> None:
 
 @pytest.mark.parametrize("seconds", [timedelta(seconds=30), 30, 30.0, "30"])
 def test_times_are_seconds_or_a_timedelta(seconds: Any) -> None:
-    operator = CrewRunOperator(task_id="crew", inputs={}, poll_interval=seconds, timeout=seconds, max_outage=None)
+    operator: Any = CrewRunOperator(
+        task_id="crew", inputs={}, poll_interval=seconds, timeout=seconds, max_outage=None
+    )
 
     assert (operator.poll_interval, operator.timeout, operator.max_outage) == (30.0, 30.0, None)

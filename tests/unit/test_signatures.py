@@ -20,7 +20,7 @@ from airflow_provider_crew import (
     CrewRunOperator,
 )
 from airflow_provider_crew.client import client
-from airflow_provider_crew.client.options import KickoffOptions
+from airflow_provider_crew.client.options import SENT_AS, KickoffOptions
 
 
 def own_arguments(operator: Any) -> dict[str, inspect.Parameter]:
@@ -32,37 +32,66 @@ def documented(operator: type) -> list[str]:
     return re.findall(r":param (\w+):", operator.__doc__ or "")
 
 
+NOT_OF_A_BATCH = {"durable", "abandon_unknown_after"}
+
+
 def test_every_argument_is_documented() -> None:
     assert documented(CrewKickoffOperator) == list(own_arguments(CrewKickoffOperator))
     assert documented(CrewExecutionSensor) == list(own_arguments(CrewExecutionSensor))
     assert [*documented(CrewKickoffOperator), *documented(CrewRunOperator)] == list(own_arguments(CrewRunOperator))
+    of_a_batch = {*documented(CrewKickoffOperator), *documented(CrewBatchOperator)} - NOT_OF_A_BATCH
+    assert own_arguments(CrewBatchOperator).keys() == of_a_batch
+
+
+def test_every_option_of_a_kickoff_is_documented() -> None:
+    assert documented(KickoffOptions) == list(SENT_AS)
 
 
 def test_editors_see_the_arguments_of_a_kickoff() -> None:
-    kickoff = own_arguments(CrewKickoffOperator)
+    kickoff, of_a_batch = own_arguments(CrewKickoffOperator), own_arguments(CrewBatchOperator)
 
     assert kickoff["inputs"].default is inspect.Parameter.empty
     assert kickoff.items() <= own_arguments(CrewRunOperator).items()
     assert kickoff.keys() <= inspect.signature(CrewRunOperator).parameters.keys()
-
-
-def test_run_operator_passes_on_every_argument_of_a_kickoff() -> None:
-    names = own_arguments(CrewKickoffOperator).keys()
-    given: dict[str, Any] = {name: object() for name in names} | {
-        "on_uncertain_kickoff": "retry",
-        "abandon_unknown_after": 7.0,
-        "validate_inputs": False,
+    assert {each for each in kickoff.values() if each.name not in {*NOT_OF_A_BATCH, "inputs"}} <= {
+        *of_a_batch.values()
     }
 
-    operator = CrewRunOperator(task_id="crew", **given)
 
-    assert {name: getattr(operator, name) for name in names} == given
+OPERATORS = [CrewKickoffOperator, CrewRunOperator, CrewBatchOperator, CrewExecutionSensor]
+
+
+def made(operator: Any, **given: Any) -> Any:
+    """Return a task. Arguments without a default have an object, unless they are given."""
+    needed = {name: object() for name, each in own_arguments(operator).items() if each.default is each.empty}
+    return operator(task_id="crew", **needed | given)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_argument_is_an_attribute_of_its_name(operator: Any) -> None:
+    given = {name: object() for name in own_arguments(operator).keys() - operator.checks.keys()}
+    given |= {"answer_in_airflow": False} if operator is CrewRunOperator else {}
+
+    task = made(operator, **given)
+
+    assert {name: getattr(task, name) for name in given} == given
+    assert all(hasattr(task, name) for name in own_arguments(operator))
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_templates_are_kept(operator: Any) -> None:
+    templates = dict.fromkeys(operator.template_fields, "{{ ti.task_id }}")
+    task = made(operator, **templates)
+    for name in templates:
+        setattr(task, name, "rendered")
+
+    assert task.given == templates
 
 
 @pytest.mark.parametrize("operator", [CrewKickoffOperator, CrewRunOperator, CrewBatchOperator])
 def test_every_option_of_a_kickoff_is_an_argument_and_is_templated(operator: Any) -> None:
-    assert KickoffOptions.__annotations__.keys() <= own_arguments(operator).keys()
-    assert KickoffOptions.__annotations__.keys() <= {*operator.template_fields}
+    assert SENT_AS.keys() <= own_arguments(operator).keys()
+    assert SENT_AS.keys() <= {*operator.template_fields}
 
 
 # How a kickoff is made. Any other argument has to be an option of the kickoff, or it is never sent.
@@ -73,7 +102,7 @@ MADE_WITH = {
 
 
 def test_every_argument_of_a_kickoff_is_sent_or_known() -> None:
-    assert own_arguments(CrewKickoffOperator).keys() == MADE_WITH | KickoffOptions.__annotations__.keys()
+    assert own_arguments(CrewKickoffOperator).keys() == MADE_WITH | SENT_AS.keys()
 
 
 SNIPPET = """
