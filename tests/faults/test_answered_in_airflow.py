@@ -83,16 +83,6 @@ def test_answer_approves(scene):
     scene.finish()
 
 
-@row(COMPLETED, **given())
-def test_answer_at_once(scene):
-    """A user approves as soon as the request appears, probably before the task is deferred."""
-    scene.start()
-    eventually(lambda: requests(scene) and APPROVE in requests(scene)[0]["options"], pause=0.02)
-    choose(scene, APPROVE)
-    sent(scene, 1)
-    scene.finish()
-
-
 @row(COMPLETED, **given(resume="production"))
 def test_answer_sends_back(scene):
     """A user sends the draft back with a text, and approves the next one."""

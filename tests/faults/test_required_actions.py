@@ -77,14 +77,6 @@ def test_required_action_stops_the_wait(scene):
     choose(scene, STOP_WAITING)
 
 
-@row(Ends("failed", "only the kickoff ID", "running"), retries=2, **INPUT)
-def test_required_action_is_answered_at_once(scene):
-    """A user chooses Stop waiting as soon as the request appears, probably before the task is deferred."""
-    scene.start()
-    eventually(lambda: requests(scene), pause=0.02)
-    choose(scene, STOP_WAITING)
-
-
 @row(COMPLETED, **INPUT)
 def test_required_action_is_closed_by_the_trigger(scene):
     """The crew continues, and nobody answers under Required Actions."""
