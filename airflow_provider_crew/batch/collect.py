@@ -13,8 +13,9 @@ from airflow_provider_crew.batch.rows import LONGEST_KEY, Row, Status, failure
 from airflow_provider_crew.batch.state import Board
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import CrewError
-from airflow_provider_crew.client.models import Completed
+from airflow_provider_crew.client.models import Completed, Failed
 from airflow_provider_crew.client.text import in_words, one_line
+from airflow_provider_crew.client.wording import execution_failed
 from airflow_provider_crew.task.result import fitted
 from airflow_provider_crew.task.stop import cancelled_if_wanted
 from airflow_provider_crew.triggers.events import LARGE_STATUS_INTERVAL
@@ -72,22 +73,21 @@ def _read_end(board: Board, item: tuple[Row, RowEnd]) -> None:
 
 
 def _result(board: Board, row: Row) -> RowEnd:
-    """Return the completed execution of a row. None if it is to be watched again."""
+    """Return how the execution of a row has ended. None if it is to be watched again."""
     try:
         execution = board.client.status(row.kickoff_id)
     except errors.ResponseTooLarge as error:
         return error
-    except errors.NotAuthenticated as error:
-        if not board.renew(0.0):
-            board.trouble = error
-        return None
-    except (errors.NotAllowed, errors.Rejected) as error:
-        board.trouble = error
+    except (errors.NotAuthenticated, errors.NotAllowed, errors.Rejected) as error:
+        is_renewed = isinstance(error, errors.NotAuthenticated) and board.renew(0.0)
+        board.trouble = board.trouble if is_renewed else error
         return None
     except CrewError:
         return None
     if isinstance(execution, Completed):
         return execution
+    if isinstance(execution, Failed):
+        return execution_failed(execution, "")
     # A running execution may have a large status as well, which only a worker reads.
     row.first_poll_at = time.time() + LARGE_STATUS_INTERVAL
     return None

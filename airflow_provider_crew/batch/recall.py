@@ -61,9 +61,12 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
 
 def _note_lost_lines(board: Board, stored: Any) -> None:
     """Treat a row as sent if the store says that it was started, but no file has a line about it."""
-    for row, was_started in zip(board.rows, is_started(stored, board.state.plan[0]), strict=False):
-        if was_started and row.attempts == 0:
-            row.attempts, row.sent_at, row.line = 1, board.state.started_at, None
+    was_started = is_started(stored, board.state.plan[0])
+    lost = [row for row, is_known in zip(board.rows, was_started, strict=False) if is_known and not row.attempts]
+    for row in lost:
+        row.attempts, row.sent_at, row.line = 1, board.state.started_at, None
+    if lost:
+        board.task.warn(f"The result files no longer have {len(lost):,} rows that earlier attempts have started.")
 
 
 def _settle(board: Board, row: Row, decision: Decision) -> bool:

@@ -155,7 +155,9 @@ class Board:
         self._read_at, old = time.monotonic(), self.task.hook
         with suppress(Exception):  # Airflow may be away: the connection of before may still be right
             fresh = copy.copy(old)  # without the connection
-            if fresh.connection.settings != old.connection.settings:
+            now, before = fresh.connection.settings, old.connection.settings
+            # If the connection points to another crew, the running rows are still those of the first.
+            if now.address == before.address and now.token != before.token:
                 self.task.hook = fresh
         return self.task.hook is not old
 

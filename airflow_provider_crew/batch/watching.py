@@ -10,7 +10,14 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from airflow_provider_crew.client.errors import CrewError, LostContact, ResponseTooLarge, WatchBroken, error_record
+from airflow_provider_crew.client.errors import (
+    CrewError,
+    ExecutionFailed,
+    LostContact,
+    ResponseTooLarge,
+    WatchBroken,
+    error_record,
+)
 from airflow_provider_crew.client.models import Completed
 from airflow_provider_crew.client.options import MAX_OUTAGE
 from airflow_provider_crew.client.progress import ProgressReport
@@ -156,7 +163,9 @@ class Watching:
         ):
             self.error = error
         else:
-            self.ends[kickoff_id] = error
+            # The reasons of many failed rows would be too large for an event, so the worker reads them.
+            is_read_later = self.largest is not None and isinstance(error, ExecutionFailed)
+            self.ends[kickoff_id] = None if is_read_later else error
 
     async def _hears_others(self, kickoff_id: str) -> bool:
         """Whether the crew responds, and only not about this execution, which may have failed."""
