@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from airflow.providers.common.compat.sdk import BaseNotifier, context_merge, redact
+from airflow.providers.common.compat.sdk import BaseNotifier, XCom, context_merge, redact
 
 from airflow_provider_crew.client.errors import Cost, CrewError, recorded_error
 from airflow_provider_crew.client.text import one_line
@@ -24,15 +25,12 @@ from airflow_provider_crew.versions import HAS_STORE
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
+_States = Mapping[tuple[str, int], str]
 _MOST_URGENT_FIRST = (Cost.UNKNOWN, Cost.RUNNING, Cost.ENDED, Cost.NONE)
-# XCom key of the subject, which a task pushes after it has sent its alert.
+# XCom key of the subject, which a task pushes before it sends its alert. None if the channel failed.
 SENT = "crew_alert"
-# Airflow calls the callback of a lost process about a second before it fails the task.
-_TIME_TO_FAIL = 10
-# Seconds for a process or a trigger to cancel its execution and report that, after Airflow has ended the task.
-# Airflow kills the process sooner. It also kills a callback that takes longer than 50 seconds.
-_TIME_TO_REPORT = 15.0
-_TIME_TO_READ = 30.0
+# Seconds for the reads of all alerts of a process. Airflow kills a DAG processor after 50, with its other alerts.
+_TIME_TO_READ = 15.0
 # Failures that an alert describes. It counts the others.
 _MOST_DESCRIBED = 20
 _LONGEST_NAME = 100
@@ -40,11 +38,14 @@ _LONGEST_NAME = 100
 
 class CrewAlert(BaseNotifier):
     """
-    Failure callback that sends the event, the cost, the next step and the links of crew tasks.
+    Callback that sends the event, the cost, the next step and the links of crew tasks that failed.
 
     For a task, it sends an alert about that task at once. For a DAG, it sends one alert about all crew tasks that
     failed in the run and have not sent their own. That includes tasks whose process was killed, or that
     ``dagrun_timeout`` stopped: Airflow may not call their callbacks.
+
+    As ``on_success_callback``, it reports the uncertain rows of a batch that succeeded. It ignores tasks without a
+    crew, and never waits: Airflow runs the callbacks of a DAG file one after the other, and parses it after that.
 
     :param channel: Function that sends a subject and a text, or an Airflow notifier whose templates contain
         ``{{ crew_alert.subject }}`` and ``{{ crew_alert.text }}``.
@@ -60,19 +61,31 @@ class CrewAlert(BaseNotifier):
 
     def notify(self, context: Context) -> None:
         """Send the alert."""
-        failures = _failures_of_run(context) if "reason" in context else _failures_of_task(context)
+        states = task_states(context) if "reason" in context else {}
+        failures = _failures_of_run(context, states) if "reason" in context else _failures_of_task(context)
         if not failures:
             return
-        subject, text = _message(context, failures)
-        if isinstance(self.channel, BaseNotifier):
-            context_merge(context, {"crew_alert": {"subject": subject, "text": text}})
-            copy.copy(self.channel)(context)  # a notifier replaces its templates with the rendered values
-        else:
-            self.channel(subject, text)
-        # A push from the DAG processor, where there is no exception, would never return.
-        if _exception(context) and context["ti"].state == "failed":
-            with suppress(Exception):
-                context["ti"].xcom_push(key=SENT, value=subject)
+        subject, text = _message(context, failures, _summaries(context, states))
+        # Before the alert, which may take longer than Airflow needs to call the DAG's callback.
+        _claim(context, subject)
+        try:
+            if isinstance(self.channel, BaseNotifier):
+                context_merge(context, {"crew_alert": {"subject": subject, "text": text}})
+                copy.copy(self.channel)(context)  # a notifier replaces its templates with the rendered values
+            else:
+                self.channel(subject, text)
+        except Exception:
+            _claim(context, None)
+            raise
+
+
+def _claim(context: Context, subject: str | None) -> None:
+    """Tell the DAG's alert that the task sends its own, or that it could not."""
+    ti: Any = context.get("ti")
+    # A push from the DAG processor would never return. There is no exception, not even None.
+    if "reason" not in context and "exception" in context and ti.state in {"failed", "success"}:
+        with suppress(Exception):
+            ti.xcom_push(key=SENT, value=subject)
 
 
 class _Failure(NamedTuple):
@@ -83,7 +96,7 @@ class _Failure(NamedTuple):
     is_unread: bool = False
 
 
-def _message(context: Context, failures: Sequence[_Failure]) -> tuple[str, str]:
+def _message(context: Context, failures: Sequence[_Failure], summaries: Sequence[str]) -> tuple[str, str]:
     """Return the subject and the text of an alert."""
     failures = sorted(failures, key=lambda failure: (failure.is_unread, _MOST_URGENT_FIRST.index(failure.cost)))
     tasks = failures[0].task if len(failures) == 1 else f"{len(failures)} crew tasks"
@@ -94,15 +107,15 @@ def _message(context: Context, failures: Sequence[_Failure]) -> tuple[str, str]:
     described = [f"{failure.task}: {failure.text}" for failure in failures[:_MOST_DESCRIBED]]
     if len(failures) > _MOST_DESCRIBED:
         described.append(f"Further failed tasks: {len(failures) - _MOST_DESCRIBED}.")
-    text = "\n\n".join([*described, *_summaries(context), page])
+    text = "\n\n".join([*described, *summaries, page])
     subject = f"[{kind}] {context['dag'].dag_id}: {tasks} in {context['run_id']}"
     return str(redact(subject)), str(redact(text.strip()))
 
 
-def _summaries(context: Context) -> list[str]:
+def _summaries(context: Context, states_of_run: _States) -> list[str]:
     """Return a sentence about all rows of each mapped crew task, for the alert of a DAG."""
     rows: dict[str, list[str | None]] = {}
-    for (task_id, map_index), state in (task_states(context) if "reason" in context else {}).items():
+    for (task_id, map_index), state in states_of_run.items():
         if map_index >= 0 and _is_crew_task(context, task_id):
             rows.setdefault(task_id, []).append(state)
     summaries = []
@@ -128,27 +141,32 @@ def _exception(context: Context) -> BaseException | None:
     return found if isinstance(found, BaseException) else None
 
 
-def _has_alert(node: Any) -> bool:
-    """Whether a DAG or a task sends an alert when it fails."""
-    own = getattr(node, "on_failure_callback", None)
-    return any(isinstance(each, CrewAlert) for each in (own if isinstance(own, Sequence) else [own]))
+def _fields(context: Context, task_id: str) -> Sequence[str]:
+    return getattr(context["dag"].task_dict.get(task_id), "template_fields", ())
 
 
 def _is_crew_task(context: Context, task_id: str) -> bool:
-    return "crew_conn_id" in getattr(context["dag"].task_dict.get(task_id), "template_fields", ())
+    return "crew_conn_id" in _fields(context, task_id)
+
+
+def _is_durable(context: Context, task_id: str) -> bool:
+    """Whether a task has a kickoff record that the next attempt reads. That of an agent depends on its inputs."""
+    starts = _is_crew_task(context, task_id) and "kickoff_id" not in _fields(context, task_id)
+    return HAS_STORE and starts and bool(_argument(context, task_id, "durable", default=True))
 
 
 def _argument(context: Context, task_id: str, name: str, default: object) -> Any:
-    """Return an argument of a task, which may be mapped."""
-    task = context["dag"].task_dict.get(task_id)
+    """Return an argument of a task, which may be mapped. It is rendered only in the task's own process."""
+    own = getattr(context.get("ti"), "task", None)
+    task = own if getattr(own, "task_id", None) == task_id else context["dag"].task_dict.get(task_id)
     return getattr(task, "partial_kwargs", {}).get(name, getattr(task, name, default))
 
 
 def _failures_of_task(context: Context) -> list[_Failure]:
     ti: Any = context["ti"]
     state = ti.state or _state_of_lost(context)
-    # Airflow may call the callback of a lost process twice, and that of its DAG once.
-    if _has_alert(context["dag"]) and state == "failed" and not _exception(context):
+    is_run = state == "success" and "result_path" not in _fields(context, ti.task_id)
+    if is_run or _is_left_to_dag(context, state):
         return []
     failure = _failure(context, ti.task_id, ti.map_index, state)
     return [failure] if failure else []
@@ -157,74 +175,87 @@ def _failures_of_task(context: Context) -> list[_Failure]:
 def _state_of_lost(context: Context) -> str:
     """Return the state of a task whose process was lost. A DAG processor calls its callback, without ti.state."""
     ti: Any = context["ti"]
-    until = time.monotonic() + _TIME_TO_FAIL
-    while (state := task_states(context).get((ti.task_id, ti.map_index), "")) == "running":
-        if time.monotonic() > until:
-            break
-        time.sleep(1)
-    return state
+    state = task_states(context).get((ti.task_id, ti.map_index), "running")
+    if state == "running":  # Airflow calls the callback a moment before it fails the task
+        return "up_for_retry" if ti.try_number <= ti.max_tries else "failed"
+    return state or ""
 
 
-def _failures_of_run(context: Context) -> list[_Failure]:
-    states, now, known = task_states(context), time.monotonic(), cast("dict[str, Any]", context)
+def _is_left_to_dag(context: Context, state: str) -> bool:
+    """Whether the DAG's alert reports a task: Airflow has ended it, or has lost its process."""
+    ti, own = cast("Any", context["ti"]), context["dag"].on_failure_callback
+    if not any(isinstance(each, CrewAlert) for each in (own if isinstance(own, Sequence) else [own])):
+        return False
+    if not _exception(context):  # Airflow may call the callback of a lost process twice, and that of its DAG once
+        return state == "failed"
+    is_told_to_end = getattr(ti.task, "is_told_to_end", False)
+    return is_told_to_end and task_states(context).get((ti.task_id, ti.map_index)) in {"failed", "skipped"}
+
+
+def _failures_of_run(context: Context, states: _States) -> list[_Failure]:
     if not states and context["reason"] != "success":
         unread = CrewError("Airflow did not return the states of the tasks.", next_step=UNREPORTED)
         return [_Failure("crew tasks", unread.cost, str(unread))]
-    until = known.setdefault("crew_alert_until", now + _TIME_TO_REPORT)  # all alerts of a run wait together
-    failures = []
-    for (task_id, map_index), state in states.items():
-        if state not in {"failed", "skipped"} or not _is_crew_task(context, task_id):
-            continue
-        if time.monotonic() > now + _TIME_TO_READ:
+    found = []
+    # Another task may be an agent that called a crew, which only its XComs show.
+    for task_id, index in sorted(states, key=lambda each: not _is_crew_task(context, each[0])):
+        state, fields = states[task_id, index], _fields(context, task_id)
+        is_stopped = state == "skipped" and ("crew_conn_id" in fields or context["reason"] == "timed_out")
+        may_report = is_stopped or state == "failed" or (state == "success" and "result_path" in fields)
+        if may_report and _has_time():
+            found.append(_failure(context, task_id, index, state))
+        elif may_report and "crew_conn_id" in fields:
             unread = CrewError("There was no time to read how the task ended.", next_step=UNREPORTED)
-            failures.append(_Failure(_name(task_id, map_index), unread.cost, str(unread), is_unread=True))
-        elif failure := _failure(context, task_id, map_index, state, until):
-            failures.append(failure)
-    return failures
+            found.append(_Failure(_name(task_id, index), unread.cost, str(unread), is_unread=True))
+    return [failure for failure in found if failure]
 
 
-def _failure(
-    context: Context, task_id: str, map_index: int, state: str, until: float | None = None
-) -> _Failure | None:
-    """
-    Return the failure of a task. None if there is nothing to report, or if the task has sent its own alert.
-
-    :param until: Time until which to wait for the report of the task, for the alert of a DAG: Airflow may have
-        ended the task a moment ago, and its process or trigger may be cancelling the execution.
-    """
-    read = partial(read_xcom, context, task_id, map_index)
-    while True:
-        progress = read("crew_progress") or {}
-        end = progress.get("end") or {}
-        kickoff_id = progress.get("kickoff_id") or read("kickoff_id") or ""
-        started = kickoff_id or progress.get("batch")
-        if until is not None and read(SENT):
-            return None
-        may_cancel = started and _argument(context, task_id, "cancel_on_kill", default=False) is not False
-        is_by_choice = end.get("action") == "skip"
-        is_ending = _has_alert(context["dag"].task_dict[task_id]) and not is_by_choice if end else may_cancel
-        if until is None or not is_ending or time.monotonic() > until:
-            break
-        time.sleep(1)
-    if state == "skipped" and (is_by_choice or not (end or started)):
+def _failure(context: Context, task_id: str, map_index: int, state: str) -> _Failure | None:
+    """Return the failure of a task. None if it has no crew, or nothing to report, or has sent its own alert."""
+    read, is_of_run = partial(read_xcom, context, task_id, map_index), "reason" in context
+    progress: dict[str, Any] = read("crew_progress") or {}
+    end, batch = progress.get("end") or {}, progress.get("batch") or {}
+    is_crew_task = _is_crew_task(context, task_id)
+    if not (progress or is_crew_task or _error(_exception(context), {}, "")):
+        return None
+    # That of an agent may be from an earlier call.
+    kickoff_id = progress.get("kickoff_id") or (is_crew_task and not batch and read("kickoff_id")) or ""
+    is_silent = state == "skipped" and (end.get("action") == "skip" or not (end or kickoff_id or batch))
+    is_silent = is_silent or (state == "success" and not batch.get("uncertain"))
+    if is_silent or (is_of_run and read(SENT)):
         return None
     # A trigger that has not polled yet never learns that Airflow has ended its task.
-    deferral = read(DEFERRAL) if until and not end else None
+    deferral = read(DEFERRAL) if is_of_run and (kickoff_id or batch) and not end else None
     is_being_cancelled = deferral is not None and (progress.get("polled_at") or 0.0) > deferral
     error = _error(_exception(context), end, kickoff_id) or _unreported(
         context, task_id, {**progress, "kickoff_id": kickoff_id}, state, is_being_cancelled=is_being_cancelled
     )
-    text = str(error)
-    if error.kickoff_id not in text:
-        text += f"\nExecution: {error.kickoff_id}"
-    if progress.get("batch"):
-        text += f"\nBatch: {progress['doing']}."
-    if dashboard := read(DASHBOARD_KEY):
-        text += f"\nDashboard: {dashboard}"
-    loop = None if until else cast("dict[str, Any]", context).get("loop")  # Airflow 3.4
+    known_id, lines = error.kickoff_id or kickoff_id, [str(error)]
+    if known_id not in lines[0]:
+        lines.append(f"Execution: {known_id}")
+    if batch:
+        lines.append(f"Batch: {progress['doing']}.")
+    if error.cost is Cost.UNKNOWN and _is_durable(context, task_id):
+        lines += _adopting(context, task_id, map_index, known_id, batch)
+    if known_id and (dashboard := read(DASHBOARD_KEY)):
+        lines.append(f"Dashboard: {dashboard}")
+    loop = None if is_of_run else cast("dict[str, Any]", context).get("loop")  # Airflow 3.4
     row = read(ROW) if map_index >= 0 else None
     which = ", ".join(filter(None, (loop and f"iteration {loop.index}", row)))
-    return _Failure(_name(task_id, map_index, which), error.cost, text, is_being_cancelled)
+    return _Failure(_name(task_id, map_index, which), error.cost, "\n".join(lines), is_being_cancelled)
+
+
+def _adopting(
+    context: Context, task_id: str, map_index: int, kickoff_id: str, batch: Mapping[str, Any]
+) -> list[str]:
+    """Return the commands that give a task the executions of its uncertain kickoffs."""
+    conn_id = _argument(context, task_id, "crew_conn_id", "crew_default")
+    where = [context["dag"].dag_id, context["run_id"], task_id, kickoff_id or "KICKOFF_ID"]
+    where += ["--conn-id", conn_id if isinstance(conn_id, str) and "{{" not in conn_id else "CONN_ID"]
+    where += ["--map-index", str(map_index)] if map_index >= 0 else []
+    uncertain = [group["keys"] for group in batch.get("reasons", ()) if group["status"] == "uncertain"]
+    rows = [[f"--row={key}"] for keys in uncertain for key in keys] if batch else [[]]
+    return [f"Adopt: python -m airflow_provider_crew adopt {shlex.join([*where, *row])}" for row in rows]
 
 
 def _name(task_id: str, map_index: int, row: str | None = None) -> str:
@@ -249,40 +280,37 @@ def _unreported(
 ) -> CrewError:
     """Return the error of a task that has not reported how it ended."""
     kickoff_id = progress["kickoff_id"]
-    is_sensor = "kickoff_id" in context["dag"].task_dict[task_id].template_fields
+    is_sensor = "kickoff_id" in _fields(context, task_id)
+    ended = "ended without a report: its process was lost, or a user marked it as failed"
     event = {
-        "failed": "The task's process was killed or lost, or a user marked the task as failed.",
+        "failed": f"The task {ended if _is_crew_task(context, task_id) else 'has failed. It had called a crew'}.",
         "skipped": "Airflow stopped the task because the run exceeded its dagrun_timeout.",
+        "success": "The batch succeeded, but some of its kickoffs are uncertain.",
     }.get(state, "The task was cleared, or its process was killed or lost.")
     mark = (progress.get("choices") or {}).get("mark")
-    if mark and not is_being_cancelled:  # the process may still be cancelling the execution
+    if mark and state != "success" and not is_being_cancelled:  # the process may still be cancelling the execution
         event += f" If a user marked it, {mark}." if state == "failed" else f" {mark[0].upper()}{mark[1:]}."
     if exception := _exception(context):
         event = f"The task raised {type(exception).__name__}: {one_line(str(exception), 1_000)}"
-    end = "completed" if progress.get("state") == "completed" else None
-    of_batch = progress.get("if_lost")
-    lost = of_batch or if_lost(kickoff_id or None, end)
-    reattaches = HAS_STORE and _argument(context, task_id, "durable", default=True)
-    is_known = kickoff_id and (is_sensor or reattaches)
+    of_batch, has_completed = progress.get("if_lost"), progress.get("state") == "completed"
+    lost = of_batch or if_lost(kickoff_id or None, "completed" if has_completed else None)
+    is_known = kickoff_id and (is_sensor or _is_durable(context, task_id))
     next_step = lost["next_step"] if is_known or of_batch else UNREPORTED
     if is_being_cancelled:
         event += f" {'Its executions are' if of_batch else f'Execution {kickoff_id} is'} being cancelled."
         next_step = next_step if of_batch else while_cancelled(is_sensor)
-        return CrewError(event, cost=Cost.RUNNING, next_step=next_step, kickoff_id=kickoff_id)
-    return CrewError(event, cost=Cost(lost["cost"]), next_step=next_step, kickoff_id=kickoff_id)
+    cost = Cost.RUNNING if is_being_cancelled else Cost(lost["cost"])
+    return CrewError(event, cost=cost, next_step=next_step, kickoff_id=kickoff_id)
 
 
 def task_states(context: Context) -> dict[tuple[str, int], str]:
     """Return the states of a run by task ID and map index, for a callback. Empty if they are unreadable."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
-    tasks, run_id = context["dag"].task_dict, context["run_id"]
-    try:
-        named = RuntimeTaskInstance.get_task_states(dag_id=context["dag"].dag_id, run_ids=[run_id])[run_id]
-    except Exception:  # noqa: BLE001 - Airflow does not answer
-        return {}
+    dag_id, tasks, run_id = context["dag"].dag_id, context["dag"].task_dict, context["run_id"]
+    ask = partial(RuntimeTaskInstance.get_task_states, dag_id=dag_id, run_ids=[run_id])
     states = {}
-    for name, state in named.items():
+    for name, state in (_answer(ask) or {}).get(run_id, {}).items():
         task_id, _, index = name.rpartition("_")  # Airflow appends the map index to the name of a mapped task
         is_mapped = name not in tasks and index.isdigit()
         states[(task_id, int(index)) if is_mapped else (name, -1)] = state
@@ -291,21 +319,34 @@ def task_states(context: Context) -> dict[tuple[str, int], str]:
 
 def read_xcom(context: Context, task_id: str, map_index: int, key: str) -> Any:
     """Return an XCom of a task, for a callback. None if there is none or it is unreadable."""
-    from airflow.providers.common.compat.sdk import XCom
-
-    dag_id, run_id = context["dag"].dag_id, context["run_id"]
-    try:
-        return XCom.get_one(key=key, dag_id=dag_id, run_id=run_id, task_id=task_id, map_index=map_index)
-    except Exception:  # noqa: BLE001 - Airflow does not answer
-        return None
+    which = {"dag_id": context["dag"].dag_id, "run_id": context["run_id"], "task_id": task_id, "key": key}
+    return _answer(partial(XCom.get_one, map_index=map_index, **which))
 
 
 def read_xcoms(context: Context, task_id: str, key: str) -> list[Any]:
     """Return the XComs of all rows of a mapped task, for a callback. Empty if they are unreadable."""
-    from airflow.providers.common.compat.sdk import XCom
+    which = {"dag_id": context["dag"].dag_id, "run_id": context["run_id"], "task_id": task_id, "key": key}
+    return _answer(lambda: list(XCom.get_all(**which) or ())) or []
 
-    dag_id, run_id = context["dag"].dag_id, context["run_id"]
+
+_reads = {"until": 0.0, "left": 0.0}
+
+
+def _has_time() -> bool:
+    """Whether this process, which may be a DAG processor with many alerts to send, has time left for a read."""
+    if (now := time.monotonic()) > _reads["until"]:
+        _reads.update(until=now + 4 * _TIME_TO_READ, left=_TIME_TO_READ)
+    return _reads["left"] > 0
+
+
+def _answer(ask: Callable[[], Any]) -> Any:
+    """Return Airflow's answer, or None if there is none, or no time left to ask."""
+    if not _has_time():
+        return None
+    began = time.monotonic()
     try:
-        return list(XCom.get_all(key=key, dag_id=dag_id, run_id=run_id, task_id=task_id) or ())
+        return ask()
     except Exception:  # noqa: BLE001 - Airflow does not answer
-        return []
+        return None
+    finally:
+        _reads["left"] -= time.monotonic() - began

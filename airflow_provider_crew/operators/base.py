@@ -102,7 +102,8 @@ class CrewTask(BaseOperator):
     """Checks of arguments when the DAG is parsed. Each returns the value that the attribute has."""
     given: Mapping[str, Any] = {}
     """Templated arguments before they are rendered."""
-    _is_told_to_end = False
+    is_told_to_end = False
+    """Whether Airflow is ending the task. An alert of the task is then left to the DAG."""
     _attempt: Attempt | None = None
 
     def _set_arguments(self, arguments: Mapping[str, Any]) -> None:
@@ -165,11 +166,11 @@ class CrewTask(BaseOperator):
             attempt.succeeded(self)
 
     def _is_ending(self) -> bool:
-        return self._is_told_to_end
+        return self.is_told_to_end
 
     def on_kill(self) -> None:
         """Prevent a kickoff that is not yet sent. The attempt notices, and may cancel its execution."""
-        self._is_told_to_end = True
+        self.is_told_to_end = True
         if self._attempt:
             self._attempt.told_to_end()
 

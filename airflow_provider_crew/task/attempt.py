@@ -74,7 +74,7 @@ class Attempt:
             may_start_twice=task.chooses_twice,
             rejects_misfits=task.options.on_invalid_output == "fail",
             meta=task.meta,
-            has_retry=task.ti.try_number <= (task.ti.max_tries or 0),
+            has_retry=task.has_retry,
             **facts,
         )
         if self.event:

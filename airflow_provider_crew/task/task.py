@@ -126,6 +126,12 @@ class Task:
         """Whether the DAG author prefers a second execution to a failure."""
         return self.options.on_uncertain_kickoff == "retry"
 
+    @property
+    def has_retry(self) -> bool:
+        """Whether Airflow has a retry left. With a retry policy (Airflow 3.3), none is certain."""
+        has_policy = getattr(self.context.get("task"), "retry_policy", None) is not None
+        return not has_policy and self.ti.try_number <= (self.ti.max_tries or 0)
+
     def origin(self) -> dict[str, Any]:
         """Return the meta of a kickoff. It identifies a lost execution, since the crew lists none."""
         names = ("dag_id", "run_id", "task_id", "map_index", "try_number")

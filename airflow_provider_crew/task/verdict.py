@@ -350,10 +350,18 @@ def while_rows_run(rows: RowCounts, *, cancels: bool) -> dict[str, Any]:
             "cost": Cost.UNKNOWN.value,
             "billed": _ROWS_MAY_RUN,
             "if_retried": rows.effect(is_cleared=False),
-            "next_step": _sentence(_clearing(if_cleared)),
+            "next_step": " ".join(filter(None, (_look_first(rows), _sentence(_clearing(if_cleared))))),
             "choices": after,
         },
     }
+
+
+def _look_first(rows: RowCounts) -> str:
+    """Return what to do about uncertain rows before the next attempt, which may start them again."""
+    which = f"the uncertain rows ({rows.statuses['uncertain']:,})"
+    return (
+        f"Look for the executions of {which} in the crew's dashboard first." if rows.statuses["uncertain"] else ""
+    )
 
 
 def _choices(effect: str, cost: Cost, keeping: str = KEEPING, *, is_of_batch: bool = False) -> dict[str, str]:
@@ -445,9 +453,7 @@ def _row_of_batch(error: CrewError, rows: RowCounts) -> _Row:
         return _Row("fail" if error.owner else "retry", _STARTS_NOTHING, fix_for(error))
     row = _row_of_any(error, rows.effect(is_cleared=False))
     action: Action = "retry" if isinstance(error, BatchFailed) and rows.has_more else row.action
-    uncertain = rows.statuses["uncertain"]
-    look = f"Look for the executions of the uncertain rows ({uncertain:,}) in the crew's dashboard first."
-    fix = " ".join(filter(None, (row.fix, look if uncertain else "")))
+    fix = " ".join(filter(None, (row.fix, _look_first(rows))))
     return replace(row, action=action, fix=fix, cleared=rows.effect(is_cleared=True))
 
 

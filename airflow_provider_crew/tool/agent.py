@@ -27,6 +27,7 @@ from airflow.sdk.exceptions import AirflowTaskTerminated
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.options import TIMEOUT
+from airflow_provider_crew.client.progress import PROGRESS, begun
 from airflow_provider_crew.exceptions import CrewTaskFailed, EndedTask, OtherInputs
 from airflow_provider_crew.hooks.connection import TokenType
 from airflow_provider_crew.hooks.crew import CrewHook
@@ -103,7 +104,9 @@ class CrewAgentHook(CrewHook, BaseManagedAgentHook):
         try:
             with _taking:
                 _take_record(call)
-            _ = call.reattach() or call.kick_off()
+            # An alert knows by its progress that the task has called a crew.
+            call.output.push(PROGRESS, begun("", time.time()), what="The progress")
+            call.output.progress.deferring(call.reattach() or call.kick_off())
             result = call.result()
             call.record.save_delivery_on_success(context["task"])
         except BaseException as error:  # noqa: BLE001 - every end goes through Attempt.end()
@@ -122,7 +125,13 @@ _taken: dict[Any, set[int]] = {}
 def _task_of_call(options: Options, context: Any, log: Any) -> Task:
     """Return the agent's task, as a call of the crew needs it."""
     ended, task, own = threading.Event(), context["task"], context["task"].on_kill
-    task.on_kill = lambda: (ended.set(), own())  # type: ignore[func-returns-value]
+
+    def on_kill() -> None:
+        task.is_told_to_end = True  # for CrewAlert
+        ended.set()
+        own()
+
+    task.on_kill = on_kill
     call = Task(options, context, log, is_told_to_end=ended.is_set)
     call.began -= time.time() - call.started_at  # execution_timeout counts from the start of the task
     return call

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
+import time
 from collections import Counter
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
-from airflow.providers.common.compat.sdk import DAG, BaseNotifier, BaseOperator, mask_secret
+from airflow.providers.common.compat.sdk import DAG, BaseNotifier, BaseOperator, XCom, mask_secret
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
-from airflow_provider_crew import notifications
+from airflow_provider_crew import cli
+from airflow_provider_crew.batch.operator import CrewBatchOperator
 from airflow_provider_crew.client.errors import (
     Cost,
     CrewError,
@@ -27,6 +32,7 @@ from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.task.verdict import RowCounts, if_lost, while_cancelled, while_rows_run, while_waiting
 from tests.supported import AIRFLOW
 
+needs_store = pytest.mark.skipif(AIRFLOW < (3, 3), reason="Airflow has a task state store from 3.3 on")
 KICKOFF_ID = "57a13a6e-3a4c-4c55-9f0e-2f1f8a4b9c01"
 DASHBOARD = "https://app.example/crews/7"
 RUN_PAGE = "https://airflow.example/dags/the_dag/runs/today"
@@ -68,28 +74,45 @@ def dag():
     return dag
 
 
+_HOURS = count(1)
+
+
 @pytest.fixture
 def airflow(monkeypatch):
-    """Return states and XComs, which a test may set."""
-    known = SimpleNamespace(states={}, xcoms={})
-    monkeypatch.setattr(notifications, "_TIME_TO_REPORT", 0.0)
-    monkeypatch.setattr(notifications, "task_states", lambda _: known.states)
-    monkeypatch.setattr(
-        notifications, "read_xcom", lambda _, task_id, map_index, key: known.xcoms.get((task_id, map_index, key))
-    )
-    monkeypatch.setattr(
-        notifications,
-        "read_xcoms",
-        lambda _, task_id, key: [
-            value for (task, index, name), value in known.xcoms.items() if (task, name) == (task_id, key)
-        ],
-    )
+    """Return states and XComs, which a test may set, and the seconds that Airflow needs to return each."""
+    known = SimpleNamespace(states={}, xcoms={}, takes=0.0, asked=0)
+    clock = time.monotonic
+
+    def wait():
+        known.asked += 1
+
+    def get_task_states(*, run_ids, **_):
+        wait()
+        named = {task if index < 0 else f"{task}_{index}": state for (task, index), state in known.states.items()}
+        return dict.fromkeys(run_ids, named)
+
+    def get_one(*, task_id, map_index, key, **_):
+        wait()
+        return known.xcoms.get((task_id, map_index, key))
+
+    def get_all(*, task_id, key, **_):
+        wait()
+        return [value for (task, _, name), value in known.xcoms.items() if (task, name) == (task_id, key)]
+
+    # Each test begins an hour after the one before, as a process of its own.
+    began = next(_HOURS) * 3600
+    monkeypatch.setattr("time.monotonic", lambda: clock() + began + known.takes * known.asked)
+    monkeypatch.setattr(RuntimeTaskInstance, "get_task_states", get_task_states)
+    monkeypatch.setattr(XCom, "get_one", get_one)
+    monkeypatch.setattr(XCom, "get_all", get_all)
     return known
 
 
-def of_task(dag, exception=None, *, state="failed", push=None):
-    ti = SimpleNamespace(task_id="report", map_index=-1, state=state, log_url=TASK_PAGE, xcom_push=push)
-    given = {} if exception is None else {"exception": exception}
+def of_task(dag, exception=None, *, state="failed", push=None, task_id="report", **more):
+    task = dag.task_dict[task_id]
+    ti = SimpleNamespace(task=task, task_id=task_id, map_index=-1, state=state, log_url=TASK_PAGE, xcom_push=push)
+    vars(ti).update({"try_number": 1, "max_tries": 0} | more)
+    given = {} if exception is None and state != "success" else {"exception": exception}
     return {"dag": dag, "run_id": "today", "ti": ti, **given}
 
 
@@ -117,7 +140,7 @@ def test_alert_has_cost_event_next_step_and_links(alert, dag, airflow, sent, exc
     ((subject, text),) = sent
     assert subject == f"[{cost}] the_dag: report in today"
     assert str(failure) in text
-    assert DASHBOARD in text
+    assert (DASHBOARD in text) == bool(failure.kickoff_id)
     assert text.splitlines()[-1] == TASK_PAGE
     assert text.count(KICKOFF_ID) == bool(failure.kickoff_id)
 
@@ -199,8 +222,8 @@ def test_alert_of_dag_sums_up_mapped_tasks(alert, dag, airflow, sent):
     ((subject, text),) = sent
     assert subject == f"[{Cost.RUNNING}] the_dag: each[7] (Hamburg Subject: forged) in today"
     (summary,) = [part for part in text.split("\n\n") if part.startswith("each has ")]
-    for count in ("40 rows", "1 failed", "39 success", "39 executions", "38,000 tokens"):
-        assert count in summary
+    for part in ("40 rows", "1 failed", "39 success", "39 executions", "38,000 tokens"):
+        assert part in summary
 
 
 def test_cleared_row_does_not_cost_the_alert(alert, dag, airflow, sent):
@@ -227,17 +250,27 @@ def test_mapped_sensor_starts_nothing_if_cleared(alert, dag, airflow, sent):
     assert while_cancelled(is_sensor=False) not in text
 
 
-def test_unread_rows_come_last(alert, dag, airflow, sent, monkeypatch):
+def test_unread_rows_come_last(alert, dag, airflow, sent):
     airflow.states = {("each", number): "failed" for number in range(40)}
     airflow.xcoms["each", 0, "crew_progress"] = {"kickoff_id": KICKOFF_ID, "end": FAILED.as_dict()}
-    at_the_first = iter([0.0, 0.0])
-    monkeypatch.setattr("time.monotonic", lambda: next(at_the_first, 100.0))
+    airflow.takes = 4.0  # so there is no time for the second row
 
     alert(of_run(dag))
 
     ((subject, text),) = sent
     assert subject.startswith(f"[{Cost.UNKNOWN}] the_dag: 40 crew tasks")
     assert text.startswith(f"each[0]: {FAILED}")
+
+
+def test_all_alerts_of_a_process_share_the_time_to_read(alert, dag, airflow, sent):
+    airflow.states = {("report", -1): "failed"}
+    airflow.takes = 4.0
+
+    for _ in range(40):
+        alert(of_run(dag))
+
+    assert len(sent) == 40
+    assert airflow.asked <= 4  # 16 seconds
 
 
 def test_alert_of_dag_describes_the_most_urgent_failures(alert, dag, airflow, sent):
@@ -252,33 +285,6 @@ def test_alert_of_dag_describes_the_most_urgent_failures(alert, dag, airflow, se
     assert text.startswith("each[29]: ")
     assert text.count("\nNext: ") == 20
     assert "Further failed tasks: 10" in text
-
-
-def test_alert_of_dag_waits_for_the_report_of_a_task(alert, dag, airflow, sent, monkeypatch):
-    airflow.states = {("cancelled", -1): "failed"}
-    airflow.xcoms["cancelled", -1, "kickoff_id"] = KICKOFF_ID
-    cancelled = ExecutionCancelled("It was cancelled.", kickoff_id=KICKOFF_ID)
-    reports = iter([{}, {("cancelled", -1, "crew_progress"): {"end": cancelled.as_dict()}}])
-    monkeypatch.setattr(notifications, "_TIME_TO_REPORT", 60.0)
-    monkeypatch.setattr("time.sleep", lambda _: airflow.xcoms.update(next(reports)))
-
-    alert(of_run(dag))
-
-    ((subject, text),) = sent
-    assert subject == f"[{Cost.ENDED}] the_dag: cancelled in today"
-    assert str(cancelled).splitlines()[0] in text
-
-
-def test_alert_of_dag_waits_for_the_alert_of_a_task(alert, dag, airflow, sent, monkeypatch):
-    dag.task_dict["report"].on_failure_callback = [CrewAlert(print)]
-    airflow.states = {("report", -1): "failed"}
-    airflow.xcoms["report", -1, "crew_progress"] = {"kickoff_id": KICKOFF_ID, "end": FAILED.as_dict()}
-    monkeypatch.setattr(notifications, "_TIME_TO_REPORT", 60.0)
-    monkeypatch.setattr("time.sleep", lambda _: airflow.xcoms.update({("report", -1, "crew_alert"): "Sent."}))
-
-    alert(of_run(dag))
-
-    assert sent == []
 
 
 @pytest.mark.parametrize(("polled_after", "kind"), [(2.0, "being cancelled"), (-1.0, Cost.RUNNING)])
@@ -417,7 +423,7 @@ def test_alert_of_dag_includes_tasks_whose_channel_failed(alert, dag, airflow, s
         CrewAlert(lambda *_: 1 / 0)(of_task(dag, FAILED, push=lambda **given: pushed.append(given)))
     alert(of_run(dag))
 
-    assert pushed == []
+    assert pushed[-1] == {"key": "crew_alert", "value": None}
     assert len(sent) == 1
 
 
@@ -430,14 +436,38 @@ def test_alert_is_sent_even_if_xcom_push_fails(alert, dag, sent):
 
 @pytest.mark.parametrize("is_list", [True, False])
 @pytest.mark.parametrize(
-    ("of_ti", "in_database", "alerts"),
-    [("failed", {}, 0), (None, {("report", -1): "failed"}, 0), ("up_for_retry", {}, 1), (None, {}, 1)],
+    ("in_database", "max_tries", "alerts"),
+    [
+        ("failed", 0, 0),
+        ("running", 0, 0),
+        ("running", 1, 1),
+        ("up_for_retry", 1, 1),
+        ("restarting", 0, 1),
+        (None, 0, 1),
+    ],
 )
-def test_lost_process_is_left_to_alert_of_dag(alert, dag, airflow, sent, is_list, of_ti, in_database, alerts):
+def test_lost_process_is_left_to_alert_of_dag(
+    alert, dag, airflow, sent, monkeypatch, is_list, in_database, max_tries, alerts
+):
+    monkeypatch.delattr("time.sleep")  # nothing waits
     dag.on_failure_callback = [CrewAlert(print)] if is_list else CrewAlert(print)
-    airflow.states = in_database
+    airflow.states = {("report", -1): in_database}
 
-    alert(of_task(dag, state=of_ti))
+    alert(of_task(dag, state=None, max_tries=max_tries))
+
+    assert len(sent) == alerts
+
+
+@pytest.mark.parametrize(
+    ("in_database", "of_dag", "alerts"),
+    [("failed", True, 0), ("skipped", True, 0), ("failed", False, 1), ("restarting", True, 1)],
+)
+def test_task_that_airflow_ends_is_left_to_alert_of_dag(alert, dag, airflow, sent, in_database, of_dag, alerts):
+    dag.on_failure_callback = CrewAlert(print) if of_dag else None
+    airflow.states = {("report", -1): in_database}
+    dag.task_dict["report"].on_kill()
+
+    alert(of_task(dag, ExecutionCancelled("It was cancelled.", kickoff_id=KICKOFF_ID), push=lambda **_: None))
 
     assert len(sent) == alerts
 
@@ -463,3 +493,172 @@ def test_secrets_known_to_airflow_are_masked(alert, dag, sent):
 
     ((_, text),) = sent
     assert "a-secret-of-the-author" not in text
+
+
+@pytest.mark.parametrize("state", ["failed", "up_for_retry"])
+def test_task_without_a_crew_is_ignored(alert, dag, airflow, sent, state):
+    airflow.states = {("other", -1): "failed"}
+
+    alert(of_task(dag, ValueError("no crew"), state=state, task_id="other"))
+    alert(of_run(dag))
+
+    assert sent == []
+
+
+@pytest.mark.parametrize(
+    ("progress", "cost"),
+    [
+        ({"kickoff_id": "", "end": None}, Cost.UNKNOWN),
+        ({"kickoff_id": KICKOFF_ID, "end": None}, Cost.RUNNING),
+        ({"kickoff_id": KICKOFF_ID, "state": "completed", "end": None}, Cost.ENDED),
+        ({"kickoff_id": KICKOFF_ID, "end": FAILED.as_dict()}, Cost.ENDED),
+    ],
+)
+@pytest.mark.parametrize("of", [of_run, of_task])
+def test_agent_that_called_a_crew_is_in_the_alert(alert, dag, airflow, sent, of, progress, cost):
+    airflow.states = {("other", -1): "failed"}
+    airflow.xcoms["other", -1, "crew_progress"] = progress
+
+    alert(
+        of(dag) if of is of_run else of_task(dag, ValueError("no model"), task_id="other", push=lambda **_: None)
+    )
+
+    ((subject, text),) = sent
+    assert subject == f"[{cost}] the_dag: other in today"
+    assert "adopt" not in text
+    assert (KICKOFF_ID in text) == bool(progress["kickoff_id"])
+
+
+@pytest.mark.usefixtures("airflow")
+def test_crew_error_of_any_task_is_in_its_alert(alert, dag, sent):
+    alert(of_task(dag, FAILED, task_id="other", push=lambda **_: None))
+
+    assert [subject for subject, _ in sent] == [f"[{Cost.ENDED}] the_dag: other in today"]
+
+
+def test_stopped_agent_is_in_the_alert_of_dag(alert, dag, airflow, sent):
+    airflow.states = {("other", -1): "skipped"}
+    airflow.xcoms["other", -1, "crew_progress"] = {"kickoff_id": KICKOFF_ID, "end": None}
+
+    alert(of_run(dag, "task_failure"))  # skipped by a branch
+    assert sent == []
+    alert(of_run(dag, "timed_out"))
+
+    assert [subject for subject, _ in sent] == [f"[{Cost.RUNNING}] the_dag: other in today"]
+
+
+@pytest.fixture
+def batch_dag(tmp_path):
+    with DAG("the_dag", schedule=None) as dag:
+        CrewBatchOperator(task_id="rows", inputs=[], result_path=str(tmp_path), crew_conn_id="writers")
+    return dag
+
+
+def of_rows(**statuses):
+    rows = RowCounts(Counter(statuses), running=0, started=3)
+    reasons = [
+        {"status": status, "reason": "x", "count": 2, "keys": ["Oslo", "-1; ls"]}
+        for status in ("error", "uncertain")
+    ]
+    batch = {"total": 3, "uncertain": statuses.get("uncertain", 0), "reasons": reasons}
+    return of_batch(batch=batch, state="completed", **while_rows_run(rows, cancels=False))
+
+
+@needs_store
+@pytest.mark.parametrize("first", ["task", "run"])
+def test_uncertain_rows_of_a_successful_batch_give_one_alert(alert, batch_dag, airflow, sent, first):
+    airflow.states = {("rows", -1): "success"}
+    airflow.xcoms["rows", -1, "crew_progress"] = of_rows(success=1, uncertain=2)
+
+    def push(key, value):
+        airflow.xcoms["rows", -1, key] = value
+
+    if first == "task":
+        alert(of_task(batch_dag, state="success", task_id="rows", push=push))
+    alert(of_task(batch_dag, state=None, task_id="rows") | {"reason": "success"})
+
+    ((subject, text),) = sent
+    assert subject == f"[{Cost.UNKNOWN}] the_dag: rows in today"
+    assert of_rows(uncertain=2, success=1)["if_lost"]["next_step"] in text
+    assert text.count("Adopt: ") == 2
+
+
+@needs_store
+@pytest.mark.parametrize("progress", [{}, None])
+def test_successful_batch_without_uncertain_rows_is_silent(alert, batch_dag, airflow, sent, progress):
+    airflow.states = {("rows", -1): "success"}
+    if progress is not None:
+        airflow.xcoms["rows", -1, "crew_progress"] = of_rows(success=3)
+
+    alert(of_task(batch_dag, state="success", task_id="rows"))
+    alert(of_task(batch_dag, state=None, task_id="rows") | {"reason": "success"})
+
+    assert sent == []
+
+
+def test_success_of_another_task_asks_airflow_nothing(alert, dag, airflow, sent):
+    for task_id in ("report", "other"):
+        alert(of_task(dag, state="success", task_id=task_id))
+
+    assert (sent, airflow.asked) == ([], 0)
+
+
+@pytest.fixture
+def adopted(monkeypatch):
+    """Return the function that runs the adopt commands of a text, as far as their arguments."""
+
+    def run(text):
+        found = []
+        monkeypatch.setattr("airflow_provider_crew.commands.run", lambda options, *_: found.append(options))
+        for line in text.splitlines():
+            if line.startswith("Adopt: "):
+                cli.main(shlex.split(line)[4:])
+        return [
+            (each.dag_id, each.run_id, each.task_id, each.map_index, each.kickoff_id, each.conn_id, each.row)
+            for each in found
+        ]
+
+    return run
+
+
+@needs_store
+def test_alert_has_the_command_that_adopts_the_execution(alert, dag, airflow, sent, adopted):
+    uncertain = CrewTaskFailed(UncertainKickoff("No answer.", next_step="Look."))
+    airflow.states = {("each", 1): "failed"}
+
+    alert(of_task(dag, uncertain, push=lambda **_: None))
+    alert(of_run(dag))
+
+    assert [each for _, text in sent for each in adopted(text)] == [
+        ("the_dag", "today", "report", -1, "KICKOFF_ID", "crew_default", None),
+        ("the_dag", "today", "each", 1, "KICKOFF_ID", "crew_default", None),
+    ]
+
+
+@needs_store
+def test_uncertain_kickoff_with_a_known_id_has_it_in_the_command(alert, dag, airflow, sent, adopted):
+    airflow.xcoms["report", -1, "kickoff_id"] = KICKOFF_ID
+
+    alert(of_task(dag, CrewTaskFailed(UncertainKickoff("No answer.", next_step="Look.")), push=lambda **_: None))
+
+    ((_, text),) = sent
+    assert [each[4] for each in adopted(text)] == [KICKOFF_ID]
+
+
+@needs_store
+def test_alert_names_uncertain_rows_in_the_commands(alert, batch_dag, airflow, sent, adopted):
+    airflow.states = {("rows", -1): "success"}
+    airflow.xcoms["rows", -1, "crew_progress"] = of_rows(success=1, uncertain=2)
+
+    alert(of_task(batch_dag, state="success", task_id="rows", push=lambda **_: None))
+
+    ((_, text),) = sent
+    assert [each[5:] for each in adopted(text)] == [("writers", "Oslo"), ("writers", "-1; ls")]
+
+
+def test_link_to_the_dashboard_needs_a_kickoff_id(alert, dag, airflow, sent):
+    airflow.xcoms["report", -1, "crew_dashboard"] = DASHBOARD
+
+    alert(of_task(dag, CrewTaskFailed(UncertainKickoff("No answer.", next_step="Look.")), push=lambda **_: None))
+
+    assert DASHBOARD not in sent[0][1]
