@@ -95,6 +95,10 @@ class Clock:
         return getattr(asyncio, name)
 
 
+# Modules of the package task that look at the clock.
+_KIT = ("attempt", "sensor", "stop", "task", "wait")
+
+
 @contextmanager
 def airflow_without_delays() -> Iterator[None]:
     """Let operators be called, nothing wait, and logs be read here."""
@@ -108,7 +112,7 @@ def airflow_without_delays() -> Iterator[None]:
         waits = SimpleNamespace(time=clock.time, monotonic=clock.time, sleep=clock.pause)
         for module in ("triggers.crew", "triggers.watching", "hooks.polling"):
             stack.enter_context(patch(f"airflow_provider_crew.{module}.asyncio", clock))
-        for module in ("triggers.crew", "hooks.polling", "task.attempt", "task.sensor"):
+        for module in ("triggers.crew", "hooks.polling", *(f"task.{part}" for part in _KIT)):
             stack.enter_context(patch(f"airflow_provider_crew.{module}.time", waits))
         for logging_class in (CrewHook, CrewTask, CrewExecutionTrigger):
             stack.enter_context(
