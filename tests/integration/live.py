@@ -28,7 +28,6 @@ def shorten_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{package}.task.progress.PAUSE", 0.0)
     for pause in ("PAUSE", "_PAUSE_FOR_ALL"):
         monkeypatch.setattr(f"{package}.triggers.progress.{pause}", 0.0)
-    monkeypatch.setattr(f"{package}.hooks.polling._FRESH_AFTER_REJECTION", 0.0)
     monkeypatch.setattr(f"{package}.task.record._TIME_TO_CLEAR", 0.0)
     monkeypatch.setattr(f"{package}.task.record._PAUSE", 0.01)
     if AIRFLOW >= (3, 3):

@@ -20,6 +20,7 @@ def world(
     caplog: pytest.LogCaptureFixture,
 ) -> Iterator[World]:
     shorten_pauses(monkeypatch)
+    monkeypatch.setattr("airflow_provider_crew.hooks.polling._FRESH_AFTER_REJECTION", 0.0)
     shorten_intervals(monkeypatch)
     with crew_of_a_task(monkeypatch) as crew:
         world = World(crew, Log(capfd, caplog), tmp_path, monkeypatch)
