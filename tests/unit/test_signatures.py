@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+from airflow.providers.common.compat.sdk import DAG
 
 import airflow_provider_crew
 from airflow_provider_crew import (
@@ -21,6 +22,7 @@ from airflow_provider_crew import (
 )
 from airflow_provider_crew.client import client
 from airflow_provider_crew.client.options import SENT_AS, KickoffOptions
+from tests.supported import AIRFLOW
 
 
 def own_arguments(operator: Any) -> dict[str, inspect.Parameter]:
@@ -58,7 +60,9 @@ def test_editors_see_the_arguments_of_a_kickoff() -> None:
     }
 
 
-OPERATORS = [CrewKickoffOperator, CrewRunOperator, CrewBatchOperator, CrewExecutionSensor]
+OPERATORS: list[Any] = [CrewKickoffOperator, CrewRunOperator, CrewExecutionSensor]
+if AIRFLOW >= (3, 3):
+    OPERATORS.append(CrewBatchOperator)
 
 
 def made(operator: Any, **given: Any) -> Any:
@@ -86,6 +90,26 @@ def test_templates_are_kept(operator: Any) -> None:
         setattr(task, name, "rendered")
 
     assert task.given == templates
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_default_args_set_every_argument(operator: Any) -> None:
+    given: dict[str, Any] = {"crew_conn_id": "crew_staging", "cancel_on_kill": True}
+    with DAG("research", schedule=None, default_args=given):
+        task = made(operator)
+
+    assert {name: getattr(task, name) for name in given} == given
+
+
+def test_mapped_task_has_the_arguments_of_both_parts() -> None:
+    with DAG("research", schedule=None):
+        mapped = CrewRunOperator.partial(task_id="crew", poll_interval="30").expand(inputs=[{"topic": "ferries"}])
+
+    task: Any = mapped.unmap({"inputs": {"topic": "ferries"}})
+
+    assert (task.poll_interval, task.inputs) == (30.0, {"topic": "ferries"})
+    with pytest.raises(TypeError, match="poll_intervall"):
+        CrewRunOperator.partial(task_id="crew", poll_intervall=30)
 
 
 @pytest.mark.parametrize("operator", [CrewKickoffOperator, CrewRunOperator, CrewBatchOperator])
