@@ -5,6 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from hashlib import sha256
@@ -22,6 +23,8 @@ from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.task.verdict import Verdict, if_lost
 
 KICKOFF_ID = "kickoff_id"
+LATE_ID = f"{KICKOFF_ID}."
+"""Start of an XCom key that ends with a kickoff ID. The next attempt gets only the keys of an earlier one."""
 ROW = "crew_row"
 """XCom key of the name of a mapped task's row."""
 
@@ -241,6 +244,8 @@ class Record:
         """Record the kickoff ID, unless it is known. The execution is running even if the store fails."""
         if self.last and self.last.kickoff_id is None and not self.update(kickoff_id=kickoff_id):
             self._was_refused = True  # the next attempt may not see the kickoff ID
+            with suppress(Exception):
+                self._ti.xcom_push(key=f"{LATE_ID}{kickoff_id}", value=True)
 
     def save_report(self) -> bool:
         """

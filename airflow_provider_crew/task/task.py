@@ -129,7 +129,7 @@ class Task:
     @property
     def has_retry(self) -> bool:
         """Whether Airflow has a retry left. With a retry policy (Airflow 3.3), none is certain."""
-        has_policy = getattr(self.context.get("task"), "retry_policy", None) is not None
+        has_policy = getattr(getattr(self.ti, "task", None), "retry_policy", None) is not None
         return not has_policy and self.ti.try_number <= (self.ti.max_tries or 0)
 
     def origin(self) -> dict[str, Any]:

@@ -22,6 +22,7 @@ DAG = """
 import datetime
 import json
 import pathlib
+import time
 
 from airflow.providers.common.compat.sdk import DAG, task
 
@@ -30,6 +31,7 @@ from airflow_provider_crew.operators.crew import CrewRunOperator
 
 
 def keep(subject, text):
+    time.sleep(0.3)
     with pathlib.Path(__file__).with_suffix(".alerts").open("a") as file:
         file.write(json.dumps([subject, text]) + "\\n")
 
@@ -56,8 +58,9 @@ with DAG(
         task_id="report", crew_conn_id="<dag_id>", inputs={"topic": "tides"}, poll_interval=2, <of_task>
     ) >> after()
 """
-# Airflow may call the callback of a lost process twice, 10 seconds apart. That of a DAG waits for 15 seconds.
+# Airflow may call the callback of a lost process twice, 10 seconds apart.
 TIME_FOR_ANOTHER = 25
+RUNS_OF_A_STORM = 40
 
 
 def kill(run, **_):
@@ -95,22 +98,21 @@ class Case(NamedTuple):
     :param of_task: Arguments of the task.
     :param of_dag: Arguments of the DAG.
     :param callbacks: Callbacks that send alerts. If both do, only one may send one.
-    :param kind: Start of the subject.
+    :param kinds: Possible starts of the subject. The DAG's alert doesn't wait for a cancellation.
     """
 
     harm: Callable[..., Any]
     of_task: str = ""
     of_dag: str = ""
     callbacks: str = "dag and task"
-    kind: str = "running"
+    kinds: tuple[str, ...] = ("running",)
 
 
 TIMED_OUT: dict[str, Any] = {"harm": wait, "of_dag": "dagrun_timeout=timeout"}
-CANCELLED: dict[str, Any] = {"of_task": "cancel_on_kill=True", "kind": "ended"}
-# A trigger hears of a mark from Airflow 3.3 on. Airflow 3.4 stores no XCom of a task that has ended.
+# A trigger hears of a mark from Airflow 3.3 on. Airflow 3.4 stores no XCom of a trigger whose task has ended.
 BY_TRIGGER: dict[str, Any] = {
     "of_task": "cancel_on_kill=True, deferrable=True",
-    "kind": "being cancelled" if AIRFLOW >= (3, 4) else "ended" if AIRFLOW >= (3, 3) else "running",
+    "kinds": ("being cancelled", "ended") if AIRFLOW >= (3, 3) else ("running",),
 }
 CASES: dict[str, Case] = {
     "alert_killed": Case(kill),
@@ -122,10 +124,12 @@ CASES: dict[str, Case] = {
     "alert_dagrun_timeout_deferred": Case(of_task="deferrable=True", **TIMED_OUT),
 }
 for each in ("dag and task", "dag", "task"):
+    in_process: dict[str, Any] = {"of_task": "cancel_on_kill=True"}
+    in_process["kinds"] = ("ended",) if each == "task" else ("running", "ended")
     cancelled = f"alert_{each.replace(' ', '_')}_cancelled"
     CASES |= {
-        f"{cancelled}_dagrun_timeout": Case(**TIMED_OUT, **CANCELLED, callbacks=each),
-        f"{cancelled}_mark": Case(mark, **CANCELLED, callbacks=each),
+        f"{cancelled}_dagrun_timeout": Case(**TIMED_OUT, **in_process, callbacks=each),
+        f"{cancelled}_mark": Case(mark, **in_process, callbacks=each),
     }
     if each != "task":  # Airflow ends a deferred task without a callback of the task
         CASES |= {
@@ -135,17 +139,22 @@ for each in ("dag and task", "dag", "task"):
 SUCCESSFUL = {"alert_cleared", "alert_killed_in_successful_run"}
 
 
-def play(airflow, dags, crew, dag_id):
-    """Run a DAG, do the harm to its task, and return the state of the run and the alerts."""
-    case = CASES[dag_id]
+def write_dag(airflow, dags, crew, dag_id, case):
+    """Write a DAG, wait until Airflow knows it, and return the file of its alerts."""
     code = DAG.replace("<dag_id>", dag_id)
     for name in ("of_dag", "of_task", "callbacks"):
         code = code.replace(f"<{name}>", getattr(case, name))
     described = json.loads(crew.connection_json) | {"extra": json.dumps({"dashboard_url": DASHBOARD})}
     airflow.api.set_connection(dag_id, described)
     (dags / f"{dag_id}.py").write_text(code)
-    alerts = dags / f"{dag_id}.alerts"
     airflow.api.wait_for_dag(dag_id)
+    return dags / f"{dag_id}.alerts"
+
+
+def play(airflow, dags, crew, dag_id):
+    """Run a DAG, do the harm to its task, and return the state of the run and the alerts."""
+    case = CASES[dag_id]
+    alerts = write_dag(airflow, dags, crew, dag_id, case)
     run = Run(airflow, dag_id, airflow.api.trigger(dag_id))
     eventually(lambda: crew.requests.on("status"))  # the task has pushed its kickoff ID
     case.harm(run=run, crew=crew, alerts=alerts)
@@ -156,10 +165,13 @@ def play(airflow, dags, crew, dag_id):
 
 
 @pytest.fixture(scope="module")
-def played(airflow, dags):
+def played(request, airflow, dags):
+    """Play all selected cases side by side."""
+    own = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
+    cases = [item.callspec.params["dag_id"] for item in own]
     with ExitStack() as stack:
-        crews = {dag_id: stack.enter_context(LocalCrewService(LONG, token=TOKEN)) for dag_id in CASES}
-        pool = stack.enter_context(ThreadPoolExecutor(len(CASES)))
+        crews = {dag_id: stack.enter_context(LocalCrewService(LONG, token=TOKEN)) for dag_id in cases}
+        pool = stack.enter_context(ThreadPoolExecutor(len(cases)))
         yield {dag_id: (crew, pool.submit(play, airflow, dags, crew, dag_id)) for dag_id, crew in crews.items()}
 
 
@@ -172,9 +184,32 @@ def test_crew_task_is_alerted_about_once(played, dag_id):
     assert state == ("success" if dag_id in SUCCESSFUL else "failed")
     (execution,) = crew.kickoffs
     ((subject, text),) = alerts
-    kind = CASES[dag_id].kind
+    kind = subject[1:].partition("]")[0]
+    assert kind in CASES[dag_id].kinds
     assert subject == f"[{kind}] {dag_id}: report in {run.run_id}"
     assert (Cost.ENDED if kind == "ended" else Cost.RUNNING).sentence in text
     assert DASHBOARD.format(kickoff_id=execution.kickoff_id) in text
     assert f"{run.airflow.url}/dags/{dag_id}/" in text.splitlines()[-1]
     assert TOKEN not in text
+
+
+def test_storm_of_runs_is_alerted_about_once_each(airflow, dags):
+    dag_id = "alert_storm"
+    case = Case(mark, "deferrable=True", f"max_active_runs={RUNS_OF_A_STORM}", "dag")
+    with LocalCrewService(LONG, token=TOKEN) as crew:
+        alerts = write_dag(airflow, dags, crew, dag_id, case)
+        runs = [Run(airflow, dag_id, airflow.api.trigger(dag_id)) for _ in range(RUNS_OF_A_STORM)]
+        eventually(lambda: all(run.task("report")["state"] == "deferred" for run in runs), pause=5)
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda run: run.mark("report", "failed"), runs))
+
+        eventually(lambda: alerts.exists() and len(alerts.read_text().splitlines()) >= RUNS_OF_A_STORM)
+        time.sleep(TIME_FOR_ANOTHER)
+    sent = [json.loads(line) for line in alerts.read_text().splitlines()]
+    assert sorted(subject for subject, _ in sent) == sorted(
+        f"[running] {dag_id}: report in {run.run_id}" for run in runs
+    )
+    assert all(Cost.RUNNING.sentence in text and "docs/errors#" in text for _, text in sent)
+    for process in airflow.all_of("dag-processor"):
+        assert "Killing it!" not in process.log.read_text(errors="replace")

@@ -45,7 +45,7 @@ def test_id_that_the_store_refuses_is_uncertain(live_crew, store, operator):
     cleared_on_its_way(task, live_crew)
 
     assert store.kickoff["kickoff_id"] is None
-    assert_uncertain(task)
+    assert assert_uncertain(task).kickoff_id == live_crew.kickoffs[0].kickoff_id
     assert len(live_crew.kickoffs) == 1
 
 

@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Annotated, Any, NamedTuple
 
 import pytest
@@ -501,3 +502,15 @@ def test_sensor_ends_as_the_table_says(live_crew, monkeypatch, each_look_takes, 
     stage.options.setdefault("kickoff_id", live_crew.take(INPUTS, None, {}))
 
     assert stage.outcome() == expected(row)
+
+
+@pytest.mark.parametrize("policy", [None, object()])
+def test_next_step_names_a_retry_unless_a_policy_may_forbid_it(live_crew, store, policy):
+    live_crew.scenario = FAILING
+    task = Task(lambda: CrewRunOperator(task_id="crew", inputs=INPUTS), store=store, retries=1)
+    task.ti.task = SimpleNamespace(retry_policy=policy)
+
+    with pytest.raises(ends.ExecutionFailed) as caught:
+        task.run()
+
+    assert ("Retrying" in caught.value.next_step) == (policy is None)
