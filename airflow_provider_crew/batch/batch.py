@@ -101,8 +101,7 @@ class Batch:
             usage = {"total_tokens": board.state.tokens}
             with suppress(Exception):  # the results are in other files
                 board.files.write(MANIFEST, [manifest(board, "cancelled", board.statuses, usage)])
-        ti = self.task.ti
-        has_retry = not is_marked and ti.try_number <= (ti.max_tries or 0)
+        has_retry = not is_marked and self.task.has_retry
         end = verdict(error, Facts(rows=self.report.counts(), has_retry=has_retry))
         known = ended(self.report.known(), end.failure, time.time())
         known["end"] = end.as_dict() | known["end"]
