@@ -177,8 +177,9 @@ def _state_of_lost(context: Context) -> str:
     """Return the state of a task whose process was lost. A DAG processor calls its callback, without ti.state."""
     ti: Any = context["ti"]
     state = task_states(context).get((ti.task_id, ti.map_index), "running")
-    if state == "running":  # Airflow calls the callback a moment before it fails the task
-        return "up_for_retry" if ti.try_number <= ti.max_tries else "failed"
+    if state == "running":  # Airflow is about to fail the task, or a user has cleared it and it runs again
+        runs_again = ti.try_number <= ti.max_tries or getattr(context.get("dag_run"), "clear_number", 0)
+        return "up_for_retry" if runs_again else "failed"
     return state or ""
 
 
@@ -241,19 +242,17 @@ def _failure(context: Context, task_id: str, map_index: int, state: str) -> _Fai
     if known_id and (dashboard := read(DASHBOARD_KEY)):
         lines.append(f"Dashboard: {dashboard}")
     loop = None if is_of_run else cast("dict[str, Any]", context).get("loop")  # Airflow 3.4
-    row = read(ROW) if map_index >= 0 else None
-    which = ", ".join(filter(None, (loop and f"iteration {loop.index}", row)))
-    return _Failure(_name(task_id, map_index, which), error.cost, "\n".join(lines), is_being_cancelled)
+    names: list[Any] = [loop and f"iteration {loop.index}", map_index >= 0 and read(ROW)]
+    name = _name(task_id, map_index, ", ".join(filter(None, names)))
+    return _Failure(name, error.cost, "\n".join(lines), is_being_cancelled)
 
 
-def _adopting(
-    context: Context, task_id: str, map_index: int, kickoff_id: str, batch: Mapping[str, Any]
-) -> list[str]:
+def _adopting(context: Context, task_id: str, index: int, kickoff_id: str, batch: Mapping[str, Any]) -> list[str]:
     """Return the commands that give a task the executions of its uncertain kickoffs."""
     conn_id = _argument(context, task_id, "crew_conn_id", "crew_default")
     where = [context["dag"].dag_id, context["run_id"], task_id, kickoff_id or "KICKOFF_ID"]
     where += ["--conn-id", conn_id if isinstance(conn_id, str) and "{{" not in conn_id else "CONN_ID"]
-    where += ["--map-index", str(map_index)] if map_index >= 0 else []
+    where += ["--map-index", str(index)] if index >= 0 else []
     uncertain = [group["keys"] for group in batch.get("reasons", ()) if group["status"] == "uncertain"]
     rows = [[f"--row={key}"] for keys in uncertain for key in keys] if batch else [[]]
     return [f"Adopt: python -m airflow_provider_crew adopt {shlex.join([*where, *row])}" for row in rows]

@@ -414,3 +414,23 @@ def test_parallel_calls_have_records_of_their_own(crew, task):
 def test_errors_that_fail_a_task_are_no_exceptions_of_airflow():
     assert not issubclass(CrewToolFailed, AirflowFailException)
     assert not issubclass(CrewToolInterrupted, Exception)
+
+
+def test_alert_knows_of_a_call_before_its_kickoff(crew, task):
+    known = []
+    crew.after = lambda request: known.append(dict(task.ti.xcoms)) if request.operation == "inputs" else None
+
+    ask()
+    ask("submarines")
+
+    assert [before["crew_progress"]["kickoff_id"] for before in known] == ["", ""]
+    assert task.ti.xcoms["crew_progress"]["kickoff_id"] == crew.kickoffs[1].kickoff_id
+
+
+def test_alert_knows_of_an_agent_that_airflow_ends(crew, task):
+    ask()
+
+    task.task.on_kill()
+
+    assert task.task.is_told_to_end
+    assert len(crew.kickoffs) == 1

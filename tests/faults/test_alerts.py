@@ -64,6 +64,20 @@ TIME_FOR_ANOTHER = 25
 RUNS_OF_A_STORM = 40
 
 
+def wait_for(alerts, count=1):
+    """
+    Wait for alerts.
+
+    If a callback comes while Airflow reads the DAG's file, it is executed when that file is read next.
+    """
+
+    def look():
+        alerts.with_suffix(".py").touch()
+        return alerts.exists() and len(alerts.read_text().splitlines()) >= count
+
+    eventually(look, pause=5)
+
+
 def kill(run, **_):
     psutil.Process(run.task("report")["pid"]).kill()
 
@@ -76,7 +90,7 @@ def kill_with_supervisor(run, **_):
 
 def clear(run, crew, alerts):
     run.clear("report")
-    eventually(alerts.exists)
+    wait_for(alerts)
     crew.finish(crew.kickoffs[0].kickoff_id)
 
 
@@ -160,7 +174,7 @@ def play(airflow, dags, crew, dag_id):
     eventually(lambda: crew.requests.on("status"))  # the task has pushed its kickoff ID
     case.harm(run=run, crew=crew, alerts=alerts)
     state = run.wait()
-    eventually(alerts.exists)
+    wait_for(alerts)
     time.sleep(TIME_FOR_ANOTHER)
     return run, state, [json.loads(line) for line in alerts.read_text().splitlines()]
 
@@ -205,7 +219,7 @@ def test_storm_of_runs_is_alerted_about_once_each(airflow, dags):
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda run: run.mark("report", "failed"), runs))
 
-        eventually(lambda: alerts.exists() and len(alerts.read_text().splitlines()) >= RUNS_OF_A_STORM)
+        wait_for(alerts, RUNS_OF_A_STORM)
         time.sleep(TIME_FOR_ANOTHER)
     sent = [json.loads(line) for line in alerts.read_text().splitlines()]
     assert Counter(subject.rpartition(" ")[2] for subject, _ in sent) == Counter(run.run_id for run in runs)

@@ -436,24 +436,25 @@ def test_alert_is_sent_even_if_xcom_push_fails(alert, dag, sent):
 
 @pytest.mark.parametrize("is_list", [True, False])
 @pytest.mark.parametrize(
-    ("in_database", "max_tries", "alerts"),
+    ("in_database", "max_tries", "clears", "alerts"),
     [
-        ("failed", 0, 0),
-        ("running", 0, 0),
-        ("running", 1, 1),
-        ("up_for_retry", 1, 1),
-        ("restarting", 0, 1),
-        (None, 0, 1),
+        ("failed", 0, 0, 0),
+        ("running", 0, 0, 0),
+        ("running", 1, 0, 1),
+        ("running", 0, 1, 1),
+        ("up_for_retry", 1, 0, 1),
+        ("restarting", 0, 1, 1),
+        (None, 0, 1, 1),
     ],
 )
 def test_lost_process_is_left_to_alert_of_dag(
-    alert, dag, airflow, sent, monkeypatch, is_list, in_database, max_tries, alerts
+    alert, dag, airflow, sent, monkeypatch, is_list, in_database, max_tries, clears, alerts
 ):
     monkeypatch.delattr("time.sleep")  # nothing waits
     dag.on_failure_callback = [CrewAlert(print)] if is_list else CrewAlert(print)
     airflow.states = {("report", -1): in_database}
 
-    alert(of_task(dag, state=None, max_tries=max_tries))
+    alert(of_task(dag, state=None, max_tries=max_tries) | {"dag_run": SimpleNamespace(clear_number=clears)})
 
     assert len(sent) == alerts
 
