@@ -4,7 +4,7 @@ Run a crew for each item of a list, and summarize the results.
 Deferred tasks hold no worker, so all of them would run at once. A pool that counts deferred tasks limits
 them:
 
-`airflow pools set crews 4 "Crew runs at a time" --include-deferred`
+`airflow pools set crews 4 "Concurrent crews" --include-deferred`
 
 `map_index_template` names the mapped tasks in the grid, when they end. If some of them fail, as one does
 here, the summary contains the others.
