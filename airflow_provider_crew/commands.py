@@ -11,12 +11,12 @@ from uuid import uuid4
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_crew.client import errors
+from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.api import resend
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import Cost, CrewError, ExecutionNotFound
 from airflow_provider_crew.client.models import Completed, Execution, Failed, Paused, Running
-from airflow_provider_crew.client.options import TIMEOUT, WAKING_UP
+from airflow_provider_crew.client.options import TIMEOUT
 from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.client.wording import describe_end, describe_progress, execution_failed
@@ -118,7 +118,7 @@ def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: C
     about["token"] = hook.connection.token_type
     known = None
     try:
-        known = resend(crew.inputs, wake_up_within=WAKING_UP)
+        known = resend(crew.inputs, wake_up_within=timing.current().waking_up)
         about["inputs"] = list(known.names)
     except errors.NotAllowed as error:  # a task starts an execution
         about["warning"] = f"The crew does not list its inputs, so a task cannot check them. {error.event}"

@@ -27,10 +27,6 @@ TRIGGERS_CANCEL = _RELEASE >= (3, 3)
 KEEP = " with 'Keep task state and resume'"
 KEEPING = KEEP if CLEARING_DELETES_TASK_STATE else ""
 
-# The scheduler sometimes fails a task that starts again within about a second of its deferral or reschedule,
-# because it has not yet recorded the end of the previous process.
-MIN_DEFERRAL_SECONDS = 10.0
-
 
 def resumed_with_old_error(next_kwargs: Mapping[str, Any], ti: Any) -> bool:
     """Whether Airflow resumes a retry with the event that failed an earlier attempt."""

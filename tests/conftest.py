@@ -7,11 +7,14 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import hypothesis
 import pytest
+
+from airflow_provider_crew.client.timing import replaced
 
 pytest_plugins = ["airflow_provider_crew.local.pytest_plugin"]
 
@@ -40,6 +43,13 @@ os.environ |= {
     "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
     "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
 }
+
+
+@pytest.fixture
+def timing() -> Iterator[Callable[..., None]]:
+    """Replace pauses and limits of the package until the test ends."""
+    with ExitStack() as stack:
+        yield lambda **seconds: stack.enter_context(replaced(**seconds))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

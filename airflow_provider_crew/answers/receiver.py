@@ -19,13 +19,12 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 
 from airflow_provider_crew.answers.question import QUESTION, Call, Undeliverable
+from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.settings import WebhookSecret
 from airflow_provider_crew.client.text import forms_of, mask
 from airflow_provider_crew.hooks.connection import load_secret
 
 _MOST_BYTES = 64 * 1024
-# Seconds for the whole body.
-_TIME_TO_READ = 10.0
 # Seconds before the connection is read again. An unauthenticated flood must not reach a secrets backend.
 _FRESH = 30.0
 
@@ -136,7 +135,7 @@ async def _body_of(request: Request) -> bytes:
     """Return the body. It may not be too large, whatever length it declares."""
     body = bytearray()
     try:
-        async with asyncio.timeout(_TIME_TO_READ):
+        async with asyncio.timeout(timing.current().webhook_body):
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > _MOST_BYTES:

@@ -9,10 +9,8 @@ from typing import Any
 from asgiref.sync import sync_to_async
 
 from airflow_provider_crew.api_server import read_own_xcom
+from airflow_provider_crew.client import timing
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
-
-# Seconds between two looks at the XCom. Each is a request to Airflow's API server.
-_LOOK = 10.0
 
 
 class AnswerTrigger(CrewExecutionTrigger):
@@ -44,7 +42,7 @@ class AnswerTrigger(CrewExecutionTrigger):
                     self.asked = not is_new  # the receiver has deleted the request that was open
                     event = f"Execution {self.kickoff_id} waits for human input."
                     raise HumanInputNeeded(event, kickoff_id=self.kickoff_id)
-                await asyncio.wait({end}, timeout=_LOOK)
+                await asyncio.wait({end}, timeout=timing.current().question_look)
             return await end
         finally:
             end.cancel()

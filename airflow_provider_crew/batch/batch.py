@@ -23,8 +23,8 @@ from airflow_provider_crew.batch.rows import lines_of, rows_of
 from airflow_provider_crew.batch.start import Starter
 from airflow_provider_crew.batch.state import BatchOptions, Board, State
 from airflow_provider_crew.batch.trigger import CrewBatchTrigger
-from airflow_provider_crew.batch.watching import LONGEST_WAIT, SHARE_IN_WORKER, BatchProgress, Watching
-from airflow_provider_crew.client import errors
+from airflow_provider_crew.batch.watching import SHARE_IN_WORKER, BatchProgress, Watching
+from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import CrewError, recorded_error
 from airflow_provider_crew.client.progress import ended
@@ -191,7 +191,7 @@ class Batch:
                 self.report.push_if_due(progress.as_dict)
 
             # A new watch forgets how long the crew has not responded, so only a task that may defer begins one.
-            longest = LONGEST_WAIT if self.options.deferrable else math.inf
+            longest = timing.current().batch_wait if self.options.deferrable else math.inf
             self._loop.run(watching.to_wake(board.stop.looker(), saw, longest=longest))
             state.logged_at = progress.logged_at
             self._heed()

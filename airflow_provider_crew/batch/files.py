@@ -19,6 +19,7 @@ from typing import IO, Any
 from airflow.sdk import ObjectStoragePath
 
 from airflow_provider_crew.batch.rows import Row, failure
+from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.errors import UncertainKickoff
 from airflow_provider_crew.client.text import in_words, warn
 from airflow_provider_crew.exceptions import CrewTaskError, InvalidResultPath
@@ -34,7 +35,6 @@ PARTS = "parts"
 SENT = "sent"
 
 _ATTEMPTS = 4
-_SETTLES = 2.0
 _IN_MEMORY = 2**20
 
 
@@ -56,7 +56,7 @@ class ResultFiles:
             raise InvalidResultPath(event)
         if found is None:
             self.write(OWNER, [owner])
-            time.sleep(_SETTLES)  # another batch may be writing as well
+            time.sleep(timing.current().batch_claim)  # another batch may be writing as well
             found = next(self.read(OWNER), None)
         if found != owner:
             other = json.dumps(found)

@@ -10,12 +10,11 @@ from airflow_provider_crew.batch.reasons import most_common
 from airflow_provider_crew.batch.rows import STATUSES
 from airflow_provider_crew.batch.state import Board
 from airflow_provider_crew.batch.watching import line_of
+from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.progress import PROGRESS, begun
 from airflow_provider_crew.exceptions import BatchFailed
 from airflow_provider_crew.task.verdict import RowCounts, while_rows_run
 
-# Seconds between two updates of the Crew tab by a task that does not defer.
-_PAUSE = 10.0
 _MOST_REASONS = 3
 
 
@@ -62,7 +61,7 @@ class Report:
 
     def push_if_due(self, progress: Callable[[], Mapping[str, Any]] | None = None) -> None:
         """Push the progress, unless that was done a moment ago."""
-        if time.monotonic() - self._pushed_at >= _PAUSE:
+        if time.monotonic() - self._pushed_at >= timing.current().batch_progress:
             self.push((progress or self.live)())
 
     def push(self, progress: Mapping[str, Any]) -> None:

@@ -13,11 +13,10 @@ from airflow_provider_crew.batch.files import SENT
 from airflow_provider_crew.batch.groups import forget_intents, save_intents, save_kickoff_ids
 from airflow_provider_crew.batch.rows import LONGEST_KEY, Row
 from airflow_provider_crew.batch.state import Board
-from airflow_provider_crew.client import errors
+from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.api import resend
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.models import CrewInputs
-from airflow_provider_crew.client.options import WAKING_UP
 from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.text import in_words, one_line
 from airflow_provider_crew.exceptions import CrewTaskError
@@ -27,9 +26,6 @@ from airflow_provider_crew.task.shielded import shielded
 
 # A group is one entry of less than 64 KB.
 MOST_IN_GROUP = 50
-_JITTER = 0.5
-# Seconds without new kickoffs after the crew did not respond to one.
-_BACK_OFF = 15.0
 _LONGEST_BACK_OFF = 300.0
 
 
@@ -53,7 +49,7 @@ class Starter:
             shielded(partial(self._start_group, rows))
             if time.time() >= board.state.not_before:
                 board.state.window = min(board.state.window * 2, most)
-            time.sleep(random.random() * _JITTER)  # noqa: S311 - not a secret
+            time.sleep(random.random() * timing.current().batch_jitter)  # noqa: S311 - not a secret
 
     def _may_start(self) -> bool:
         board = self._board
@@ -74,7 +70,7 @@ class Starter:
             return
         board = self._board
         try:
-            listed = resend(board.client.inputs, wake_up_within=WAKING_UP)
+            listed = resend(board.client.inputs, wake_up_within=timing.current().waking_up)
         except (errors.NotAllowed, errors.Rejected):
             listed = None
         self._listed = listed if board.options.validate_inputs else None
@@ -187,7 +183,8 @@ class Starter:
         state.outage_since = state.outage_since or now
         lasting = now - state.outage_since
         wanted = error.retry_after if isinstance(error, errors.TransientError) else None
-        state.not_before = now + max(wanted or 0.0, _BACK_OFF, min(lasting, _LONGEST_BACK_OFF))
+        least = timing.current().batch_back_off
+        state.not_before = now + max(wanted or 0.0, least, min(lasting, _LONGEST_BACK_OFF))
         if limit is not None and lasting > limit and not board.running:  # if rows are running, the crew is busy
             board.trouble = error
 

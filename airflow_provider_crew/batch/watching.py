@@ -10,6 +10,7 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
+from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.errors import (
     CrewError,
     ExecutionFailed,
@@ -33,10 +34,6 @@ __all__ = ["cancel_if_unwanted", "end_deferral", "watched"]
 
 log = logging.getLogger(__name__)
 
-# Seconds between two looks at what has ended.
-_LOOK = 0.5
-# Seconds after which a wait ends if any row has ended, and between two lines in the log.
-LONGEST_WAIT = 30.0
 _SHARE_OF_WINDOW = 4
 # In a worker, starting rows again costs no resumption of the task.
 SHARE_IN_WORKER = 8
@@ -97,11 +94,11 @@ class Watching:
             while not (self.error or is_told_to_end() or time.time() >= self.rules["deadline"]):
                 lasted = time.monotonic() - began
                 is_due = time.time() >= (self.rules["wake_at"] or math.inf) or lasted >= longest
-                if is_due or self.news >= quota or (self.news and lasted >= LONGEST_WAIT):
+                if is_due or self.news >= quota or (self.news and lasted >= timing.current().batch_wait):
                     break
                 _raise_unexpected(tasks)
                 saw(self)
-                await asyncio.sleep(_LOOK)
+                await asyncio.sleep(timing.current().batch_look)
         finally:
             for task in tasks:
                 task.cancel()
@@ -118,7 +115,7 @@ class Watching:
     def is_quick(self) -> bool:
         """Whether rows end so quickly that a deferral, which takes 10 to 20 s, would leave places empty."""
         quarter = min(len(self.running), self.window) / _SHARE_OF_WINDOW
-        return self.news * LONGEST_WAIT >= quarter * (time.time() - self.since)
+        return self.news * timing.current().batch_wait >= quarter * (time.time() - self.since)
 
     async def _watch(self, kickoff_id: str, sent_at: float, first_poll_at: float | None) -> None:
         rules = self.rules
@@ -169,20 +166,21 @@ class Watching:
 
     async def _hears_others(self, kickoff_id: str) -> bool:
         """Whether the crew responds, and only not about this execution, which may have failed."""
-        until = time.time() + (LONGEST_WAIT if len(self.running) > 1 else 0.0)  # for the first polls of the others
+        # The others need a moment for their first polls.
+        until = time.time() + (timing.current().batch_wait if len(self.running) > 1 else 0.0)
         while True:
             others = [at for name, at in self._heard_at.items() if name != kickoff_id]
             if max(others, default=0.0) > time.time() - float(self.rules["max_outage"] or MAX_OUTAGE) / 2:
                 return True
             if time.time() >= until:
                 return False
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(timing.current().batch_look)
 
     def _deadline(self, kickoff_id: str) -> float:
         """Return the time at which a row's time is over. It begins with the execution: deployments queue."""
         limit, began = self.rules["row_timeout"], self._began[kickoff_id]
         # Beyond the deadline of the batch, which ends all of them at once.
-        return float(began + limit if limit and began else self.rules["deadline"] + LONGEST_WAIT)
+        return float(began + limit if limit and began else self.rules["deadline"] + timing.current().batch_wait)
 
     def as_event(self) -> dict[str, Any]:
         """Return what has ended as plain data, and what the next watch has to know."""
@@ -222,7 +220,7 @@ class BatchProgress:
         now = batch | {"running": batch["running"] - watching.news, "unread": watching.news}
         told = {"batch": now, "doing": line_of(now), "trouble": watching.trouble, "polled_at": time.time()}
         self._now = {**self._known, **told}
-        if time.time() - self.logged_at >= LONGEST_WAIT:
+        if time.time() - self.logged_at >= timing.current().batch_wait:
             self.logged_at = time.time()
             self._log.info("Batch: %s. %s", line_of(now), watching.trouble)
         return bool(before != now)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from pydantic import ValidationError
 
-from airflow_provider_crew.client import errors
+from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.errors import CallError, Cost, TransientError
 from airflow_provider_crew.client.models import CrewInputs, Execution, read_execution, read_inputs
 from airflow_provider_crew.client.payload import (
@@ -448,9 +448,6 @@ def not_cancelled(kickoff_id: str, failure: CallError | None, cost: Cost) -> err
 
 
 _ATTEMPTS = 3
-_LONGEST_BACKOFF = 10.0
-_LONGEST_RETRY_AFTER_IN_CALL = 30.0
-_WAKING_PAUSE = 5.0
 
 
 def resend(
@@ -478,7 +475,7 @@ def resend(
             is_over = time.monotonic() >= until if is_waking else attempt >= _ATTEMPTS
             if is_over or (only_if_not_started and not proves_nothing_was_done(error)):
                 raise
-            pause = max(_wait(attempt, error), _WAKING_PAUSE if is_waking else 0.0)
+            pause = max(_wait(attempt, error), timing.current().waking_pause if is_waking else 0.0)
             why = f", as the crew may need up to {wake_up_within / 60:.0f} minutes to start" if is_waking else ""
             log.warning("%s Retrying in %.1f s%s.", error.event, pause, why)
         sleep(pause)
@@ -487,5 +484,6 @@ def resend(
 
 def _wait(attempt: int, error: TransientError) -> float:
     # Add the jitter to Retry-After, or all clients that received the same value would return together.
-    jitter = random.uniform(0.0, min(2 ** (attempt - 2), _LONGEST_BACKOFF))  # noqa: S311 - not a secret
-    return jitter + min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER_IN_CALL)
+    pace = timing.current()
+    jitter = random.uniform(0.0, min(2 ** (attempt - 2), pace.longest_back_off))  # noqa: S311 - not a secret
+    return jitter + min(error.retry_after or 0.0, pace.longest_retry_after)

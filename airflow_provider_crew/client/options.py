@@ -7,15 +7,6 @@ TIMEOUT = 24 * 60 * 60.0
 MAX_OUTAGE = 600.0
 # Seconds to wait for a response, and to read it.
 REQUEST_TIMEOUT = 60.0
-# A crew may need a moment until it knows an execution that it has just started.
-NOT_FOUND_GRACE = 30.0
-# A deployment that has been idle for a while needs a moment until it responds at all.
-WAKING_UP = 300.0
-# Seconds during which polls may be rejected: a token may be replaced in the connection, and a gateway may recover.
-MAX_REJECTION = 120.0
-# Seconds between two polls. The interval grows with the age of the execution.
-SHORTEST_INTERVAL = 5.0
-LONGEST_INTERVAL = 60.0
 
 
 OnUncertainKickoff = Literal["fail", "retry"]

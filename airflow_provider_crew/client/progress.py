@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
-from airflow_provider_crew.client import errors
+from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.history import SeenTask
 from airflow_provider_crew.client.models import Execution, Paused, Running, TaskResult
 from airflow_provider_crew.client.text import one_line
@@ -17,10 +17,6 @@ from airflow_provider_crew.client.wording import SHOWN_TEXT, describe_progress, 
 
 # XCom key of the progress.
 PROGRESS = "crew_progress"
-# Seconds between two updates of one execution. Later news replaces earlier news.
-PAUSE = 5.0
-# Seconds after which unchanged progress is pushed again, as a sign of life.
-REFRESH = 10.0
 # Seconds that the first poll of a trigger, a slow response and the push itself may take.
 _GRACE = 15.0
 
@@ -175,7 +171,7 @@ def _ended(known: Mapping[str, Any], now: float) -> dict[str, Any]:
 
 def _stale_after(pause: float) -> float:
     """Return the seconds after a poll within which the next push follows, if all is well."""
-    return REFRESH + pause + _GRACE
+    return timing.current().progress_refresh + pause + _GRACE
 
 
 def _both_ends(text: str) -> str:

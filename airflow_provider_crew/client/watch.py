@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 from pydantic import Field, StrictBool, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from airflow_provider_crew.client import errors
+from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client import options as limits
 from airflow_provider_crew.client.history import WHEN_USED, History, carried
 from airflow_provider_crew.client.models import LAST_TIME, Completed, Execution, Failed, Paused, Running, Time
@@ -37,10 +37,6 @@ _LONGEST_RETRY_AFTER_IN_WATCH = 300.0
 _REMINDER = 300.0
 # A person may take days, and such a wait needs no attention.
 _REMINDER_WHILE_PEOPLE_DECIDE = 3600.0
-# While a new execution is not known yet, or one has just become unknown.
-_SOON = limits.NOT_FOUND_GRACE / 6
-# Human input takes a while, and nothing else ends such a wait.
-_WHILE_PEOPLE_DECIDE = 60.0
 _WORD = 100
 _MAY_HAVE_FAILED = " The status of a failed execution may look like this indefinitely."
 
@@ -292,14 +288,14 @@ class Watch:
         rules, seen = self.rules, self.memory.seen
         if rules.address and error.address and rules.address != error.address:
             return Step(error=unknown_elsewhere(self.kickoff_id, rules.address, error.address))
-        since = rules.kicked_off_at
-        is_young = since is not None and self.polled_at - since < limits.NOT_FOUND_GRACE
+        since, pace = rules.kicked_off_at, timing.current()
+        is_young = since is not None and self.polled_at - since < pace.not_found_grace
         if not (rules.exists or rules.human_input or seen):
             self.is_in_doubt = True
-            return self._poll_again(at_most=_SOON) if is_young else Step(error=error)
+            return self._poll_again(at_most=pace.unknown_poll) if is_young else Step(error=error)
         lasted = self._lasted("unknown")
-        if is_young and not seen and lasted < limits.NOT_FOUND_GRACE:  # not known yet, so no outage
-            return self._poll_again(at_most=_SOON)
+        if is_young and not seen and lasted < pace.not_found_grace:  # not known yet, so no outage
+            return self._poll_again(at_most=pace.unknown_poll)
         max_outage = math.inf if rules.human_input else self._max_outage
         if lasted >= max_outage:
             return self._still_unknown(lasted)
@@ -309,19 +305,19 @@ class Watch:
             f"and billed. Polling continues {limit}.",
             is_expected=rules.human_input,
         )
-        if lasted < limits.NOT_FOUND_GRACE:
-            return self._poll_again(lines, at_most=min(_SOON, max_outage - lasted))
+        if lasted < pace.not_found_grace:
+            return self._poll_again(lines, at_most=min(pace.unknown_poll, max_outage - lasted))
         return self._wait_for_input(lines, at_most=max_outage - lasted)
 
     def _wait_for_input(self, lines: tuple[Line, ...], at_most: float = math.inf) -> Step:
         """Poll less often while a person decides, and often for a while after an answer."""
-        rules = self.rules
-        if rules.answered_at is not None and self.polled_at - rules.answered_at < _WHILE_PEOPLE_DECIDE:
-            return self._poll_again(lines, at_most=min(_SOON, at_most))
+        rules, pace = self.rules, timing.current()
+        if rules.answered_at is not None and self.polled_at - rules.answered_at < pace.people_poll:
+            return self._poll_again(lines, at_most=min(pace.unknown_poll, at_most))
         if rules.stops_for_input and (rules.human_input or "paused" in self.memory.troubles):
             event = f"Execution {self.kickoff_id} waits for human input."
             return self._end(errors.HumanInputNeeded, event)._replace(lines=lines)
-        return self._poll_again(lines, at_least=_WHILE_PEOPLE_DECIDE, at_most=at_most)
+        return self._poll_again(lines, at_least=pace.people_poll, at_most=at_most)
 
     def _still_unknown(self, lasted: float) -> Step:
         return self._end(
@@ -333,13 +329,13 @@ class Watch:
 
     def _rejected(self, error: errors.CallError | errors.InvalidSettings) -> Step:
         lasted = self._lasted("rejected")
-        left = limits.MAX_REJECTION - lasted
+        limit = timing.current().longest_rejection
+        left = limit - lasted
         if left <= 0:
             # A gateway may respond to anything for a while. A token or a connection stays wrong until it is fixed.
             return self._lost(error, lasted) if isinstance(error, errors.Rejected) else self._broken(error)
         lines = self._report_trouble(
-            f"{error.event} The connection is read again before each poll, for up to "
-            f"{duration(limits.MAX_REJECTION)}.",
+            f"{error.event} The connection is read again before each poll, for up to {duration(limit)}.",
             about=error,
         )
         return self._poll_again(lines, at_most=left)._replace(renew_token=isinstance(error, errors.CallError))
@@ -401,10 +397,10 @@ class Watch:
         spread = 2 * _JITTER * chance
         if self.rules.poll_interval is not None:
             return self.rules.poll_interval * (1 - _JITTER + spread)
-        age = self.polled_at - self.started_at
-        interval = min(max(age * _SHARE_OF_AGE, limits.SHORTEST_INTERVAL), limits.LONGEST_INTERVAL)
+        age, pace = self.polled_at - self.started_at, timing.current()
+        interval = min(max(age * _SHARE_OF_AGE, pace.shortest_interval), pace.longest_interval)
         # Only shorten the interval: the adaptive value is the documented maximum, and the minimum is short enough.
-        return interval - spread * (interval - limits.SHORTEST_INTERVAL)
+        return interval - spread * (interval - pace.shortest_interval)
 
     def _lasted(self, trouble: Trouble) -> float:
         """Return the duration of a trouble. Clear the troubles that reveal less about the execution."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from airflow.providers.common.compat.sdk import BaseHook
 from asgiref.sync import sync_to_async
 
+from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.api import resend
 from airflow_provider_crew.client.errors import Cost, CrewError, InvalidSettings, NotCancelled
 from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, Failed
@@ -33,9 +34,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# How often to ask a crew to stop an execution, and the seconds in between.
+# How often to ask a crew to stop an execution.
 _MOST_CANCELS = 3
-_CANCEL_PAUSE = 1.0
 
 
 class CrewHook(BaseHook):
@@ -183,7 +183,7 @@ class CrewHook(BaseHook):
                 return end.model_copy(update={"kickoff_id": kickoff_id})
             if attempt == _MOST_CANCELS or not any(error.passes for error in failures):
                 raise min(failures, key=lambda error: error.cost is not Cost.RUNNING)
-            time.sleep(_CANCEL_PAUSE)
+            time.sleep(timing.current().cancel_pause)
             attempt += 1
 
     async def cancel_async(self, kickoff_id: str, continued_as: str = "") -> Completed | Failed:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from asgiref.sync import sync_to_async
 
+from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.errors import CallError, Cost, CrewError, InvalidSettings, Unreachable
 from airflow_provider_crew.client.models import Completed, Execution
 from airflow_provider_crew.client.progress import ProgressReport
@@ -22,13 +23,6 @@ if TYPE_CHECKING:
     from airflow_provider_crew.client.poll import CrewPolls
     from airflow_provider_crew.client.settings import ServiceSettings
     from airflow_provider_crew.hooks.connection import TokenType
-
-# Seconds before a connection is read again.
-_FRESH = 60.0
-# Shorter, because a rejected token affects all watches, each at its own next poll.
-_FRESH_AFTER_REJECTION = 5.0
-# Maximum wait for the connection: a secrets backend may hang, and the watch has a deadline.
-_LOOK_UP = 10.0
 
 
 class Hook(Protocol):
@@ -74,16 +68,17 @@ class SharedConnection:
 
     async def crew(self, max_age: float | None = None) -> "CrewPolls":
         """Return the crew behind the connection, which is read again unless that was done recently."""
-        max_age = _FRESH if max_age is None else max_age
+        max_age = timing.current().connection_age if max_age is None else max_age
         if self._looking_up is None or self._looking_up.done():
             if self._crew and time.monotonic() - self._read_at < max_age:
                 return self._crew
             # A task of its own outlives the watch that happens to be the first.
             self._looking_up = asyncio.create_task(self._look_up())
         looking_up = self._looking_up
-        await asyncio.wait({looking_up}, timeout=_LOOK_UP)
+        longest = timing.current().connection_lookup
+        await asyncio.wait({looking_up}, timeout=longest)
         if not looking_up.done():
-            raise self._unreadable(f"Airflow has not returned it within {_LOOK_UP:g} s")
+            raise self._unreadable(f"Airflow has not returned it within {longest:g} s")
         if looking_up.cancelled():
             raise self._unreadable("its look-up was cancelled")
         error = looking_up.exception()
@@ -239,7 +234,7 @@ class Poller:
     async def _renew_async(self, shared: SharedConnection, old: "CrewPolls") -> None:
         """Read the connection again, like _renew()."""
         try:
-            self._crew = fresh = await shared.crew(_FRESH_AFTER_REJECTION)
+            self._crew = fresh = await shared.crew(timing.current().connection_age_if_rejected)
         except CrewError as error:
             self._keep_token(error)
             return

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseSensorOperator, conf
 
-from airflow_provider_crew.client.options import LONGEST_INTERVAL, MAX_OUTAGE, TIMEOUT
+from airflow_provider_crew.client import timing
+from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT
 from airflow_provider_crew.operators.base import CrewTask, seconds, seconds_or_none
 
 if TYPE_CHECKING:
@@ -76,7 +77,8 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
     ) -> None:
         self._set_arguments(locals())
         self.poll_interval: float | None = self.poke_interval
-        super().__init__(poke_interval=self.poll_interval or LONGEST_INTERVAL, timeout=self.timeout, **kwargs)
+        interval = self.poll_interval or timing.current().longest_interval
+        super().__init__(poke_interval=interval, timeout=self.timeout, **kwargs)
         if self.silent_fail:  # continues after a failed poke, so an outage must not end the wait either
             self.max_outage = None
 

@@ -6,10 +6,9 @@ from typing import Any
 from urllib.parse import quote
 
 from airflow_provider_crew import api_server
-from airflow_provider_crew.client import errors
+from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.api import resend
 from airflow_provider_crew.client.errors import Cost
-from airflow_provider_crew.client.options import WAKING_UP
 from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.text import in_words, warn
 from airflow_provider_crew.hooks.crew import CrewHook
@@ -24,7 +23,7 @@ def check_inputs(hook: CrewHook, request: KickoffRequest, log: Any, *, validate:
     The request for the crew's inputs is sent even without validation, because it wakes up a sleeping crew.
     """
     try:
-        known = resend(hook.get_conn().inputs, wake_up_within=WAKING_UP)
+        known = resend(hook.get_conn().inputs, wake_up_within=timing.current().waking_up)
     except (errors.NotAllowed, errors.Rejected) as error:
         if validate:
             warn(log, f"Inputs are not checked, because the crew does not list them. {error.event}")

@@ -4,9 +4,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_provider_crew.client import progress
+from airflow_provider_crew.client import progress, timing
 from airflow_provider_crew.client.errors import CrewError
-from airflow_provider_crew.client.progress import PAUSE, PROGRESS, REFRESH, ProgressReport
+from airflow_provider_crew.client.progress import PROGRESS, ProgressReport
 from airflow_provider_crew.client.text import warn
 
 
@@ -24,7 +24,7 @@ class TaskProgress:
         self.known: dict[str, Any] = {}
         """Last known progress, pushed or not."""
         self._is_new = self._has_failed = False
-        self._not_before, self._old_at = 0.0, time.monotonic() + REFRESH
+        self._not_before, self._old_at = 0.0, time.monotonic() + timing.current().progress_refresh
 
     def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - an Observer
         """Push the progress after a poll, if it has changed or the last push was long ago."""
@@ -81,8 +81,8 @@ class TaskProgress:
             self._ti.xcom_push(key=PROGRESS, value=self.known | more)
         except Exception as error:  # noqa: BLE001
             self._warn(error)
-        self._is_new, now = False, time.monotonic()
-        self._not_before, self._old_at = now + PAUSE, now + REFRESH
+        self._is_new, now, pace = False, time.monotonic(), timing.current()
+        self._not_before, self._old_at = now + pace.progress_pause, now + pace.progress_refresh
 
     def _warn(self, error: Exception) -> None:
         if not self._has_failed:

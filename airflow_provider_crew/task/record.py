@@ -15,7 +15,7 @@ from airflow.providers.common.compat.sdk import Context
 from pydantic import TypeAdapter, ValidationError
 
 from airflow_provider_crew import api_server, versions
-from airflow_provider_crew.client import errors
+from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.payload import plain
 from airflow_provider_crew.client.text import one_line, warn
 from airflow_provider_crew.task.decide import KickoffRecord
@@ -99,12 +99,6 @@ def as_stored(record: KickoffRecord, *, may_start_twice: bool = False, meta: str
 
 
 log = logging.getLogger(__name__)
-
-# Airflow ends a task whose heartbeats fail for about this long.
-_LONGEST_OUTAGE = 120.0
-_PAUSE = 2.0
-# Seconds that Airflow needs to clear a task, from reading its state to the commit of the changes.
-_TIME_TO_CLEAR = 1.0
 
 
 class Store:
@@ -330,7 +324,7 @@ class _Deliveries:
     def __call__(self, _: Context) -> None:
         # If Airflow clears the task in the same second, it may have read the state of the running task, and drop
         # the success and the return value. So this reads the state a moment later.
-        time.sleep(_TIME_TO_CLEAR)
+        time.sleep(timing.current().time_to_clear)
         if api_server.has_succeeded(self._ti):
             for record in self.records:
                 record.update(delivered=True)
@@ -338,7 +332,7 @@ class _Deliveries:
 
 def _retry_while_away(ask: Callable[[], Any]) -> Any:
     """Return the response of the store, and ask again while Airflow's API server is unreachable."""
-    until = time.monotonic() + _LONGEST_OUTAGE
+    until = time.monotonic() + timing.current().store_outage
     while True:
         try:
             return ask()
@@ -346,4 +340,4 @@ def _retry_while_away(ask: Callable[[], Any]) -> Any:
             if not api_server.is_away(error) or time.monotonic() > until:
                 raise
             warn(log, f"Airflow's API server does not respond. Trying again: {error}")
-        time.sleep(_PAUSE)
+        time.sleep(timing.current().store_pause)

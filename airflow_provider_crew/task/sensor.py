@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from airflow.exceptions import AirflowRescheduleException
 
-from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.options import LONGEST_INTERVAL
+from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.payload import checked_kickoff_id
 from airflow_provider_crew.client.text import warn
 from airflow_provider_crew.client.watch import WatchState
@@ -18,7 +17,6 @@ from airflow_provider_crew.task.task import Task, is_nothing
 from airflow_provider_crew.task.verdict import while_waiting
 from airflow_provider_crew.task.wait import Wait
 from airflow_provider_crew.triggers.events import lacks_event
-from airflow_provider_crew.versions import MIN_DEFERRAL_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +106,8 @@ class SensorAttempt(Attempt):
         seen.keep(poller.watch.memory)
         # Without a store, every "unknown" looks like the first one, so polling sooner does not help.
         is_first = not seen.lasts and "unknown" in poller.watch.memory.troubles
-        least = LONGEST_INTERVAL if is_first else MIN_DEFERRAL_SECONDS
+        pace = timing.current()
+        least = pace.people_poll if is_first else pace.shortest_deferral
         pause = timedelta(seconds=max(step.poll_again_in, least))
         raise AirflowRescheduleException(datetime.now(tz=UTC) + pause)  # type: ignore[no-untyped-call]
 

@@ -10,8 +10,8 @@ from typing import Any
 from airflow.providers.common.compat.sdk import TaskDeferred, conf
 
 from airflow_provider_crew import versions
-from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.options import MAX_OUTAGE, NOT_FOUND_GRACE
+from airflow_provider_crew.client import errors, timing
+from airflow_provider_crew.client.options import MAX_OUTAGE
 from airflow_provider_crew.client.watch import Step, WatchRules, WatchState
 from airflow_provider_crew.client.wording import result_out_of_reach
 from airflow_provider_crew.hooks.polling import Poller
@@ -89,7 +89,8 @@ class Wait:
                 raise deferral
             plan = replace(plan, request=None, asks=False)
         # Defer only after the execution was found or the grace period is over: a new triggerer does not know.
-        defers_at = time.time() + (0.0 if rules.exists or rules.human_input else NOT_FOUND_GRACE)
+        grace = 0.0 if rules.exists or rules.human_input else timing.current().not_found_grace
+        defers_at = time.time() + grace
         poller = self.poller(rules, WatchState.recalled(plan.memory))
         while not (step := poller.poll()).completed:
             memory = poller.watch.memory

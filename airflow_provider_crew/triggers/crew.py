@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider_crew.versions import MIN_DEFERRAL_SECONDS
+from airflow_provider_crew.client import timing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Mapping
@@ -123,5 +123,6 @@ class CrewExecutionTrigger(BaseTrigger):
 
     def _too_early_by(self) -> float:
         """Seconds until the event may fire. Bounded, because the worker's clock may be ahead of this one."""
-        since = MIN_DEFERRAL_SECONDS if self.deferred_at is None else time.time() - self.deferred_at
-        return min(max(MIN_DEFERRAL_SECONDS - since, 0.0), MIN_DEFERRAL_SECONDS)
+        shortest = timing.current().shortest_deferral
+        since = shortest if self.deferred_at is None else time.time() - self.deferred_at
+        return min(max(shortest - since, 0.0), shortest)

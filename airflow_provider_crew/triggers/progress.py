@@ -12,17 +12,13 @@ from airflow.providers.common.compat.sdk import conf
 from asgiref.sync import sync_to_async
 
 from airflow_provider_crew.api_server import push_xcom
+from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.errors import CrewError
-from airflow_provider_crew.client.progress import PAUSE, PROGRESS, REFRESH, ProgressReport, ended
+from airflow_provider_crew.client.progress import PROGRESS, ProgressReport, ended
 from airflow_provider_crew.client.text import warn
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 
 log = logging.getLogger(__name__)
-
-# Seconds from one XCom of a triggerer to the next, so that all cost its event loop no more than 3 % of a CPU.
-_PAUSE_FOR_ALL = 1 / 15
-# Seconds per writer after which unchanged progress is pushed again, if they are more than REFRESH.
-_REFRESH_FOR_EACH = 0.5
 
 
 def progress_of(trigger: CrewExecutionTrigger) -> "TriggerProgress | None":
@@ -66,7 +62,8 @@ class TriggerProgress:
 
     @property
     def _refresh(self) -> float:
-        return max(REFRESH, _REFRESH_FOR_EACH * self._shared.writers)
+        pace = timing.current()
+        return max(pace.progress_refresh, pace.progress_refresh_each * self._shared.writers)
 
     def close(self) -> None:
         """Stop pushing. From here on, the task reports the progress."""
@@ -88,13 +85,13 @@ class TriggerProgress:
                 if report is not None:  # the writer may have been closed while it waited for the lock
                     began = time.monotonic()
                     await self._push_report(report)
-                    await asyncio.sleep(_PAUSE_FOR_ALL - (self._pushed_at - began))
-            await asyncio.sleep(PAUSE)
+                    await asyncio.sleep(timing.current().progress_turn - (self._pushed_at - began))
+            await asyncio.sleep(timing.current().progress_pause)
 
     async def _push_report(self, report: ProgressReport) -> None:
         try:
             told = {"choices": self._choices} | report.as_dict()
-            told["stale_after"] += self._refresh - REFRESH
+            told["stale_after"] += self._refresh - timing.current().progress_refresh
             await self._push(told)
         except Exception as error:  # noqa: BLE001 - progress is best effort
             if not self._shared.has_failed:

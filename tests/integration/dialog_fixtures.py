@@ -20,14 +20,11 @@ def crew_options() -> dict[str, Any]:
 
 
 @pytest.fixture
-def dialog(request, monkeypatch, crew_options) -> Iterator[Dialog]:
+def dialog(request, monkeypatch, timing, crew_options) -> Iterator[Dialog]:
     service = partial(WatchedService, call_webhooks=True, **crew_options)
     monkeypatch.setattr("tests.integration.live.WatchedService", service)
     crew = request.getfixturevalue("live_crew")
-    monkeypatch.setattr("airflow_provider_crew.client.watch._SOON", 0.02)
-    monkeypatch.setattr("airflow_provider_crew.client.options.NOT_FOUND_GRACE", 0.3)
-    monkeypatch.setattr("airflow_provider_crew.client.watch._WHILE_PEOPLE_DECIDE", 0.3)
-    monkeypatch.setattr("airflow_provider_crew.answers.trigger._LOOK", 0.02)
+    timing(unknown_poll=0.02, not_found_grace=0.3, people_poll=0.3, question_look=0.02)
     monkeypatch.setattr("airflow_provider_crew.local.callbacks._PAUSE", 0.01)
     monkeypatch.setattr("airflow_provider_crew.answers.trigger.read_own_xcom", lambda ti, key: ti.xcoms.get(key))
     ti = TaskInstance()

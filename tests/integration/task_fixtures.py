@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.integration.live import crew_of_a_task, shorten_pauses
+from tests.integration.live import PAUSES, crew_of_a_task
 from tests.integration.tasks import Log, TaskStateStore, WatchedService
 
 
@@ -34,9 +34,9 @@ def each_look_takes(live_crew: WatchedService, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture
-def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
+def live_crew(monkeypatch: pytest.MonkeyPatch, timing: Callable[..., None]) -> Iterator[WatchedService]:
     """A crew, its connection, and an Airflow that does not dawdle and in which every task succeeds."""
-    shorten_pauses(monkeypatch)
+    timing(**PAUSES)
     monkeypatch.setattr("airflow_provider_crew.api_server.has_succeeded", lambda _: True)
     with crew_of_a_task(monkeypatch) as running:
         monkeypatch.setattr("airflow.sdk.bases.xcom.BaseXCom.set", classmethod(running.xcoms.take))

@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
-from airflow_provider_crew.task import record as memory
 from tests.integration.tasks import INPUTS, SLOW, Task, api_error
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    monkeypatch.setattr(memory, "_LONGEST_OUTAGE", 0.3)
+def impatient(timing):
+    timing(store_outage=0.3)
 
 
 def run(store, **options: Any) -> Task:

@@ -464,8 +464,8 @@ def test_row_without_a_status_ends_while_others_go_on(live_crew, batch, each_loo
 
 
 @pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
-def test_outage_ends_a_batch_after_max_outage(live_crew, batch, each_look_takes, monkeypatch, deferrable):
-    monkeypatch.setattr("airflow_provider_crew.batch.batch.LONGEST_WAIT", 0.1)
+def test_outage_ends_a_batch_after_max_outage(live_crew, batch, each_look_takes, timing, deferrable):
+    timing(batch_wait=0.1)
     live_crew.scenario = SLOW
     task = batch(rows(2), max_active=2, max_outage=600, timeout=7200, deferrable=deferrable)
     each_look_takes(10)
@@ -493,8 +493,8 @@ def test_rows_are_started_after_a_back_off_while_one_runs(live_crew, batch, each
     assert len(live_crew.kickoffs) == 4
 
 
-def test_outage_makes_few_rows_uncertain(live_crew, batch, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.batch.start._BACK_OFF", 0.3)
+def test_outage_makes_few_rows_uncertain(live_crew, batch, timing):
+    timing(batch_back_off=0.3)
     live_crew.faults.answer(503, on="kickoff", for_seconds=1.0)
     counts = batch(rows(60), max_active=30, max_failed=None).run()["counts"]
     assert counts["uncertain"] <= 12

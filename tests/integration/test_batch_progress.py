@@ -53,8 +53,8 @@ def test_completed_batch_has_all_counts(live_crew, batch, deferrable):
     assert last["batch"].items() >= counts.items()
 
 
-def test_batch_without_news_is_pushed_again(live_crew, batch, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.batch.report._PAUSE", 0.05)
+def test_batch_without_news_is_pushed_again(live_crew, batch, timing):
+    timing(batch_progress=0.05)
     live_crew.scenario = SLOW
     live_crew.at_look(40, lambda: live_crew.finish(live_crew.kickoffs[0].kickoff_id))
     batch(1).run()
@@ -182,8 +182,8 @@ def test_log_has_a_line_every_thirty_seconds_of_short_watches(batch, capsys):
     assert capsys.readouterr().out.count("Batch: ") == 1
 
 
-def test_slow_rows_after_quick_ones_defer_the_task_again(live_crew, batch, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.batch.batch.LONGEST_WAIT", 0.1)
+def test_slow_rows_after_quick_ones_defer_the_task_again(live_crew, batch, timing):
+    timing(batch_wait=0.1)
     task = batch(8, deferrable=True, max_active=2)
     first = task.deferred()
     event = event_of(task, first, is_quick=True)

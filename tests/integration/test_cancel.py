@@ -42,8 +42,8 @@ ENDLESS = ScenarioTask(name="writing_task", agent="Writer", seconds=3600.0)
 
 
 @pytest.fixture(params=["documented", "deployed"])
-def crew(request, monkeypatch) -> Iterator[LocalCrewService]:
-    monkeypatch.setattr("airflow_provider_crew.hooks.crew._CANCEL_PAUSE", 0.0)
+def crew(request, monkeypatch, timing) -> Iterator[LocalCrewService]:
+    timing(cancel_pause=0.0)
     with LocalCrewService(Scenario(dialect=request.param, tasks=(ENDLESS,)), token=TOKEN) as running:
         monkeypatch.setenv(CONNECTION, running.connection_uri)
         yield running

@@ -15,7 +15,6 @@ import pytest
 from airflow_provider_crew import cli
 from airflow_provider_crew.answers.check import check_receiver
 from airflow_provider_crew.cli import ANSWERED, FAILED, INTERRUPTED, UNDECIDED, USAGE
-from airflow_provider_crew.client import options
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.local.record import ReceivedRequest
@@ -35,9 +34,9 @@ def dialect(request) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _terminal(monkeypatch):
+def _terminal(monkeypatch, timing):
     monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "")
-    monkeypatch.setattr(options, "SHORTEST_INTERVAL", 0.1)
+    timing(shortest_interval=0.1)
 
 
 @pytest.fixture

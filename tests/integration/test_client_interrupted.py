@@ -79,9 +79,9 @@ async def test_cancelled_kickoff_async_logs_the_id(server, hook, task_log):
     assert len(arrived.posts) == 1
 
 
-async def test_cancelled_kickoff_async_sends_nothing_more(live_crew, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.client.api._wait", lambda *_: 30.0)
-    live_crew.faults.answer(429, on="kickoff")
+async def test_cancelled_kickoff_async_sends_nothing_more(live_crew, timing):
+    timing(longest_retry_after=30.0)
+    live_crew.faults.answer(429, on="kickoff", headers={"retry-after": "30"})
     loop, has_sent = asyncio.get_running_loop(), asyncio.Event()
     live_crew.after = lambda request: request.operation == "kickoff" and loop.call_soon_threadsafe(has_sent.set)
     task = asyncio.ensure_future(CrewHook().kickoff_async(INPUTS))

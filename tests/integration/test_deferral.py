@@ -78,9 +78,8 @@ def test_large_result_has_the_grace_period_of_a_kickoff(live_crew, store):
 
 
 @pytest.mark.skipif(AIRFLOW < (3, 3), reason="this Airflow has no requests for deferred tasks")
-def test_stopped_wait_is_not_retried_without_a_connection(live_crew, store, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.client.options.NOT_FOUND_GRACE", 0.0)
-    monkeypatch.setattr("airflow_provider_crew.client.watch._SOON", 0.0)
+def test_stopped_wait_is_not_retried_without_a_connection(live_crew, store, monkeypatch, timing):
+    timing(not_found_grace=0.0, unknown_poll=0.0)
     live_crew.scenario = ASKING
     task = Task(lambda: run(deferrable=True, human_input=True), store=store, retries=2)
     waiting = task.deferred()

@@ -111,9 +111,9 @@ def test_unknown_execution_ends_wait_at_once(hook, live_crew):
     assert [request.path for request in live_crew.requests] == ["/status/never-was", "/never-was/status"]
 
 
-def test_token_rotated_while_waiting_is_picked_up(hook, live_crew, monkeypatch, task_log):
+def test_token_rotated_while_waiting_is_picked_up(hook, live_crew, monkeypatch, timing, task_log):
     live_crew.scenario = SLOW
-    monkeypatch.setattr("airflow_provider_crew.hooks.polling._FRESH_AFTER_REJECTION", 0.0)
+    timing(connection_age_if_rejected=0.0)
     kickoff_id = hook.kickoff({})
     live_crew.finish(kickoff_id)
     live_crew.rotate_token("the-next-token-0815")
@@ -127,8 +127,8 @@ def test_token_rotated_while_waiting_is_picked_up(hook, live_crew, monkeypatch, 
     assert {request.status for request in live_crew.requests.on("status")} == {401, 200}
 
 
-def test_deleted_connection_does_not_end_wait(hook, live_crew, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.hooks.polling._FRESH_AFTER_REJECTION", 0.0)
+def test_deleted_connection_does_not_end_wait(hook, live_crew, monkeypatch, timing):
+    timing(connection_age_if_rejected=0.0)
     kickoff_id = hook.kickoff(INPUTS)
     live_crew.faults.answer(401, on="status", times=2)
     live_crew.after = lambda request: request.status == 401 and monkeypatch.delenv(CONNECTION, raising=False)

@@ -85,9 +85,9 @@ ANSWERS = {
 
 
 @pytest.fixture(autouse=True)
-def every_line(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def every_line(caplog: pytest.LogCaptureFixture, timing) -> None:
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr("airflow_provider_crew.client.api._wait", lambda *_: 0.0)
+    timing(longest_back_off=0.0, longest_retry_after=0.0)
 
 
 def assert_log_is_harmless(log: Log) -> None:

@@ -420,11 +420,8 @@ def expected(row: list[str]) -> Outcome:
 
 
 @pytest.fixture(autouse=True)
-def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = "airflow_provider_crew.client.options"
-    monkeypatch.setattr(f"{limits}.NOT_FOUND_GRACE", 0.05)
-    monkeypatch.setattr(f"{limits}.MAX_REJECTION", 0.1)
-    monkeypatch.setattr("airflow_provider_crew.client.watch._SOON", 0.01)
+def short_limits(timing) -> None:
+    timing(not_found_grace=0.05, longest_rejection=0.1, unknown_poll=0.01)
 
 
 def named(row: list[str]) -> str:

@@ -181,8 +181,8 @@ def test_each_poke_of_a_rescheduled_sensor_pushes_it_again(live_crew, request, r
     assert "asks the crew to cancel" in live_crew.xcoms.progress[0]["choices"]["unanswered"]
 
 
-def test_trigger_pushes_seldom_and_keeps_the_last_change(live_crew, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.triggers.progress.PAUSE", 3600.0)
+def test_trigger_pushes_seldom_and_keeps_the_last_change(live_crew, timing):
+    timing(progress_pause=3600.0)
     once(live_crew, lambda: AT_SECOND in story(live_crew), SECOND, *[THIRD] * 10, FAILED)
 
     with pytest.raises(ExecutionFailed):
@@ -191,8 +191,8 @@ def test_trigger_pushes_seldom_and_keeps_the_last_change(live_crew, monkeypatch)
     assert story(live_crew) == [AT_FIRST, AT_SECOND, ("failed", 1, "c")]
 
 
-async def test_triggers_push_one_after_the_other(live_crew, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.triggers.progress._PAUSE_FOR_ALL", 0.3)
+async def test_triggers_push_one_after_the_other(live_crew, timing):
+    timing(progress_turn=0.3)
     live_crew.scenario = SLOW
     began = time.monotonic()
 
@@ -207,9 +207,8 @@ async def test_triggers_push_one_after_the_other(live_crew, monkeypatch):
 
 
 @pytest.mark.parametrize(("refresh", "is_pushed"), [(0.0, True), (3600.0, False)])
-async def test_unchanged_progress_is_pushed_again_when_old(live_crew, monkeypatch, refresh, is_pushed):
-    monkeypatch.setattr("airflow_provider_crew.triggers.progress.REFRESH", refresh)
-    monkeypatch.setattr("airflow_provider_crew.triggers.progress._REFRESH_FOR_EACH", 0.0)
+async def test_unchanged_progress_is_pushed_again_when_old(live_crew, timing, refresh, is_pushed):
+    timing(progress_refresh=refresh, progress_refresh_each=0.0)
     live_crew.scenario = SLOW
     running = asyncio.create_task(fired(trigger_of(live_crew)))
     await until(lambda: len(live_crew.calls) > 10)
@@ -225,9 +224,8 @@ async def test_unchanged_progress_is_pushed_again_when_old(live_crew, monkeypatc
 
 
 @pytest.mark.parametrize(("refresh", "times"), [(-1.0, 4), (3600.0, 1)])
-def test_unchanged_progress_of_a_worker_is_pushed_again(live_crew, monkeypatch, refresh, times):
-    for name, seconds in {"PAUSE": -1.0, "REFRESH": refresh}.items():
-        monkeypatch.setattr(f"airflow_provider_crew.task.progress.{name}", seconds)
+def test_unchanged_progress_of_a_worker_is_pushed_again(live_crew, timing, refresh, times):
+    timing(progress_pause=-1.0, progress_refresh=refresh)
     after_the_first_look(live_crew, *[SECOND] * 3, FAILED)
 
     with pytest.raises(ExecutionFailed):

@@ -147,8 +147,8 @@ def test_false_length_is_limited(questions):
     assert questions.changes == 0
 
 
-def test_slow_body_is_given_up(questions, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.answers.receiver._TIME_TO_READ", 0.2)
+def test_slow_body_is_given_up(questions, timing):
+    timing(webhook_body=0.2)
     address = urlsplit(questions.url)
     with socket.create_connection((address.hostname, address.port), timeout=30) as plain:
         head = f"POST /events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\nContent-Length: 99\r\n\r\n"

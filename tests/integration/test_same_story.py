@@ -91,9 +91,8 @@ def end_of(task: Task, service: WatchedService) -> Any:
 
 
 @pytest.fixture(params=["documented", "deployed"])
-def told(request, live_crew, monkeypatch) -> Callable[[Story], WatchedService]:
-    monkeypatch.setattr("airflow_provider_crew.client.options.NOT_FOUND_GRACE", 0.05)
-    monkeypatch.setattr("airflow_provider_crew.client.watch._SOON", 0.05 / 6)
+def told(request, live_crew, timing) -> Callable[[Story], WatchedService]:
+    timing(not_found_grace=0.05, unknown_poll=0.05 / 6)
 
     def tell(story: Story) -> WatchedService:
         live_crew.scenario = story.scenario.model_copy(update={"dialect": request.param})

@@ -63,7 +63,7 @@ def test_connection_that_vault_does_not_return_is_retryable(vault, monkeypatch, 
 
 
 @sensors_remember
-def test_rescheduled_sensor_waits_until_it_is_back(live_crew, vault, monkeypatch):
+def test_rescheduled_sensor_waits_until_it_is_back(live_crew, vault, monkeypatch, timing):
     live_crew.scenario = SLOW
     kickoff_id = CrewHook().kickoff(INPUTS)
     pokes: list[bool] = []
@@ -77,6 +77,6 @@ def test_rescheduled_sensor_waits_until_it_is_back(live_crew, vault, monkeypatch
             live_crew.finish(kickoff_id)
         return CrewExecutionSensor(task_id="crew", kickoff_id=kickoff_id, mode="reschedule", poke_interval=0.02)
 
-    monkeypatch.setattr("airflow_provider_crew.task.sensor.MIN_DEFERRAL_SECONDS", 0.02)
+    timing(shortest_deferral=0.02)
     assert poked(Task(sensor, store=TaskStateStore()))["kickoff_id"] == kickoff_id
     assert pokes[:4] == [False, False, True, True]

@@ -76,8 +76,8 @@ def test_invalid_kickoff_id_is_not_polled(live_crew, mode, given):
     assert live_crew.calls == []
 
 
-def test_rejected_token_ends_a_rescheduled_sensor_without_store(live_crew, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.client.options.MAX_REJECTION", 0.15)
+def test_rejected_token_ends_a_rescheduled_sensor_without_store(live_crew, timing):
+    timing(longest_rejection=0.15)
     kickoff_id = kicked_off(live_crew, SLOW)
     live_crew.rotate_token("another-token-0815")
 

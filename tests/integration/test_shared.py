@@ -161,8 +161,8 @@ async def test_watch_that_looks_up_for_all_may_be_cancelled(live_crew, look_ups)
     assert look_ups.number <= 2
 
 
-async def test_changed_host_does_not_move_running_watches(live_crew, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.hooks.polling._FRESH", 0.0)
+async def test_changed_host_does_not_move_running_watches(live_crew, monkeypatch, timing):
+    timing(connection_age=0.0)
     (here,) = kicked_off(live_crew, 1)
     watches = watch(here)
     await seen(polled(live_crew, [here]))
@@ -253,8 +253,8 @@ async def test_cancelled_lookup_is_an_outage(live_crew, look_ups, task_log):
 
 
 @ENDS
-async def test_hanging_lookup_ends_no_watch_late(live_crew, look_ups, monkeypatch, rules, error):
-    monkeypatch.setattr("airflow_provider_crew.hooks.polling._LOOK_UP", 0.2)
+async def test_hanging_lookup_ends_no_watch_late(live_crew, look_ups, timing, rules, error):
+    timing(connection_lookup=0.2)
     look_ups.hang_from = 1
 
     for _ in range(2):
@@ -264,8 +264,8 @@ async def test_hanging_lookup_ends_no_watch_late(live_crew, look_ups, monkeypatc
     assert len(live_crew.requests) == 0
 
 
-async def test_hanging_lookup_that_returns_lets_all_poll(live_crew, look_ups, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.hooks.polling._LOOK_UP", 0.2)
+async def test_hanging_lookup_that_returns_lets_all_poll(live_crew, look_ups, timing):
+    timing(connection_lookup=0.2)
     look_ups.hang_from = 1
     kickoff_ids = kicked_off(live_crew, 10)
     watches = watch(*kickoff_ids, max_outage=60)
@@ -278,9 +278,8 @@ async def test_hanging_lookup_that_returns_lets_all_poll(live_crew, look_ups, mo
     assert look_ups.number == 1
 
 
-async def test_hanging_lookup_of_a_new_token_ends_in_time(live_crew, look_ups, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.hooks.polling._LOOK_UP", 0.2)
-    monkeypatch.setattr("airflow_provider_crew.hooks.polling._FRESH_AFTER_REJECTION", 0.0)
+async def test_hanging_lookup_of_a_new_token_ends_in_time(live_crew, look_ups, timing):
+    timing(connection_lookup=0.2, connection_age_if_rejected=0.0)
     look_ups.hang_from = 2
     kickoff_ids = kicked_off(live_crew, 10)
     live_crew.rotate_token("the-next-token-0815")

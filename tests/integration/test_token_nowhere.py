@@ -74,11 +74,11 @@ DISGUISED = {("nested", "with every character escaped")}
 
 
 @pytest.fixture(autouse=True)
-def every_line(caplog, monkeypatch):
+def every_line(caplog, timing):
     caplog.set_level(logging.DEBUG)
     for name in ("urllib3", "requests", "aiohttp", "asyncio", "http.client", "airflow_provider_crew"):
         caplog.set_level(logging.DEBUG, logger=name)
-    monkeypatch.setattr("airflow_provider_crew.client.api._wait", lambda *_: 0.0)
+    timing(longest_back_off=0.0, longest_retry_after=0.0)
 
 
 @pytest.mark.parametrize(

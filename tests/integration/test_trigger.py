@@ -119,8 +119,10 @@ async def test_serialized_trigger_builds_the_same_trigger():
     ids=["just now", "a moment ago", "long ago", "clock of the worker ahead", "not known"],
 )
 @pytest.mark.parametrize("scenario", [QUICK, FAILING], ids=["completed", "failed"])
-async def test_does_not_fire_too_soon_after_the_deferral(live_crew, pauses, monkeypatch, ago, waits, scenario):
-    monkeypatch.setattr("airflow_provider_crew.triggers.crew.MIN_DEFERRAL_SECONDS", 0.5)
+async def test_does_not_fire_too_soon_after_the_deferral(
+    live_crew, pauses, monkeypatch, timing, ago, waits, scenario
+):
+    timing(shortest_deferral=0.5)
     kickoff_id = kicked_off(live_crew, scenario)
     now = time.time()
     monkeypatch.setattr("airflow_provider_crew.triggers.crew.time", SimpleNamespace(time=lambda: now))
@@ -144,8 +146,8 @@ async def test_connection_unreadable_at_first_is_read_again(live_crew, monkeypat
     assert read_event(await running).result
 
 
-async def test_connection_that_stays_unusable_ends_the_wait(live_crew, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.client.options.MAX_REJECTION", 0.15)
+async def test_connection_that_stays_unusable_ends_the_wait(live_crew, monkeypatch, timing):
+    timing(longest_rejection=0.15)
     kickoff_id = kicked_off(live_crew)
     monkeypatch.setenv(CONNECTION, "crew://nowhere")
 

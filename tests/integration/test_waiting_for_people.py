@@ -43,10 +43,9 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def asking(live_crew, monkeypatch) -> WatchedService:
+def asking(live_crew, timing) -> WatchedService:
     """A crew that waits for a person at once, past the grace period for a new execution."""
-    monkeypatch.setattr("airflow_provider_crew.client.options.NOT_FOUND_GRACE", 0.0)
-    monkeypatch.setattr("airflow_provider_crew.client.watch._SOON", 0.0)
+    timing(not_found_grace=0.0, unknown_poll=0.0)
     live_crew.scenario = ASKING
     return live_crew
 

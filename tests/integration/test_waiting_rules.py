@@ -159,8 +159,8 @@ def test_short_outage_ends_no_wait(live_crew, deferrable):
 
 
 @both_ways
-def test_token_rotated_during_the_wait_is_used(live_crew, monkeypatch, deferrable, task_log):
-    monkeypatch.setattr("airflow_provider_crew.hooks.polling._FRESH_AFTER_REJECTION", 0.0)
+def test_token_rotated_during_the_wait_is_used(live_crew, monkeypatch, timing, deferrable, task_log):
+    timing(connection_age_if_rejected=0.0)
     live_crew.scenario = SLOW
     task = Task(lambda: run(deferrable=deferrable))
 

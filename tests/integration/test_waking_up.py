@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_provider_crew.client import options as limits
 from airflow_provider_crew.client.errors import Cost, ServiceError, UncertainKickoff
+from airflow_provider_crew.client.timing import Timing
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from tests.integration.operators import every_operator, kickoff
 from tests.integration.tasks import CONNECTION, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
-FIVE_MINUTES = limits.WAKING_UP
+FIVE_MINUTES = Timing().waking_up
 ASLEEP = 3600
 
 
@@ -21,8 +21,8 @@ however_inputs_are_checked = pytest.mark.parametrize("validate_inputs", [True, F
 
 
 @pytest.fixture
-def patient(live_crew, monkeypatch) -> None:  # noqa: ARG001 - whose impatience it takes back
-    monkeypatch.setattr("airflow_provider_crew.task.checks.WAKING_UP", FIVE_MINUTES)
+def patient(live_crew, timing) -> None:  # noqa: ARG001 - whose impatience it takes back
+    timing(waking_up=FIVE_MINUTES)
 
 
 @every_operator

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.live import crew_of_a_task, shorten_intervals, shorten_pauses
+from tests.integration.live import INTERVALS, PAUSES, crew_of_a_task
 from tests.integration.tasks import Log
 from tests.promises.harness import World
 
@@ -18,10 +18,9 @@ def world(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
+    timing: Callable[..., None],
 ) -> Iterator[World]:
-    shorten_pauses(monkeypatch)
-    monkeypatch.setattr("airflow_provider_crew.hooks.polling._FRESH_AFTER_REJECTION", 0.0)
-    shorten_intervals(monkeypatch)
+    timing(**PAUSES, **INTERVALS, connection_age_if_rejected=0.0)
     with crew_of_a_task(monkeypatch) as crew:
         world = World(crew, Log(capfd, caplog), tmp_path, monkeypatch)
         world.connect()

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.local import LocalCrewService
-from airflow_provider_crew.versions import MIN_DEFERRAL_SECONDS
 from dev.postgres import PostgresServer
 from dev.rest import seconds_since_epoch
 from dev.settings import WEBHOOK_SECRET
@@ -166,7 +166,8 @@ def test_output_is_published_after_approval_only(start, crew, airflow, answer, t
     brief = f"Briefing: {execution.inputs['topic']}"
     assert (asked["body"], asked["options"]) == (brief, ["Approve", "Reject"])
 
-    time.sleep(MIN_DEFERRAL_SECONDS)  # no person is faster; Airflow sometimes fails a task that goes on at once
+    # No person is faster. Airflow sometimes fails a task that goes on at once.
+    time.sleep(timing.current().shortest_deferral)
     airflow.api.patch(path, {"chosen_options": [answer], "params_input": {}})
 
     assert run.wait() == "success"

@@ -19,6 +19,7 @@ from airflow_provider_crew.client.errors import (
 )
 from airflow_provider_crew.client.models import Paused, Progress, TaskResult
 from airflow_provider_crew.client.progress import ProgressReport
+from airflow_provider_crew.client.timing import Timing
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, running
 
@@ -119,7 +120,7 @@ def test_progress_of_a_healthy_run_is_never_stale(interval):
         news = told.see(RESEARCH, at=at)
         age = NOW + at - pushed["polled_at"]
         assert age < pushed["stale_after"]
-        if news or age >= progress.REFRESH:
+        if news or age >= Timing().progress_refresh:
             pushed = told.report.as_dict()
         at += told.story.watch.memory.pause
 
