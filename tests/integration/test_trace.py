@@ -42,4 +42,4 @@ def test_kickoff_is_short_to_follow():
 
     assert "task/attempt.py:Attempt.kick_off" in calls
     assert len(calls) <= 150
-    assert sum(calls.values()) <= 280
+    assert sum(calls.values()) <= 290
