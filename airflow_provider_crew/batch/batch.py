@@ -211,12 +211,12 @@ class Batch:
         board = self.board
         self._is_quick = event["is_quick"]
         for name, row in board.running.items():
-            row.began_at, row.troubles = event["known"].get(name, (row.began_at, {}))
-            row.first_poll_at = None
+            known = event["known"].get(name, (row.began_at, {}, None))
+            row.began_at, row.troubles, row.first_poll_at = known
         ends: dict[str, RowEnd] = {name: end and recorded_error(end) for name, end in event["ends"].items()}
         ends |= results
-        known = [(board.running[name], end) for name, end in ends.items() if name in board.running]
-        collect(board, known, self.report.push_if_due)
+        rows = [(board.running[name], end) for name, end in ends.items() if name in board.running]
+        collect(board, rows, self.report.push_if_due)
         if event["error"]:  # the other rows are recorded, and the next attempt watches them
             raise recorded_error(event["error"])
 

@@ -74,12 +74,13 @@ def _read_end(board: Board, item: tuple[Row, RowEnd]) -> None:
 
 def _result(board: Board, row: Row) -> RowEnd:
     """Return how the execution of a row has ended. None if it is to be watched again."""
+    token = board.token
     try:
         execution = board.client.status(row.kickoff_id)
     except errors.ResponseTooLarge as error:
         return error
     except (errors.NotAuthenticated, errors.NotAllowed, errors.Rejected) as error:
-        is_renewed = isinstance(error, errors.NotAuthenticated) and board.renew(0.0)
+        is_renewed = isinstance(error, errors.NotAuthenticated) and board.has_other_token(token)
         board.trouble = board.trouble if is_renewed else error
         return None
     except CrewError:

@@ -95,12 +95,14 @@ class Starter:
             forget_intents(board, name)
             raise
 
+        token = board.token
+
         def kick_off(row: Row) -> str:
             return send(board.client, requests[row.index], _RowSlot(board), board.stop, interrupted)
 
         for done in board.threads.each(kick_off, rows):
             for row, sent in done:
-                self._note(row, sent)
+                self._note(row, sent, token)
             save_kickoff_ids(board, group, rows)
         with board.files.best_effort(board.task.log):  # the task state store has them as well
             board.files.write(name, [row.sent() for row in rows if row.sent_at is not None])
@@ -134,8 +136,8 @@ class Starter:
         board.pending.extendleft(reversed(rows[room:]))
         return rows[:room]
 
-    def _note(self, row: Row, sent: Future[str]) -> None:
-        """Note the outcome of a kickoff."""
+    def _note(self, row: Row, sent: Future[str], token: str) -> None:
+        """Note the outcome of a kickoff that was sent with a token."""
         board, output = self._board, self._board.output
         match sent.exception():
             case None:
@@ -154,7 +156,7 @@ class Starter:
                 self._back_off(error)  # others would be uncertain as well
                 row.kickoff_id = error.kickoff_id
                 self._end_uncertain(row, error)
-            case errors.NotAuthenticated() if board.renew(0.0):
+            case errors.NotAuthenticated() if board.has_other_token(token):
                 self._take_back([row])  # the token was renewed
             case CrewTaskError():  # the next attempt starts it
                 self._take_back([row])

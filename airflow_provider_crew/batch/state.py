@@ -148,6 +148,15 @@ class Board:
     def _secrets(self) -> tuple[str, ...]:
         return load_secrets(self.options.webhook_conn_id)
 
+    @property
+    def token(self) -> str:
+        """Token that requests are sent with."""
+        return self.task.hook.connection.settings.token
+
+    def has_other_token(self, rejected: str) -> bool:
+        """Whether the connection has another token than a rejected one."""
+        return self.token != rejected or self.renew(0.0)
+
     def renew(self, max_age: float = _FRESH) -> bool:
         """Read the connection again, unless that was done recently. Return whether it has another token."""
         if time.monotonic() - self._read_at < max_age:
@@ -180,7 +189,7 @@ class Board:
         for key, digest, kickoff_id, sent_at, attempts, group in state.running:
             row = by_id.get((key, digest)) or Row(-1, key, digest)
             row.kickoff_id, row.sent_at, row.attempts, row.group = kickoff_id, sent_at, attempts, group
-            row.began_at, row.troubles = known.get(kickoff_id, (None, {}))
+            row.began_at, row.troubles, row.first_poll_at = known.get(kickoff_id, (None, {}, None))
             self.running[kickoff_id] = row
         for index, kickoff_id in state.left:
             if index >= 0:

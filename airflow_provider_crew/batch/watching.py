@@ -185,7 +185,7 @@ class Watching:
     def as_event(self) -> dict[str, Any]:
         """Return what has ended as plain data, and what the next watch has to know."""
         # Without its troubles, a row that has no status would begin a new outage in each watch.
-        known = {name: [began, self._states[name].troubles] for name, began in self._began.items()}
+        known = {row[0]: [self._began[row[0]], self._states[row[0]].troubles, row[4]] for row in self.running}
         return {
             "ends": {name: error and error_record(error) for name, error in self.ends.items()},
             "error": error_record(self.error) if self.error else None,

@@ -109,6 +109,7 @@ class Attempt:
         self._has(found)
         if last:
             self.record.save_kickoff_id(found)
+            self.facts.reattachable = self.record.is_shared
         return found
 
     def reattach(self) -> str | None:

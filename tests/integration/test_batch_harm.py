@@ -35,7 +35,7 @@ from airflow_provider_crew.local.faults.kinds import AnswerFault
 from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
-from tests.integration.tasks import FAILING, QUICK, SLOW, Task, TaskStateStore, WatchedService, fired
+from tests.integration.tasks import CONNECTION, FAILING, QUICK, SLOW, Task, TaskStateStore, WatchedService, fired
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -563,3 +563,18 @@ def test_key_with_a_line_break_forges_no_line(live_crew, batch, capfd):
     batch([row], key="topic", max_failed=None).run()
 
     assert not [line for line in capfd.readouterr().out.splitlines() if line.startswith("2026-11-27 [info] All")]
+
+
+def test_token_renewed_before_a_group_stops_no_row(live_crew, batch, monkeypatch):
+    rotations = count()
+
+    def renew(request: Any) -> None:
+        if request.operation == "inputs" and next(rotations) == 0:
+            live_crew.rotate_token("renewed-token-0815")
+            monkeypatch.setenv(CONNECTION, live_crew.connection_uri)
+
+    live_crew.after = renew
+    counts = batch(rows(12), max_active=4).run()["counts"]
+
+    assert counts["success"] == len(live_crew.kickoffs) == 12
+    assert len([each for each in live_crew.requests.on("kickoff") if each.status == 401]) == 4
