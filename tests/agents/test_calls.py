@@ -416,15 +416,16 @@ def test_errors_that_fail_a_task_are_no_exceptions_of_airflow():
     assert not issubclass(CrewToolInterrupted, Exception)
 
 
-def test_alert_knows_of_a_call_before_its_kickoff(crew, task):
+@pytest.mark.usefixtures("task")
+def test_alert_knows_of_a_call_before_its_kickoff(crew):
     known = []
-    crew.after = lambda request: known.append(dict(task.ti.xcoms)) if request.operation == "inputs" else None
+    crew.at_kickoff = lambda: known.append(crew.xcoms.progress[-1]["kickoff_id"])
 
     ask()
     ask("submarines")
 
-    assert [before["crew_progress"]["kickoff_id"] for before in known] == ["", ""]
-    assert task.ti.xcoms["crew_progress"]["kickoff_id"] == crew.kickoffs[1].kickoff_id
+    assert known == ["", ""]
+    assert crew.xcoms.progress[-1]["kickoff_id"] == crew.kickoffs[1].kickoff_id
 
 
 def test_alert_knows_of_an_agent_that_airflow_ends(crew, task):
