@@ -16,6 +16,7 @@ from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.models import Completed, Failed
 from airflow_provider_crew.client.text import in_words, one_line
 from airflow_provider_crew.client.wording import execution_failed
+from airflow_provider_crew.exceptions import EndedByAirflow
 from airflow_provider_crew.task.result import fitted
 from airflow_provider_crew.task.stop import cancelled_if_wanted
 from airflow_provider_crew.triggers.events import LARGE_STATUS_INTERVAL
@@ -29,6 +30,8 @@ RowEnd = Completed | CrewError | None
 
 def collect(board: Board, ends: Sequence[tuple[Row, RowEnd]], pushed: Callable[[], object]) -> None:
     """Read the results of rows that have ended, and store them."""
+    if any(isinstance(end, errors.WaitedTooLong | EndedByAirflow) for _, end in ends):
+        board.renew(0.0)  # a cancellation is sent once
     for start in range(0, len(ends), _AT_A_TIME):
         some = ends[start : start + _AT_A_TIME]
         for done in board.threads.each(partial(_read_end, board), some):

@@ -88,7 +88,7 @@ class ResultFiles:
                 if not fault:
                     return
                 if attempt < _ATTEMPTS:
-                    time.sleep(2 ** (attempt - 1))
+                    time.sleep(timing.current().storage_pause * 2 ** (attempt - 1))
         raise CrewTaskError(f"The result file {self.path}/{name} was not written: {fault}.")
 
     @staticmethod

@@ -49,6 +49,8 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
     # Only now: a later attempt must not take these reports for older than the clear.
     store_ends(board, [row for row in news if not row.is_to_be_started])
     for row in board.rows:
+        if row.has_ended and ((row.line or {}).get("error") or {}).get("stage") == "wait":
+            state.left.append([row.index, row.kickoff_id])
         if row.line and row.line.get("error"):
             count_reason(state.reasons, row.key, row.status, row.line["error"]["message"])
         row.line = row.line and {"status": row.status}  # an output may be large
@@ -62,7 +64,8 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
 def _note_lost_lines(board: Board, stored: Any) -> None:
     """Treat a row as sent if the store says that it was started, but no file has a line about it."""
     was_started = is_started(stored, board.state.plan[0])
-    lost = [row for row, is_known in zip(board.rows, was_started, strict=False) if is_known and not row.attempts]
+    known = zip(board.rows, was_started, strict=False)
+    lost = [row for row, is_known in known if is_known and row.line is None and row.sent_at is None]
     for row in lost:
         row.attempts, row.sent_at, row.line = 1, board.state.started_at, None
     if lost:

@@ -58,6 +58,11 @@ class Row:
         """Status of the row, as in its last line."""
         return self.line["status"] if self.line else "not_started"
 
+    @property
+    def usual_attempts(self) -> int:
+        """Kickoffs of most rows with this status."""
+        return int(self.status != "not_started")
+
     def sent(self) -> list[Any]:
         """Return what the next process has to know about a kickoff, as JSON data."""
         return [self.key, self.fingerprint, self.kickoff_id, self.sent_at, self.attempts, self.group]

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.rows import STATUSES, Rerun, Row, Status
+from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.hooks.connection import load_secrets
@@ -29,8 +30,6 @@ _THREADS = 8
 FIRST_WINDOW = 4
 # Rows that have ended before a share of failed ones counts as too many.
 _ENOUGH_TO_TELL = 50
-# Seconds before the connection is read again, because its token may have been renewed.
-_FRESH = 60.0
 _SIGNS: dict[Status, str] = dict(zip(STATUSES, "seicu.", strict=True))
 _STATUSES = {sign: status for status, sign in _SIGNS.items()}
 
@@ -65,7 +64,7 @@ class State:
     :param reasons: Failed rows by reason.
     :param number: Number of the newest result file.
     :param ends: A sign for the status of each row. Only during a deferral, as the following.
-    :param attempts: Kickoffs of rows that are to be started again, by index.
+    :param attempts: Kickoffs of a row, by index, unless it has ended after one, or has none.
     :param running: Kickoffs that are running.
     """
 
@@ -113,6 +112,7 @@ class Board:
         """Whether the rows that earlier processes have started are not known yet."""
         self.threads = Threads(_THREADS)
         self._own = threading.local()
+        self._renewing = threading.Lock()
         self._read_at = time.monotonic()
 
     @property
@@ -155,11 +155,12 @@ class Board:
 
     def has_other_token(self, rejected: str) -> bool:
         """Whether the connection has another token than a rejected one."""
-        return self.token != rejected or self.renew(0.0)
+        with self._renewing:  # requests of several threads may be rejected together
+            return self.token != rejected or self.renew(0.0)
 
-    def renew(self, max_age: float = _FRESH) -> bool:
+    def renew(self, max_age: float | None = None) -> bool:
         """Read the connection again, unless that was done recently. Return whether it has another token."""
-        if time.monotonic() - self._read_at < max_age:
+        if time.monotonic() - self._read_at < (timing.current().connection_age if max_age is None else max_age):
             return False
         self._read_at, old = time.monotonic(), self.task.hook
         with suppress(Exception):  # Airflow may be away: the connection of before may still be right
@@ -174,7 +175,7 @@ class Board:
         """Return the state for the process that resumes."""
         state = self.state
         state.ends = "".join(_SIGNS[row.status] for row in self.rows)
-        state.attempts = {str(row.index): row.attempts for row in self.pending if row.attempts}
+        state.attempts = {str(row.index): row.attempts for row in self.rows if row.attempts != row.usual_attempts}
         state.running = [row.sent() for row in self.running.values()]
         state.number = self.files.number
         return state
@@ -185,7 +186,7 @@ class Board:
         by_id = {(row.key, row.fingerprint): row for row in self.rows}
         for row, sign in zip(self.rows, state.ends, strict=True):
             row.line = {"status": _STATUSES[sign]}
-            row.attempts = state.attempts.get(str(row.index), 0)
+            row.attempts = state.attempts.get(str(row.index), row.usual_attempts)
         for key, digest, kickoff_id, sent_at, attempts, group in state.running:
             row = by_id.get((key, digest)) or Row(-1, key, digest)
             row.kickoff_id, row.sent_at, row.attempts, row.group = kickoff_id, sent_at, attempts, group

@@ -76,6 +76,8 @@ class Timing:
     batch_jitter: float = 0.5
     # Without new kickoffs after the crew did not respond to one.
     batch_back_off: float = 15.0
+    # Before a result file is written again, and twice as long each time after that.
+    storage_pause: float = 1.0
     # Until another batch that claims the same files has written its name as well.
     batch_claim: float = 2.0
 

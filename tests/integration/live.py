@@ -28,6 +28,7 @@ PAUSES = {
     "batch_back_off": 0.1,
     "batch_look": 0.02,
     "batch_claim": 0.0,
+    "storage_pause": 0.0,
 }
 # The time between polls of a task that has no argument for it.
 INTERVALS = {"shortest_interval": 0.02, "longest_interval": 0.02}

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowTaskTimeout
+from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
 from airflow.sdk import ObjectStoragePath
 from airflow.sdk.io import attach
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
@@ -543,6 +543,36 @@ def test_lost_result_file_makes_its_rows_uncertain(live_crew, batch, out, monkey
 
     assert len(live_crew.kickoffs) == 6
     assert {key for key, status in statuses(out).items() if status == "uncertain"} == keys != set()
+
+
+def test_result_file_lost_after_a_deferral_makes_its_rows_uncertain(live_crew, batch, out):
+    task = batch(rows(4), max_active=1, max_failed=None, deferrable=True)
+    then = task.deferred()
+    for _ in range(2):
+        with pytest.raises(TaskDeferred) as again:
+            task.resume(then, asyncio.run(fired(task.revived(then))) | {"is_quick": False})
+        then = again.value
+    min((out / "parts").iterdir()).unlink()
+
+    assert task.run()["counts"]["uncertain"] == 1
+    assert len(live_crew.kickoffs) == 4
+
+
+def test_renewed_token_cancels_at_the_timeout(live_crew, batch, monkeypatch, each_look_takes):
+    live_crew.scenario = SLOW
+    each_look_takes(1)
+    finish = Batch._finish
+
+    def renewed(self: Batch) -> Any:
+        live_crew.rotate_token("the-next-token-0815")
+        monkeypatch.setenv(CONNECTION, live_crew.connection_uri)
+        return finish(self)
+
+    monkeypatch.setattr(Batch, "_finish", renewed)
+    with pytest.raises(WaitedTooLong) as raised:
+        batch(rows(2), timeout=300, cancel_on_timeout=True).run()
+    assert live_crew.calls.count("stop") == 2
+    assert raised.value.cost == "ended"
 
 
 class _Lazy(UserList[str]):
