@@ -192,19 +192,18 @@ class Batch:
 
             # A new watch forgets how long the crew has not responded, so only a task that may defer begins one.
             longest = timing.current().batch_wait if self.options.deferrable else math.inf
-            self._loop.run(watching.to_wake(board.stop.looker(), saw, longest=longest))
+            self._loop.run(watching.to_wake(board.stop.is_told, saw, longest=longest))
             state.logged_at = progress.logged_at
             self._heed()
             self._take_event(watching.as_event(), watching.results)
 
     def _pause(self) -> None:
         """Sleep until the crew may respond to a kickoff again."""
-        state, look = self.board.state, self.board.stop.looker()
+        state = self.board.state
         while time.time() < min(state.not_before, state.deadline):
             self.report.push_if_due()
             time.sleep(LOOK)
-            if look():
-                self._heed()
+            self._heed()
 
     def _take_event(self, event: Mapping[str, Any], results: Mapping[str, Any]) -> None:
         """Collect what has ended during a watch. ``results``: executions that the watch has read."""

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from airflow_provider_crew.api_server import is_away
 from airflow_provider_crew.batch.files import SENT
 from airflow_provider_crew.batch.rows import Row
 from airflow_provider_crew.batch.state import Board
@@ -42,19 +43,29 @@ def forget_intents(board: Board, name: str) -> None:
     board.files.delete(name)
 
 
-def save_kickoff_ids(board: Board, group: str, rows: Sequence[Row]) -> None:
-    """Record kickoff IDs. If Airflow refuses, another process may have taken over, so nothing more is sent."""
+def save_kickoff_ids(board: Board, group: str, rows: Sequence[Row], *, is_last: bool = True) -> bool:
+    """
+    Record kickoff IDs, and return whether Airflow has stored them.
+
+    If Airflow refuses, another process may have taken over, so nothing more is sent.
+
+    :param is_last: Whether to wait while Airflow is away. Otherwise that is no error: the caller tries again.
+    """
     try:
-        _save_group(board, group, rows)
+        _save_group(board, group, rows, is_patient=is_last)
     except Exception as error:  # noqa: BLE001 - the executions are running
+        if not is_last and is_away(error):
+            return False
         event = f"Airflow did not store kickoff IDs, but the result files have them: {in_words(error)}."
         board.task.warn(event)
         board.is_superseded, board.trouble = True, board.trouble or CrewTaskError(event)
+        return False
+    return True
 
 
-def _save_group(board: Board, group: str, rows: Sequence[Row]) -> None:
+def _save_group(board: Board, group: str, rows: Sequence[Row], *, is_patient: bool = True) -> None:
     sent = [row.sent() for row in rows if row.sent_at is not None]
-    board.store.set(f"{BATCH}_{group}", sent)
+    board.store.set(f"{BATCH}_{group}", sent, is_patient=is_patient)
     unanswered = set(board.state.unanswered)
     (unanswered.discard if all(line[2] for line in sent) else unanswered.add)(group)
     board.state.unanswered = sorted(unanswered)

@@ -95,7 +95,7 @@ class Starter:
             forget_intents(board, name)
             raise
 
-        token = board.token
+        token, is_stored = board.token, True
 
         def kick_off(row: Row) -> str:
             return send(board.client, requests[row.index], _RowSlot(board), board.stop, interrupted)
@@ -103,9 +103,11 @@ class Starter:
         for done in board.threads.each(kick_off, rows):
             for row, sent in done:
                 self._note(row, sent, token)
-            save_kickoff_ids(board, group, rows)
+            is_stored = save_kickoff_ids(board, group, rows, is_last=False)
         with board.files.best_effort(board.task.log):  # the task state store has them as well
             board.files.write(name, [row.sent() for row in rows if row.sent_at is not None])
+        if not is_stored:  # only now: the process may be killed while it waits for Airflow
+            save_kickoff_ids(board, group, rows)
         store_ends(board, [row for row in rows if row.line and row.line["status"] != "not_started"])
 
     def _request(self, row: Row) -> KickoffRequest | None:

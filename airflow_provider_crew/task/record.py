@@ -115,9 +115,13 @@ class Store:
         """Return the value of a key. None if there is none."""
         return _retry_while_away(partial(self._store.get, key))
 
-    def set(self, key: str, value: Any) -> None:
+    def set(self, key: str, value: Any, *, is_patient: bool = True) -> None:
         """Store a value for as long as the run exists."""
-        _retry_while_away(partial(self._store.set, key, value, **versions.never_expires()))
+        store = partial(self._store.set, key, value, **versions.never_expires())
+        if is_patient:
+            _retry_while_away(store)
+        else:
+            store()
 
     def delete(self, key: str) -> None:
         """Delete a key."""

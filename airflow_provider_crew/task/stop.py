@@ -1,10 +1,13 @@
 """End of a process before its work is done: Airflow ends the task, or its time is over. And cancelling."""
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from threading import Event, current_thread, main_thread
-from typing import TypeVar
+from functools import cache, partial
+from threading import Event, Thread, current_thread, main_thread
+from time import clock_gettime
+from typing import NoReturn, TypeVar
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
@@ -12,7 +15,6 @@ from airflow_provider_crew import api_server
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.models import Completed, Failed
-from airflow_provider_crew.client.options import REQUEST_TIMEOUT
 from airflow_provider_crew.client.wording import after_cancelling
 from airflow_provider_crew.exceptions import CrewTaskError, CutShort, EndedByAirflow
 from airflow_provider_crew.task.task import Task
@@ -22,23 +24,58 @@ T = TypeVar("T")
 
 # Seconds between two looks at whether Airflow is ending the task. It kills the process 5 seconds after SIGTERM.
 LOOK = 0.5
-# Seconds between two looks after which the process counts as suspended. Airflow then may have failed the task for
-# its missing heartbeats, which looks like a user's mark.
+# Seconds without a beat after which the process counts as suspended, and between two beats.
 _SUSPENDED = 60.0
-# A response may take this long.
-_LONGEST_POLL = 2 * REQUEST_TIMEOUT
+_BEAT = 5.0
 
 
 class _PollInterrupted(BaseException):
     """Raised by the signal handler of Airflow during a poll of the crew."""
 
 
+class Pulse:
+    """
+    Pulse of this process, whatever it does, which shows that it was suspended.
+
+    Airflow may then have failed the task for its missing heartbeats, which looks like a user's mark.
+
+    :param clock: Seconds that pass even while the machine sleeps.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._last = clock()
+        self._was_suspended = False
+
+    def was_suspended(self) -> bool:
+        """Whether the process was ever suspended. This is a beat, because the thread may be late after a pause."""
+        now = self._clock()
+        self._was_suspended = self._was_suspended or now - self._last > _SUSPENDED
+        self._last = now
+        return self._was_suspended
+
+    def beat(self) -> NoReturn:
+        """Beat for ever."""
+        pause = Event()
+        while True:
+            pause.wait(_BEAT)
+            self.was_suspended()
+
+
+@cache
+def pulse_of(_pid: int) -> Pulse:
+    """Return the pulse of a process. A child process has no thread of its parent, so it needs its own."""
+    pulse = Pulse(partial(clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)))
+    Thread(target=pulse.beat, name="crew-pulse", daemon=True).start()
+    return pulse
+
+
 class Stop:
     """Whether Airflow is ending this process, and what it may still do. One rule for all kinds of tasks."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, pulse: Pulse | None = None) -> None:
         self._task = task
-        self._was_suspended = False
+        self._pulse = pulse or pulse_of(os.getpid())
         self._is_polling = False
         self._has_heeded = False
 
@@ -46,22 +83,9 @@ class Stop:
         """Whether Airflow is ending the task."""
         return self._task.is_told_to_end()
 
-    def looker(self, *, pause: float = LOOK) -> Callable[[], bool]:
-        """Return a function that looks whether Airflow is ending the task. Call it after each pause."""
-        last = time.time()
-
-        def look() -> bool:
-            nonlocal last
-            now = time.time()
-            self._was_suspended = self._was_suspended or now - last > pause + _SUSPENDED
-            last = now
-            return self.is_told()
-
-        return look
-
     def cancels(self) -> bool:
         """Whether to cancel executions: a user has marked the task, and ``cancel_on_kill`` applies."""
-        may_cancel = self.is_told() and not self._was_suspended and self._task.cancels_on("kill")
+        may_cancel = self.is_told() and not self._pulse.was_suspended() and self._task.cancels_on("kill")
         return may_cancel and api_server.has_ended(self._task.ti)
 
     def heed(self, facts: Facts, earlier_id: str | None) -> None:
@@ -96,10 +120,10 @@ class Stop:
 
     def sleep(self, seconds: float, heed: Callable[[], object]) -> None:
         """Sleep, and call a function at times if Airflow is ending the task."""
-        until, look = time.monotonic() + seconds, self.looker()
+        until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(left, LOOK))
-            if look():
+            if self.is_told():
                 heed()
 
     def interruptibly(self, poll: Callable[[str], T], kickoff_id: str, heed: Callable[[], object]) -> T:
@@ -110,14 +134,12 @@ class Stop:
         interrupted: one to Airflow would leave its channel in disorder.
         """
         while True:
-            look = self.looker(pause=_LONGEST_POLL)
             try:
                 self._is_polling = True
                 try:
                     return poll(kickoff_id)
                 finally:
                     self._is_polling = False
-                    look()
             except _PollInterrupted:
                 heed()
 

@@ -35,7 +35,17 @@ from airflow_provider_crew.local.faults.kinds import AnswerFault
 from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
-from tests.integration.tasks import CONNECTION, FAILING, QUICK, SLOW, Task, TaskStateStore, WatchedService, fired
+from tests.integration.tasks import (
+    CONNECTION,
+    FAILING,
+    QUICK,
+    SLOW,
+    Task,
+    TaskStateStore,
+    WatchedService,
+    api_error,
+    fired,
+)
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -573,6 +583,27 @@ def test_renewed_token_cancels_at_the_timeout(live_crew, batch, monkeypatch, eac
         batch(rows(2), timeout=300, cancel_on_timeout=True).run()
     assert live_crew.calls.count("stop") == 2
     assert raised.value.cost == "ended"
+
+
+def test_killed_while_airflow_is_away_keeps_kickoff_ids(live_crew, batch, store):
+    live_crew.scenario = SLOW
+    task, writes = batch(rows(3), max_active=3), count(1)
+
+    def is_away(call: str) -> bool:
+        if call != "set" or len(live_crew.kickoffs) < 3:
+            return False
+        if next(writes) > 10:  # three rows cause three writes at most, so these are repeated
+            raise Killed
+        return True
+
+    store.breaks_with, store.breaks_at = api_error(503), is_away
+    died(task)
+    store.breaks_at = lambda _: False
+    live_crew.scenario = QUICK
+    for kickoff in live_crew.kickoffs:
+        live_crew.finish(kickoff.kickoff_id)
+
+    assert task.run()["counts"]["success"] == len(live_crew.kickoffs) == 3
 
 
 class _Lazy(UserList[str]):

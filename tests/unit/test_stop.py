@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
+from itertools import chain, repeat
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from airflow_provider_crew.task.stop import Stop
+from airflow_provider_crew.task.stop import Pulse, Stop
 from airflow_provider_crew.task.task import Options, Task
 
 
@@ -19,21 +19,23 @@ def task(monkeypatch: pytest.MonkeyPatch) -> Task:
     return Task(Options(crew_conn_id="crew", cancel_on_kill=True), context, None, is_told_to_end=lambda: True)
 
 
-@pytest.mark.parametrize(("suspended", "cancels"), [(0.0, True), (55.0, True), (65.0, False)])
-def test_suspended_process_cancels_nothing(task, monkeypatch, suspended, cancels):
-    stop, now = Stop(task), time.time()
-    look = stop.looker()
-    monkeypatch.setattr(time, "time", lambda: now + suspended)
-    assert look()
-    assert stop.cancels() is cancels
+def pulse(*beats: float) -> Pulse:
+    """Return a pulse at these times, and at the last one from then on."""
+    return Pulse(chain(beats, repeat(beats[-1])).__next__)
 
 
-def test_slow_response_is_no_suspension(task, monkeypatch):
-    stop, now = Stop(task), time.time()
+@pytest.mark.parametrize(
+    ("beats", "cancels"),
+    [([0.0, 5.0, 10.0], True), ([0.0, 55.0], True), ([0.0, 65.0], False), ([0.0, 65.0, 70.0], False)],
+)
+def test_suspended_process_cancels_nothing(task, beats, cancels):
+    own = pulse(*beats)
+    for _ in beats[2:]:
+        own.was_suspended()
 
-    def poll(_: str) -> str:
-        monkeypatch.setattr(time, "time", lambda: now + 110.0)
-        return "running"
+    assert Stop(task, own).cancels() is cancels
 
-    assert stop.interruptibly(poll, "id", lambda: None) == "running"
-    assert stop.cancels()
+
+def test_process_has_one_pulse(task):
+    assert Stop(task)._pulse is Stop(task)._pulse
+    assert Stop(task).cancels()
