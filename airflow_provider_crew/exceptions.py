@@ -55,7 +55,7 @@ class CrewTaskError(CrewError, sdk.AirflowException):
 
 class InvalidResultPath(CrewTaskError):
     """
-    The files under the ``result_path`` of a batch are those of another one, or are missing although it has begun.
+    The ``result_path`` of a batch contains another batch's files, or lacks its own although it has begun.
 
     ``owner``: the other batch, as JSON.
     """

@@ -81,7 +81,7 @@ class CrewAlert(BaseNotifier):
 
 
 def _claim(context: Context, subject: str | None) -> None:
-    """Tell the DAG's alert that the task sends its own, or that it could not."""
+    """Push for the DAG's alert that the task sends its own, or that it could not."""
     ti: Any = context.get("ti")
     # A push from the DAG processor would never return. There is no exception, not even None.
     if "reason" not in context and "exception" in context and ti.state in {"failed", "success"}:

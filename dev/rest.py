@@ -85,7 +85,7 @@ class AirflowApi:
     def ensure_pool(self, name: str, slots: int) -> None:
         """Create a pool that counts deferred tasks, if there is none of that name."""
         if all(pool["name"] != name for pool in self.get("pools")["pools"]):
-            pool = {"name": name, "slots": slots, "include_deferred": True, "description": "Crew runs at a time"}
+            pool = {"name": name, "slots": slots, "include_deferred": True, "description": "Concurrent crews"}
             self.post("pools", pool)
 
     def wait_for_dag(self, dag_id: str, *, parsed_after: float = 0, timeout: float = 240) -> None:

@@ -24,7 +24,7 @@ from airflow_provider_crew.triggers.events import LARGE_STATUS_INTERVAL
 _AT_A_TIME = 50
 _LONGEST_REASON = 200
 
-# End of a row: the completed execution, None for one that is to be read, or the error that ends it.
+# End of a row: the completed execution, None for one that has to be read, or the error that ends it.
 RowEnd = Completed | CrewError | None
 
 
@@ -76,7 +76,7 @@ def _read_end(board: Board, item: tuple[Row, RowEnd]) -> None:
 
 
 def _result(board: Board, row: Row) -> RowEnd:
-    """Return how the execution of a row has ended. None if it is to be watched again."""
+    """Return the end of a row's execution. None if the row has to be watched again."""
     token = board.token
     try:
         execution = board.client.status(row.kickoff_id)

@@ -40,7 +40,7 @@ def _max_failed(given: object) -> object:
 
 class CrewBatchOperator(KickoffTask):
     """
-    Run a crew for each row of a table, with a limited number of executions at a time, and return a manifest.
+    Run a crew for each row of a table, with a limited number of concurrent executions, and return a manifest.
 
     The result of each row is a line of JSON in files under ``result_path``. Each execution is billed. A retry, or
     clearing the task, continues the batch: rows that have succeeded are not run again, and rows that are running

@@ -81,7 +81,7 @@ def _settle(board: Board, row: Row, decision: Decision) -> bool:
         case Decision.ASK if row.index < 0:  # it has failed
             return False
         case Decision.FAIL_UNCERTAIN if row.sent_at is not None:
-            event = "An earlier attempt ended before the response to the kickoff, or its result file is lost."
+            event = "An earlier attempt ended before the kickoff's response, or the row's result file is lost."
             end_row(row, "uncertain", errors.UncertainKickoff(event), "kickoff")
             board.output.measure("kickoff.uncertain")
             return True

@@ -1,4 +1,4 @@
-"""What people see of a batch: in the Crew tab, in alerts, in its log and its manifest."""
+"""Display of a batch: in the Crew tab, in alerts, in its log and its manifest."""
 
 import time
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What polls saw of an execution's tasks, for its result and for display. No decision depends on it."""
+"""History of an execution's tasks from its polls, for its result and for display. No decision depends on it."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What is sent to a crew: kickoffs, answers and IDs, validated before anything is sent."""
+"""Contents of requests to a crew: kickoffs, answers and IDs, validated before anything is sent."""
 
 import json
 import math

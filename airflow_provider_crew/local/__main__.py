@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     real.add_argument("--crew", metavar="PROJECT", help="its folder, or package.module:Class")
     real.add_argument("--python", metavar="FILE", help="its interpreter; default: that of its .venv")
     real.add_argument(
-        "--at-most", type=_count, metavar="N", help="executions at a time (default: 4); the others are queued"
+        "--at-most", type=_count, metavar="N", help="concurrent executions (default: 4); the others are queued"
     )
     real.add_argument("--keep", metavar="FILE", help="keep executions in this file for the next start")
     return parser

@@ -31,7 +31,7 @@ BACKSTOP = 60.0
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """
-    How a wait begins, or how it continues after a deferral.
+    Beginning of a wait, or its continuation after a deferral.
 
     :param memory: State of the watch to continue, as plain data.
     :param deadline: Time at which to stop waiting. ``None`` begins the time.

@@ -225,15 +225,20 @@ def _end(scene):
     scene.wait_until_over(finishing=True)
 
 
-@batch_row(Ends("success", "the result", "completed", kickoffs=_ROWS + 1, tries=3), ways=RUN)
-def test_batch_with_uncertain_row_cleared(scene):
-    """A row is uncertain, and the task is cleared after that was reported."""
+def _run_with_uncertain_row(scene):
+    """Run the batch to its end, and kill its worker while the response to a kickoff is held back."""
     held = scene.hold("kickoff")
     scene.start()
     scene.execution(_AT_A_TIME)
     eventually(lambda: held.is_held, pause=PAUSE)
     scene.kill()
     scene.wait_until_over(finishing=True)
+
+
+@batch_row(Ends("success", "the result", "completed", kickoffs=_ROWS + 1, tries=3), ways=RUN)
+def test_batch_with_uncertain_row_cleared(scene):
+    """A row is uncertain, and the task is cleared after that was reported."""
+    _run_with_uncertain_row(scene)
     scene.clear("success")
     scene.wait_until_over(finishing=True)
 
@@ -241,12 +246,7 @@ def test_batch_with_uncertain_row_cleared(scene):
 @batch_row(Ends("success", "the result", "completed", kickoffs=_ROWS, tries=3), ways=("sync",))
 def test_batch_with_adopted_row(scene):
     """A row is uncertain, its execution is adopted, and the task is cleared."""
-    held = scene.hold("kickoff")
-    scene.start()
-    scene.execution(_AT_A_TIME)
-    eventually(lambda: held.is_held, pause=PAUSE)
-    scene.kill()
-    scene.wait_until_over(finishing=True)
+    _run_with_uncertain_row(scene)
     (key,) = [line["key"] for line in lines_of(scene) if line["status"] == "uncertain"]
     (lost,) = [each.kickoff_id for each in scene.crew.kickoffs if each.inputs["topic"] == key]
     command(scene, "adopt", lost, "--conn-id", scene.connection, "--row", key, "--yes")
