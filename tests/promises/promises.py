@@ -181,14 +181,30 @@ def token_renewed_while_waiting_is_used(world: World, make: MakeJob) -> None:
     world.crew.scenario = SLOW
 
     def renew() -> None:
-        world.crew.rotate_token("renewed-token-0815")
-        world.connect()
+        _renew_token(world)
         world.at("status", world.finish, status=200, number=2)
 
     world.at("status", renew, number=3)
     world.each_poll_takes(1)
     assert_succeeded(make(world, timeout=100).attempt())
     assert len(world.crew.kickoffs) == 1
+
+
+def _renew_token(world: World, **extra: Any) -> None:
+    world.crew.rotate_token("renewed-token-0815")
+    world.connect(**extra)
+
+
+@promise
+def timeout_stops_with_renewed_token(world: World, make: MakeJob) -> None:
+    world.connect(cancel_on_timeout=True)
+    world.crew.scenario = SLOW
+    world.each_poll_takes(10)
+    world.at("status", lambda: _renew_token(world, cancel_on_timeout=True), number=3)
+    job = make(world, timeout=300, rows=2)
+    outcome = job.attempt()
+    assert outcome.cost == "ended"
+    assert sorted(world.stopped_ids) == sorted(world.kickoff_ids)
 
 
 @promise
