@@ -95,11 +95,17 @@ def delete_groups(board: Board, groups: Collection[str]) -> None:
                 board.store.delete(f"{BATCH}_{group}")
 
 
-def sent_in_groups(board: Board, groups: Sequence[str]) -> list[list[Any]]:
-    """Return the kickoffs that earlier processes have recorded, with or without a kickoff ID."""
+def sent_in_groups(board: Board, known: Any) -> list[list[Any]]:
+    """
+    Return the kickoffs that earlier processes have recorded, with or without a kickoff ID.
+
+    :param known: Entry of the batch in the store. A group that it does not list was not sent.
+    """
+    groups = known["groups"] if known else []
     stored = [line for group in groups for line in board.store.get(f"{BATCH}_{group}") or ()]
     board.state.unanswered = sorted({group for _, _, kickoff_id, *_, group in stored if not kickoff_id})
-    return [line for name in board.files.names(SENT) for line in board.files.read(name)] + stored
+    in_files = [line for name in board.files.names(SENT) for line in board.files.read(name)]
+    return [line for line in in_files if line[2] or line[-1] in groups or not known] + stored
 
 
 def is_started(known: Any, plan: str) -> list[bool]:

@@ -23,18 +23,18 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
     """
     task, state, options, files = board.task, board.state, board.options, board.files
     files.number_on()
-    removed = merged(board.rows, files.lines(), sent_in_groups(board, stored["groups"] if stored else []))
+    sent = sent_in_groups(board, stored)
+    removed = merged(board.rows, files.lines(), sent)
     _note_lost_lines(board, stored)
+    known = (*board.rows, *removed)
+    state.is_billed |= any(row.sent_at is not None or (row.line or {}).get("kickoff_id") for row in known)
     keys = {row.key for row in board.rows}
     state.changed = sum(row.key in keys for row in removed)
     state.removed = len(removed) - state.changed
     # Airflow 3.4 deletes the state of a task that is cleared. A batch without state is new, or was cleared.
     cleared = not stored or stored["max_tries"] != task.ti.max_tries
     decide_on = partial(decision_of, cleared=cleared, chooses_twice=task.chooses_twice, rerun=options.rerun)
-    decisions = [
-        (row, Decision.REATTACH if is_resumed and row.has_ended else decide_on(row))
-        for row in (*board.rows, *removed)
-    ]
+    decisions = [(row, Decision.REATTACH if is_resumed and row.has_ended else decide_on(row)) for row in known]
     asked = [row for row, decision in decisions if decision is Decision.ASK]
     polled = [
         (row, outcome.result())
@@ -45,7 +45,8 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
     board.running = {row.kickoff_id: row for row in running}
     news = [row for row, decision in decisions if _settle(board, row, decision)]
     store_ends(board, [row for row in news if row.is_to_be_started])
-    save_groups(board, *(stored["groups"] if stored else ()))  # only now: rows that start again are in the files
+    # Only now: rows that start again are in the files.
+    save_groups(board, *{group for *_, group in sent}.union(stored["groups"] if stored else ()))
     # Only now: a later attempt must not take these reports for older than the clear.
     store_ends(board, [row for row in news if not row.is_to_be_started])
     for row in board.rows:

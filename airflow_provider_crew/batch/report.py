@@ -53,7 +53,7 @@ class Report:
         return RowCounts(
             Counter(row.status for row in board.rows if row.kickoff_id not in running),
             len(running),
-            started=sum(row.attempts > 0 for row in board.rows),
+            is_billed=board.state.is_billed,
             is_blind=board.is_blind,
             runs_all=board.options.rerun == "all",
             may_start_twice=board.task.chooses_twice,

@@ -145,7 +145,7 @@ class Starter:
             case None:
                 row.kickoff_id, row.line = sent.result(), None
                 board.running[row.kickoff_id] = row
-                board.state.outage_since = None
+                board.state.outage_since, board.state.is_billed = None, True
                 output.measure("kickoff.started")
             case errors.Rejected(blames_inputs=True) as error:
                 end_row(row, "error", error, "kickoff")
@@ -170,6 +170,7 @@ class Starter:
                 self._end_uncertain(row, errors.UncertainKickoff(event))
 
     def _end_uncertain(self, row: Row, error: errors.UncertainKickoff) -> None:
+        self._board.state.is_billed = True
         self._board.output.measure("kickoff.uncertain")
         end_row(row, "uncertain", error, "kickoff")
 

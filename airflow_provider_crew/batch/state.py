@@ -58,6 +58,7 @@ class State:
     :param outage_since: Time since when the crew does not respond to kickoffs.
     :param changed: Rows that earlier attempts started with other inputs.
     :param removed: Rows that earlier attempts started, and that are no longer among the inputs.
+    :param is_billed: Whether an execution was started, also by an earlier attempt.
     :param earlier: Rows that have ended in earlier attempts.
     :param left: Index and execution of rows that have ended without it. It may be running.
     :param unanswered: Groups in which a kickoff has no ID. They stay in the store, so that a user can adopt one.
@@ -77,6 +78,7 @@ class State:
     outage_since: float | None = None
     changed: int = 0
     removed: int = 0
+    is_billed: bool = False
     earlier: int = 0
     tokens: int = 0
     left: list[list[Any]] = field(default_factory=list)

@@ -96,7 +96,7 @@ class RowCounts:
 
     :param statuses: Number of rows by status, without running ones.
     :param running: Number of executions that are running.
-    :param started: Number of rows for which an execution was started.
+    :param is_billed: Whether an execution was started, also by an earlier attempt.
     :param is_blind: Whether earlier processes may have started rows, and this one has not read which.
     :param runs_all: Whether clearing the task runs all rows again.
     :param may_start_twice: Whether ``on_uncertain_kickoff`` is ``retry``.
@@ -104,7 +104,7 @@ class RowCounts:
 
     statuses: Mapping[Any, int]
     running: int
-    started: int
+    is_billed: bool
     is_blind: bool = False
     runs_all: bool = False
     may_start_twice: bool = False
@@ -116,7 +116,7 @@ class RowCounts:
             return Cost.UNKNOWN
         if self.running:
             return Cost.RUNNING
-        return Cost.ENDED if self.started else Cost.NONE
+        return Cost.ENDED if self.is_billed else Cost.NONE
 
     @property
     def has_more(self) -> bool:

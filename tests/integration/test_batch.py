@@ -102,6 +102,16 @@ def test_retry_starts_only_what_was_rejected(live_crew, batch, tmp_path):
     assert set(statuses(tmp_path).values()) == {"success"}
 
 
+def test_rejected_rows_cost_nothing(live_crew, batch):
+    live_crew.faults.answer(422, on="kickoff", times=20)
+    task = batch(max_failed=0)
+    for _ in range(2):
+        with pytest.raises(BatchFailed) as raised:
+            task.run()
+        assert raised.value.cost == "none"
+    assert not live_crew.kickoffs
+
+
 def test_lost_response_is_uncertain_and_not_resent_by_a_retry(live_crew, batch, tmp_path):
     live_crew.faults.reset(after_taken=True, on="kickoff")
     task = batch(max_failed=0, max_active=1)

@@ -136,6 +136,37 @@ def test_killed_after_a_clear_starts_no_unreported_row(live_crew, batch, out, mo
     assert statuses(out) == {"topic 0": "uncertain"}
 
 
+def test_killed_before_a_group_is_sent_starts_it_again(live_crew, batch, store):
+    task = killed_before_sending(batch, store)
+    assert task.run()["counts"]["success"] == len(live_crew.kickoffs) == 3
+
+
+def test_unsent_group_is_uncertain_without_the_state_of_the_task(live_crew, batch, store, monkeypatch):
+    """The files alone do not tell whether it was sent, in no later attempt either."""
+    task = killed_before_sending(batch, store)
+    task.store = TaskStateStore()
+    task.clear()
+    killed_at(monkeypatch, recall, "save_groups", after=True)
+    died(task)
+    assert task.run()["counts"]["uncertain"] == 3
+    assert not live_crew.kickoffs
+
+
+def killed_before_sending(batch: Any, store: TaskStateStore) -> Task:
+    """Run a batch until its process is killed between the two records of its first group."""
+    task, writes = batch(rows(3), max_active=3, max_failed=None), count(1)
+
+    def is_away(call: str) -> bool:
+        if call == "set" and next(writes) >= 3:
+            raise Killed
+        return False
+
+    store.breaks_at = is_away
+    died(task)
+    store.breaks_at = lambda _: False
+    return task
+
+
 @pytest.mark.parametrize("keeps", [True, False], ids=["with state", "without state"])
 @pytest.mark.parametrize("call", [1, 3])
 def test_killed_before_results_are_written_runs_none_again(live_crew, batch, out, store, monkeypatch, call, keeps):

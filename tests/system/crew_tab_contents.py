@@ -110,7 +110,7 @@ def batch_progress(
 ) -> dict[str, Any]:
     """Return the progress of a batch that has run for ten minutes, and whose trigger has seen three more ends."""
     now = time.time()
-    counts = RowCounts(Counter(success=388, error=11, uncertain=1, not_started=584), running=16, started=416)
+    counts = RowCounts(Counter(success=388, error=11, uncertain=1, not_is_billed=True), running=16, is_billed=True)
     reasons = [
         {"status": "error", "reason": "402: out of credit", "count": 9, "keys": ["006", "012", "018"]},
         {"status": "uncertain", "reason": "No response within 60 s.", "count": 1, "keys": ["customer-12"]},

@@ -328,7 +328,7 @@ COUNTS = "412 of 1,000 rows have ended, 12 failed, 1 uncertain, 16 running"
 
 
 def of_batch(*, cancels=False, **told):
-    rows = RowCounts(Counter(success=400, error=11, uncertain=1, not_started=572), running=16, started=428)
+    rows = RowCounts(Counter(success=400, error=11, uncertain=1, not_is_billed=True), running=16, is_billed=True)
     sentences = while_rows_run(rows, cancels=cancels)
     return {"kickoff_id": "", "batch": {"total": 1000}, "doing": COUNTS, "end": None, **sentences, **told}
 
@@ -556,7 +556,7 @@ def batch_dag(tmp_path):
 
 
 def of_rows(**statuses):
-    rows = RowCounts(Counter(statuses), running=0, started=3)
+    rows = RowCounts(Counter(statuses), running=0, is_billed=True)
     reasons = [
         {"status": status, "reason": "x", "count": 2, "keys": ["Oslo", "-1; ls"]}
         for status in ("error", "uncertain")

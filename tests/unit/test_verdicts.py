@@ -86,18 +86,18 @@ OF_BATCH: dict[str, BaseException] = {
 }
 ENDED_ROWS = Counter(success=90, error=7, cancelled=1)
 ROWS = {
-    "nothing read": RowCounts(Counter(), 0, 0),
-    "not started": RowCounts(Counter(not_started=100), 0, 0),
-    "not read": RowCounts(Counter(not_started=100), 0, 0, is_blind=True),
-    "all succeeded": RowCounts(Counter(success=100), 0, 100),
-    "failed": RowCounts(ENDED_ROWS + Counter(invalid_output=2), 0, 100),
-    "one failed": RowCounts(Counter(success=99, error=1), 0, 100),
-    "invalid": RowCounts(Counter(success=98, invalid_output=2), 0, 100),
-    "running": RowCounts(Counter(success=84), 16, 100),
-    "uncertain": RowCounts(ENDED_ROWS + Counter(uncertain=2), 0, 100),
-    "uncertain, chosen": RowCounts(ENDED_ROWS + Counter(uncertain=2), 0, 100, may_start_twice=True),
-    "half": RowCounts(ENDED_ROWS + Counter(uncertain=2, not_started=584), 16, 116),
-    "half, rerun=all": RowCounts(ENDED_ROWS + Counter(invalid_output=2, not_started=584), 16, 116, runs_all=True),
+    "nothing read": RowCounts(Counter(), 0, False),
+    "not started": RowCounts(Counter(not_started=100), 0, False),
+    "not read": RowCounts(Counter(not_started=100), 0, False, is_blind=True),
+    "all succeeded": RowCounts(Counter(success=100), 0, True),
+    "failed": RowCounts(ENDED_ROWS + Counter(invalid_output=2), 0, True),
+    "one failed": RowCounts(Counter(success=99, error=1), 0, True),
+    "invalid": RowCounts(Counter(success=98, invalid_output=2), 0, True),
+    "running": RowCounts(Counter(success=84), 16, True),
+    "uncertain": RowCounts(ENDED_ROWS + Counter(uncertain=2), 0, True),
+    "uncertain, chosen": RowCounts(ENDED_ROWS + Counter(uncertain=2), 0, True, may_start_twice=True),
+    "half": RowCounts(ENDED_ROWS + Counter(uncertain=2, not_started=584), 16, True),
+    "half, rerun=all": RowCounts(ENDED_ROWS + Counter(invalid_output=2, not_started=584), 16, True, runs_all=True),
 }
 EARLIER: list[Any] = ["none", "running", "completed", "may have started"]
 
