@@ -15,7 +15,7 @@ from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.api import resend
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import Cost, CrewError, ExecutionNotFound
-from airflow_provider_crew.client.models import Completed, Execution, Failed, Paused, Running
+from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, Failed, Paused, Running
 from airflow_provider_crew.client.options import TIMEOUT
 from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.watch import WatchRules
@@ -119,7 +119,7 @@ def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: C
     known = None
     try:
         known = resend(crew.inputs, wake_up_within=timing.current().waking_up)
-        about["inputs"] = list(known.names)
+        about |= _listed(known)
     except errors.NotAllowed as error:  # a task starts an execution
         about["warning"] = f"The crew does not list its inputs, so a task cannot check them. {error.event}"
     try:
@@ -145,6 +145,12 @@ def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: C
         end = hook.cancel(about["kickoff_ids"][-1])
         about["cancel"] = "proven" if isinstance(end, Failed) and end.was_stopped else describe_end(end)
     about["cost"] = Cost.ENDED.value
+
+
+def _listed(known: CrewInputs) -> dict[str, list[str]]:
+    """Return the names of the inputs, and of those that the crew needs if it tells which."""
+    required = {"required_inputs": list(known.required)} if known.required or known.optional else {}
+    return {"inputs": list(known.names)} | required
 
 
 def _execute(hook: CrewHook, inputs: dict[str, Any], about: dict[str, Any], *, to_end: bool = True) -> str:

@@ -151,6 +151,7 @@ class InvalidInputs(CrewError):
     """Inputs or options are missing or cannot be sent."""
 
     cost: Cost = Cost.NONE
+    missing_inputs: tuple[str, ...] = ()
 
 
 class DailyLimitReached(CrewError):

@@ -334,7 +334,11 @@ def read_execution(body: Mapping[str, Any], kickoff_id: str) -> Execution | None
 
 
 def read_inputs(body: Mapping[str, Any]) -> CrewInputs:
-    """Read a list of names, a list of objects, or an object keyed by name. Raise ValueError for anything else."""
+    """
+    Read a list of names, a list of objects, or an object keyed by name. Raise ValueError for anything else.
+
+    ``required_inputs`` is ignored unless it is a list of such names, because the kickoff itself may work.
+    """
     listed = body.get("inputs")
     if isinstance(listed, Mapping):
         listed = [
@@ -344,4 +348,15 @@ def read_inputs(body: Mapping[str, Any]) -> CrewInputs:
         listed = [{"name": entry} if isinstance(entry, str) else entry for entry in listed]
     else:
         raise ValueError("it lists no inputs")  # noqa: TRY004 - callers handle all malformed responses alike
-    return CrewInputs.model_validate({"inputs": listed})
+    known = CrewInputs.model_validate({"inputs": listed})
+    needed = body.get("required_inputs")  # since crewai 1.15.38
+    if not isinstance(needed, list) or not all(isinstance(name, str) for name in needed):
+        return known
+    required = {storable_text(name) for name in needed}
+    if not required <= {*known.names}:
+        return known
+    inputs = (
+        each if each.required is not None else CrewInput(name=each.name, required=each.name in required)
+        for each in known.inputs
+    )
+    return CrewInputs(inputs=tuple(inputs))

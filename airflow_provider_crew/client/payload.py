@@ -151,20 +151,21 @@ def compare_inputs(given: Mapping[str, Any], known: CrewInputs) -> list[str]:
     Raise InvalidInputs if a required input is missing, or if a name looks like a misspelled listed one. A flow
     would ignore the misspelled name and start a billed execution with its defaults.
     """
-    listed = [name for name in known.names if name != _STATE_ID]
-    unlisted = [name for name in given if name not in known.names and name != _STATE_ID]
-    missing = [name for name in listed if name not in given and name not in known.optional]
-    required = [name for name in missing if name in known.required]
+    listed = {each.name: each.required for each in known.inputs if each.name != _STATE_ID}
+    unlisted = [name for name in given if name not in listed and name != _STATE_ID]
+    absent = [name for name in listed if name not in given]
+    missing = [name for name in absent if listed[name] is not False]
+    required = [name for name in absent if listed[name]]
     doubts = [
-        f"The crew does not list the input {name!r}.{_suggestion(name, missing) or _suggestion(name, listed)}"
+        f"The crew does not list the input {name!r}.{_suggestion(name, absent) or _suggestion(name, [*listed])}"
         for name in unlisted
     ]
-    is_misspelled = any(_suggestion(name, missing) for name in unlisted)
+    is_misspelled = any(_suggestion(name, absent) for name in unlisted)
     if required or is_misspelled:
         if missing:
             needed = f"The crew needs inputs that are missing: {some_names(required or missing)}."
             doubts = [needed, f"Given: {some_names(given) or 'none'}.", *doubts]
-        raise InvalidInputs(" ".join(doubts))
+        raise InvalidInputs(" ".join(doubts), missing_inputs=() if is_misspelled else tuple(required))
     warnings = [f"{doubt} It is sent anyway." for doubt in doubts]
     if missing:
         warnings.append(

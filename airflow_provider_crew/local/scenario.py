@@ -188,7 +188,8 @@ class Scenario(_Course):
     deployed dialect has ``result_json``, ``usage`` and ``kind``. ``usage`` contains the token counts, which are
     returned at the end; an empty table is returned as null. A crew needs all its required inputs. A flow needs
     none, drops unknown ones, reports steps instead of tasks and stays known while it waits for human input. Only
-    the documented dialect has ``inputs_shape``.
+    the documented dialect has ``inputs_shape``. Without ``required_inputs``, a list of names has no such field
+    beside it, as before crewai 1.15.38.
     ``status_paths`` selects which of the two status paths is served; the other one is an unknown path.
     ``resume`` sets how the crew takes an answer. ``both`` accepts either spelling, and the execution keeps its ID.
     ``documented`` accepts snake_case only. ``failing`` accepts camelCase and any ID, and returns an ID that fails,
@@ -205,6 +206,7 @@ class Scenario(_Course):
     dialect: DialectName = "documented"
     kind: Literal["crew", "flow"] = "crew"
     inputs_shape: Literal["names", "objects", "mapping"] = "names"
+    required_inputs: bool = True
     status_paths: Literal["both", "status_first", "id_first"] = "both"
     unknown_path: Literal["bare", "error_body"] = "bare"
 
@@ -295,6 +297,16 @@ class Scenario(_Course):
         defaults: dict[str, JsonValue] = {wanted.name: "" for wanted in self.inputs}
         before = {name: value for name, value in (state or {}).items() if name != _STATE_ID}
         return {name: value for name, value in {**defaults, **before, **given}.items() if name in fields}
+
+    def listed(self) -> dict[str, JsonValue]:
+        """Return the names of the inputs, and which are required. In the older form, a crew lists only those."""
+        if self.needs_nothing:
+            taken, required = self.state_fields(), []
+        else:
+            taken, required = tuple(wanted.name for wanted in self.inputs), self.missing({})
+        if self.required_inputs:
+            return {"inputs": [*taken], "required_inputs": [*required]}
+        return {"inputs": [*(taken if self.needs_nothing else required)]}
 
     def missing(self, given: Mapping[str, JsonValue]) -> list[str]:
         """Return the names of the missing required inputs."""

@@ -544,7 +544,7 @@ def fix_for(error: CrewError) -> str:  # noqa: PLR0911, PLR0912, C901 - a table
             return "Use the organization token, or extend the permissions of the user."
         case errors.Rejected(http_status=int(status)) if status < HTTPStatus.BAD_REQUEST:
             return "If the crew has moved, put the new address into the connection."
-        case errors.Rejected() if error.missing_inputs:
+        case errors.Rejected() | errors.InvalidInputs() if error.missing_inputs:
             return "Add the missing names to `inputs`."
         case errors.Rejected(http_status=404):
             return "Check the host in the connection."

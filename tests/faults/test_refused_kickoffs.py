@@ -6,13 +6,14 @@ from airflow_provider_crew.local import Scenario
 from tests.faults.rows import COMPLETED, RUN, Ends, row
 
 TWO_INPUTS = Scenario.model_validate({"inputs": [{"name": "topic"}, {"name": "audience"}]})
-SAYS_WHAT_IT_NEEDS = TWO_INPUTS.model_copy(update={"inputs_shape": "objects"})
+# As deployed crews listed their inputs before crewai 1.15.38
+TELLS_NAMES_ONLY = TWO_INPUTS.model_copy(update={"required_inputs": False})
 
 
 REFUSED = Ends("failed", "nothing", "not started", kickoffs=0)
 
 
-@row(REFUSED, ways=RUN, scenario=SAYS_WHAT_IT_NEEDS, retries=2)
+@row(REFUSED, ways=RUN, scenario=TWO_INPUTS, retries=2)
 def test_refused_missing_input_that_is_listed(scene):
     """A required input is missing."""
     scene.start()
@@ -31,13 +32,13 @@ def test_refused_misspelt_input(scene):
     scene.start()
 
 
-@row(REFUSED, scenario=TWO_INPUTS, retries=2)
+@row(REFUSED, scenario=TELLS_NAMES_ONLY, retries=2)
 def test_refused_missing_input(scene):
     """A listed input is missing, and the crew answers 422."""
     scene.start()
 
 
-@row(REFUSED, ways=RUN, scenario=TWO_INPUTS.model_copy(update={"dialect": "deployed"}), retries=2)
+@row(REFUSED, ways=RUN, scenario=TELLS_NAMES_ONLY.model_copy(update={"dialect": "deployed"}), retries=2)
 def test_refused_missing_input_by_a_deployed_crew(scene):
     """A listed input is missing, in the dialect of deployed crews."""
     scene.start()

@@ -50,6 +50,7 @@ WORDS = [
 ]
 INPUTS: list[dict[str, Any]] = [
     {"inputs": ["topic", "audience"]},
+    {"inputs": ["topic", "audience", "tone"], "required_inputs": ["topic"]},
     {"inputs": [{"name": "topic", "type": "string", "required": True}, {"name": "tone", "required": False}]},
     {"inputs": {"topic": "What it is about."}},
 ]

@@ -61,8 +61,15 @@ def test_without_start_it_only_reads(check, dialect):
 
         assert methods(service) == {"GET"}
     assert (code, told["dialect"], told["token"]) == (ANSWERED, dialect, "organization")
-    assert told["inputs"] == ["topic", "audience"]
+    assert told["inputs"] == told["required_inputs"] == ["topic", "audience"]
     assert "cost" not in told
+
+
+def test_required_inputs_are_told_only_if_the_crew_tells_them(check):
+    with playing("deployed", WRITING, required_inputs=False) as service:
+        assert "required_inputs" not in check(service)[1]
+    with playing("deployed", WRITING, kind="flow") as service:
+        assert check(service)[1]["required_inputs"] == []
 
 
 def test_crew_that_lists_no_inputs_is_checked_further(check, dialect):
@@ -224,9 +231,8 @@ def test_ctrl_c_prints_the_kickoff_id(check, moment):
     assert (code, told["kickoff_ids"], told["cost"]) == (INTERRUPTED, [kickoff.kickoff_id], Cost.RUNNING)
 
 
-def test_missing_input_is_found_before_the_kickoff(check):
-    described = {"inputs": [{"name": "topic"}], "inputs_shape": "objects"}
-    with playing("documented", WRITING, **described) as service:
+def test_missing_input_is_found_before_the_kickoff(check, dialect):
+    with playing(dialect, WRITING, inputs=[{"name": "topic"}]) as service:
         code, told = check(service, "--start", "--yes")
 
         assert methods(service) == {"GET"}

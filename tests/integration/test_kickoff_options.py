@@ -252,12 +252,13 @@ class TestTheSecret:
 
 
 class TestInputs:
-    """A deployed crew lists bare names and rejects a kickoff without one of them. A flow accepts any."""
+    """A crew rejects a kickoff without a required input, also if its list does not tell which are required."""
 
     @every_operator
-    @pytest.mark.parametrize("validate_inputs", [True, False])
-    def test_that_the_crew_misses_are_named(self, live_crew, store, operator, validate_inputs):
-        live_crew.scenario = CREW.model_copy(update={"inputs": (*CREW.inputs, CrewInput(name="voice"))})
+    @pytest.mark.parametrize(("validate_inputs", "tells"), [(True, False), (False, True)])
+    def test_that_the_crew_misses_are_named(self, live_crew, store, operator, validate_inputs, tells):
+        inputs = (*CREW.inputs, CrewInput(name="voice"))
+        live_crew.scenario = CREW.model_copy(update={"inputs": inputs, "required_inputs": tells})
 
         with pytest.raises(CrewTaskFailed, match="voice") as caught:
             Task(lambda: operator(validate_inputs=validate_inputs), store=store, retries=1).run()

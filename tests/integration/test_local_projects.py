@@ -152,7 +152,7 @@ class TestTold:
             crew.until(first, "SUCCESS")
             crew.until(crew.kickoff({"tone": "grave", "other": 1}, restoreFromStateId=first), "SUCCESS")
 
-        assert listed == {"inputs": ["id", "topic", "tone"]}
+        assert listed == {"inputs": ["id", "topic", "tone"], "required_inputs": []}
         assert (crew.kickoffs[1]["inputs"], crew.kickoffs[1]["restore_from"]) == ({"tone": "grave"}, first)
         assert crew.kickoffs[0]["storage"] == crew.kickoffs[1]["storage"]
 

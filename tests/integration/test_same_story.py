@@ -60,6 +60,7 @@ class Story(NamedTuple):
     befalls: Callable[[WatchedService], Any] = lambda _: None
 
 
+NEEDS_PORT = one_task().model_copy(update={"inputs": (CrewInput(name="port"),)})
 DONE, PARSED = ("Done.", None), (JSON, {"port": "Hamburg", "ships": [1, 2]})
 STORIES = {
     "completed later": Story(one_task(output="Done.", seconds=3600), (DONE, DONE), finished),
@@ -69,9 +70,9 @@ STORIES = {
     "failed": Story(one_task(error="ValueError: completed"), ("ExecutionFailed", "ExecutionFailed anew")),
     "revoked": Story(SLOW, ("ExecutionStopped for good", "ExecutionStopped for good"), revoked),
     "forgotten": Story(SLOW, ("ExecutionUnknown for good", "ExecutionUnknown for good"), forgotten),
+    "without a required input": Story(NEEDS_PORT, ("InvalidInputs for good", "InvalidInputs for good")),
     "rejected for an input": Story(
-        one_task().model_copy(update={"inputs": (CrewInput(name="port"),)}),
-        ("Rejected for good", "Rejected for good"),
+        NEEDS_PORT.model_copy(update={"required_inputs": False}), ("Rejected for good", "Rejected for good")
     ),
 }
 

@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any
 
 from airflow_provider_crew.client.errors import WaitedTooLong
-from airflow_provider_crew.local import Scenario, ScenarioTask
+from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask
 from tests.integration.tasks import SLOW, TOKEN, api_error
 from tests.promises.harness import Outcome, World
 from tests.promises.kinds import Job
@@ -74,6 +74,32 @@ def connection_rendered_to_nothing_sends_nothing(world: World, make: MakeJob) ->
     outcome = make(world, crew_conn_id="{{ none }}", timeout=3).attempt()
     assert_sent_nothing(world, outcome)
     assert not isinstance(outcome.error, WaitedTooLong)
+
+
+@promise
+def missing_required_input_sends_nothing(world: World, make: MakeJob) -> None:
+    _take_also(world, CrewInput(name="port"))
+    assert_sent_nothing(world, make(world).attempt())
+
+
+@promise
+def missing_optional_input_is_no_doubt(world: World, make: MakeJob) -> None:
+    _take_also(world, CrewInput(name="port", required=False))
+    assert_succeeded(make(world).attempt())
+    assert "port" not in world.log.text
+
+
+@promise
+def odd_required_inputs_prevent_no_kickoff(world: World, make: MakeJob) -> None:
+    odd: Any
+    for odd in (None, "port", {"port": True}, [7], ["port"]):
+        world.crew.faults.answer(200, body={"inputs": [], "required_inputs": odd}, on="inputs")
+        assert_succeeded(make(world).attempt())
+
+
+def _take_also(world: World, wanted: CrewInput) -> None:
+    scenario = world.crew.scenario
+    world.crew.scenario = scenario.model_copy(update={"inputs": (*scenario.inputs, wanted)})
 
 
 @promise

@@ -316,6 +316,33 @@ def test_inputs_are_read_in_every_form(
 
 
 @pytest.mark.parametrize(
+    "inputs", [["topic", "tone\x00"], {"topic": "What about", "tone\x00": None}], ids=["names", "descriptions"]
+)
+def test_required_inputs_make_all_others_optional(inputs: Any) -> None:
+    told = [read_inputs({"inputs": inputs, "required_inputs": names}) for names in ([], ["tone\x00"], [*inputs])]
+
+    assert [each.required for each in told] == [(), ("tone\ufffd",), ("topic", "tone\ufffd")]
+    assert [each.optional for each in told] == [("topic", "tone\ufffd"), ("topic",), ()]
+
+
+def test_what_an_input_says_of_itself_counts_more_than_required_inputs() -> None:
+    inputs = [{"name": "topic", "required": False}, {"name": "tone", "required": True}, {"name": "size"}]
+
+    told = read_inputs({"inputs": inputs, "required_inputs": ["topic", "size"]})
+
+    assert (told.required, told.optional) == (("tone", "size"), ("topic",))
+
+
+ODD_SHAPES = [None, "topic", 7, True, {"topic": True}, [7], [None], [["topic"]], [{"name": "topic"}]]
+
+
+@pytest.mark.parametrize("required", [*ODD_SHAPES, ["topic", 7], ["topic", "zebra"], ["Topic"], [""]], ids=str)
+def test_odd_required_inputs_are_ignored(required: Any) -> None:
+    for inputs in (["topic", "tone"], {"topic": "", "tone": ""}, [{"name": "topic", "required": True}, "tone"]):
+        assert read_inputs({"inputs": inputs, "required_inputs": required}) == read_inputs({"inputs": inputs})
+
+
+@pytest.mark.parametrize(
     "inputs", [None, "topic", 7, [7], [None], [{}], [{"name": ""}], [{"name": 7}], [""], {"": "x"}]
 )
 def test_answer_without_inputs_is_rejected(inputs: Any) -> None:

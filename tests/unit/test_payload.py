@@ -169,8 +169,12 @@ KNOWN = read_inputs(
         ]
     }
 )
+OPTIONAL = read_inputs({"inputs": ["topic", "audience", "id"], "required_inputs": []})
 BARE = read_inputs({"inputs": ["topic", "audience", "id"]})
 DESCRIBED = read_inputs({"inputs": {"topic": "What about", "audience": {"description": "For whom"}, "id": None}})
+REQUIRED = read_inputs(
+    {"inputs": ["id", "topic", "audience", "tone"], "required_inputs": ["id", "topic", "audience"]}
+)
 each_form = pytest.mark.parametrize("known", [BARE, DESCRIBED], ids=["bare names", "descriptions"])
 
 NAMES = {"topic", "topics", "audience", "tone", "tonne", "zebra", "id", "ids", "restore_from_state_id"}
@@ -198,24 +202,51 @@ def test_listed_inputs_raise_no_doubt() -> None:
     assert compare_inputs(whole, KNOWN) == []
     assert compare_inputs({**whole, "tone": "dry"}, KNOWN) == []
     assert compare_inputs(whole, BARE) == []
+    assert compare_inputs(whole, REQUIRED) == []
+    assert compare_inputs({}, OPTIONAL) == []
     assert compare_inputs({}, read_inputs({"inputs": []})) == []
 
 
 def test_unlisted_input_is_a_doubt_with_the_nearest_name() -> None:
-    given = {"topic": 1, "audience": 2, "tonne": 3, "zebra": 4}
+    given = {"topic": 1, "audience": 2, "tone": 3, "tonne": 4, "zebra": 5}
 
     assert doubts(given, KNOWN) == [{"tonne", "tone"}, {"zebra"}]
+    assert doubts({"zebra": 1}, OPTIONAL) == [{"zebra"}]
+
+
+@pytest.mark.parametrize("known", [KNOWN, REQUIRED], ids=["objects", "required_inputs"])
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [({"topic": 1}, ("audience",)), ({"zebra": 1}, ("topic", "audience"))],
+    ids=["one", "all"],
+)
+def test_missing_required_inputs_are_named(
+    known: CrewInputs, given: dict[str, int], missing: tuple[str, ...]
+) -> None:
+    failure = refusal(given, known)
+
+    assert named(failure) == {*missing, *given}
+    assert failure.missing_inputs == missing
+    assert failure.cost is Cost.NONE
 
 
 @pytest.mark.parametrize(
-    ("given", "names"),
-    [({"topic": 1}, {"audience"}), ({"topics": 1, "audience": 2}, {"topic", "topics"})],
-    ids=lambda value: str(value) if isinstance(value, dict) else "",
+    ("given", "known", "meant"),
+    [
+        ({"topics": 1, "audience": 2}, KNOWN, "topic"),
+        ({"topics": 1, "audience": 2}, REQUIRED, "topic"),
+        ({"topic": 1, "audience": 2, "tonne": 3}, KNOWN, "tone"),
+        ({"topic": 1, "audience": 2, "tonne": 3}, REQUIRED, "tone"),
+        ({"topics": 1}, OPTIONAL, "topic"),
+    ],
 )
-def test_missing_required_inputs_are_named(given: dict[str, int], names: set[str]) -> None:
-    failure = refusal(given, KNOWN)
+def test_misspelled_input_is_rejected_even_if_optional(
+    given: dict[str, int], known: CrewInputs, meant: str
+) -> None:
+    failure = refusal(given, known)
 
-    assert named(failure) >= names
+    assert named(failure) >= {meant, *given.keys() & {"topics", "tonne"}}
+    assert failure.missing_inputs == ()  # adding a name would not correct the misspelled one
     assert failure.cost is Cost.NONE
 
 

@@ -20,9 +20,10 @@ class Detail(BaseModel):
 
 
 class InputNames(BaseModel):
-    """The bare names of the inputs, whether or not they are required."""
+    """The names of the inputs, and since crewai 1.15.38 of those that the crew needs."""
 
     inputs: list[str]
+    required_inputs: list[str] = []
 
 
 class DeployedProgress(BaseModel):
@@ -157,10 +158,7 @@ class _Deployed:
         return json_answer(200, _UNKNOWN.model_dump())
 
     def inputs(self, scenario: Scenario, /) -> JsonValue:
-        """Return all fields of a flow's state, or only the required inputs of a crew, which has nothing else."""
-        if scenario.is_flow:
-            return {"inputs": [*scenario.state_fields()]}
-        return {"inputs": [wanted.name for wanted in scenario.inputs if wanted.required]}
+        return scenario.listed()
 
     def standing(self, execution: Execution, now: float, /) -> JsonValue:
         body: JsonValue = deployed(execution, now).model_dump()

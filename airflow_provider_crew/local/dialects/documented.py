@@ -31,9 +31,10 @@ class MissingInputsBody(ErrorBody):
 
 
 class InputsAnswer(BaseModel):
-    """The inputs that the crew asks for, in one of the shapes that deployments use."""
+    """The inputs that the crew takes, in one of the shapes that deployments use, and those that it needs."""
 
     inputs: list[str] | list[dict[str, JsonValue]] | dict[str, JsonValue]
+    required_inputs: list[str] = []
 
 
 class KickoffAnswer(BaseModel):
@@ -155,11 +156,10 @@ class _Documented:
 
     def inputs(self, scenario: Scenario, /) -> JsonValue:
         """Return the inputs. Shapes that cannot mark an input as optional leave optional inputs out."""
-        required = [wanted for wanted in scenario.inputs if wanted.required]
         if scenario.inputs_shape == "names":
-            return {"inputs": [wanted.name for wanted in required]}
+            return scenario.listed()
         if scenario.inputs_shape == "mapping":
-            return {"inputs": {wanted.name: wanted.description for wanted in required}}
+            return {"inputs": {wanted.name: wanted.description for wanted in scenario.inputs if wanted.required}}
         return {"inputs": [wanted.model_dump() for wanted in scenario.inputs]}
 
     def standing(self, execution: Execution, now: float, /) -> JsonValue:
