@@ -3,6 +3,8 @@ Span of an execution that has ended, for the tracer that Airflow has configured.
 
 A crew reads no ``traceparent``, but CrewAI keys its own spans by the kickoff ID. So the attribute
 ``crewai.execution_uuid`` joins the trace of a DAG run with the crew's. No attribute holds an input or an output.
+
+Names follow OpenTelemetry's GenAI conventions. The connection ID replaces the crew's name, which is unknown.
 """
 
 import time
@@ -55,7 +57,12 @@ def record_execution(  # noqa: PLR0913 - the facts of a span
         about = {"gen_ai.operation.name": "invoke_agent", "crew.task": step["task_id"]}
         about |= {"gen_ai.agent.name": step["agent"]} if step["agent"] else {}
         start = _nanoseconds(step["started_at"])
-        child = tracer.start_span("crew.task", below, attributes=common | about, start_time=start)
+        child = tracer.start_span(
+            " ".join(filter(None, ("invoke_agent", step["agent"]))),
+            below,
+            attributes=common | about,
+            start_time=start,
+        )
         child.end(_nanoseconds(step["ended_at"] or ended_at))
     span.end(_nanoseconds(ended_at))
 
@@ -74,11 +81,14 @@ def record_rows(task: Any, rows: Iterable[Any]) -> None:
 def _start_span(
     task: Any, kickoff_id: str, started_at: float, usage: Mapping[str, Any] | None, failure: str | None
 ) -> trace.Span:
+    name = task.options.crew_conn_id
     attributes = _common(task.ti, kickoff_id) | {"gen_ai.operation.name": "invoke_workflow"}
-    attributes |= {"crew.conn_id": task.options.crew_conn_id, "crew.cost": Cost.ENDED.value}
+    # Version 0.1.0 of the conventions renamed the first attribute to the second. Tools read either.
+    attributes |= {"gen_ai.workflow.name": name, "gen_ai.agent.name": name}
+    attributes |= {"crew.conn_id": name, "crew.cost": Cost.ENDED.value}
     attributes |= {_USAGE[name]: count for name, count in (usage or {}).items() if name in _USAGE}
     span = trace.get_tracer(__name__).start_span(
-        "crew.execution", kind=SpanKind.CLIENT, attributes=attributes, start_time=_nanoseconds(started_at)
+        f"invoke_workflow {name}", kind=SpanKind.CLIENT, attributes=attributes, start_time=_nanoseconds(started_at)
     )
     if failure:
         span.set_attribute("error.type", failure)

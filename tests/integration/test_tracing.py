@@ -67,11 +67,13 @@ def test_completed_execution_is_one_span(live_crew, exporter, kind, options):
     with trace.get_tracer("airflow").start_as_current_span("worker.crew") as above:
         result = poked(task)
 
-    (span,) = named(exporter, "crew.execution")
+    (span,) = named(exporter, "invoke_workflow crew_default")
     assert dict(span.attributes) == {
         "crewai.execution_uuid": result["kickoff_id"],
         "gen_ai.provider.name": "crewai",
         "gen_ai.operation.name": "invoke_workflow",
+        "gen_ai.workflow.name": "crew_default",
+        "gen_ai.agent.name": "crew_default",
         "gen_ai.usage.input_tokens": TWO_TASKS.usage["prompt_tokens"],
         "gen_ai.usage.output_tokens": TWO_TASKS.usage["completion_tokens"],
         "gen_ai.usage.cache_read.input_tokens": TWO_TASKS.usage["cached_prompt_tokens"],
@@ -97,8 +99,8 @@ def test_task_that_polls_saw_is_a_span_below(live_crew, exporter, store, kind, o
     live_crew.at_look(2, lambda: live_crew.finish(live_crew.kickoffs[0].kickoff_id))
     poked(kind(live_crew, store=store, **options))
 
-    (execution,) = named(exporter, "crew.execution")
-    (task,) = named(exporter, "crew.task")
+    (execution,) = named(exporter, "invoke_workflow crew_default")
+    (task,) = named(exporter, "invoke_agent Agent")
     assert task.attributes["crew.task"] == "writing_task"
     assert task.attributes["gen_ai.operation.name"] == "invoke_agent"
     assert task.attributes["gen_ai.agent.name"] == "Agent"
@@ -123,7 +125,7 @@ def test_failed_execution_is_one_span_with_its_error(live_crew, exporter, kind, 
     with pytest.raises((ExecutionFailed, CrewTaskFailed)):
         poked(kind(live_crew, **options))
 
-    (span,) = named(exporter, "crew.execution")
+    (span,) = named(exporter, "invoke_workflow crew_default")
     assert span.status.status_code is StatusCode.ERROR
     assert span.attributes["error.type"] == "ExecutionFailed"
     assert "out of credit" not in span.to_json()
@@ -134,7 +136,7 @@ def test_execution_that_keeps_running_is_no_span_yet(live_crew, exporter, store)
     with pytest.raises(WaitedTooLong):
         run_task(live_crew, store=store, timeout=0.1).run()
 
-    assert named(exporter, "crew.execution") == []
+    assert named(exporter, "invoke_workflow crew_default") == []
 
 
 def test_retry_that_reattaches_ends_the_one_span(live_crew, exporter, store):
@@ -146,7 +148,7 @@ def test_retry_that_reattaches_ends_the_one_span(live_crew, exporter, store):
     live_crew.finish(live_crew.kickoffs[0].kickoff_id)
     task.run()
 
-    (span,) = named(exporter, "crew.execution")
+    (span,) = named(exporter, "invoke_workflow crew_default")
     assert span.attributes["airflow.task_instance.try_number"] == 2
     (event,) = span.events
     assert event.name == "resumable_job.resume_decision"
@@ -168,7 +170,7 @@ def test_execution_that_failed_between_attempts_is_one_span(live_crew, exporter,
     live_crew.scenario = QUICK
     task.run()
 
-    first, second = named(exporter, "crew.execution")
+    first, second = named(exporter, "invoke_workflow crew_default")
     ids = [kickoff.kickoff_id for kickoff in live_crew.kickoffs]
     assert [span.attributes["crewai.execution_uuid"] for span in (first, second)] == ids
     assert [span.status.status_code for span in (first, second)] == [StatusCode.ERROR, StatusCode.UNSET]
@@ -184,7 +186,7 @@ def test_output_checked_again_after_a_clear_is_no_other_span(live_crew, exporter
     with pytest.raises(CrewTaskFailed):
         task.run()
 
-    assert len(named(exporter, "crew.execution")) == 1
+    assert len(named(exporter, "invoke_workflow crew_default")) == 1
     assert len(live_crew.kickoffs) == 1
 
 
@@ -198,7 +200,7 @@ def test_each_row_of_a_batch_is_one_span(live_crew, exporter, store, tmp_path, d
         lambda: CrewBatchOperator(task_id="crew", inputs=rows, deferrable=deferrable, **options), store=store
     ).run()
 
-    spans = named(exporter, "crew.execution")
+    spans = named(exporter, "invoke_workflow crew_default")
     told = sorted(span.attributes["crewai.execution_uuid"] for span in spans)
     assert told == sorted(kickoff.kickoff_id for kickoff in live_crew.kickoffs)
     assert len(told) == 2

@@ -10,6 +10,7 @@ from tests.supported import AIRFLOW, has
 pytestmark = [
     pytest.mark.skipif(AIRFLOW < (3, 2), reason="before 3.2, Airflow sets no tracer in a task's process"),
 ]
+EXECUTION = "invoke_workflow "
 TASKS = ["worker", "deferred", "failed", "sensor", *(["retried"] if has("Retries reattach") else [])]
 ROWS = ["ferries", "buoys"] if has("Retries reattach") else []
 
@@ -28,7 +29,7 @@ def traced(run, collector):
 
     def all_sent():
         spans = collector.of("traces", run.run_id)
-        parents = [span.parent_id for span in spans if span.name == "crew.execution"]
+        parents = [span.parent_id for span in spans if span.name.startswith(EXECUTION)]
         return len(parents) >= wanted and {*parents} <= {span.span_id for span in spans} and spans
 
     return eventually(all_sent)
@@ -36,7 +37,9 @@ def traced(run, collector):
 
 def executions(traced, task_id):
     return [
-        span for span in traced if span.name == "crew.execution" and span.attributes["airflow.task_id"] == task_id
+        span
+        for span in traced
+        if span.name.startswith(EXECUTION) and span.attributes["airflow.task_id"] == task_id
     ]
 
 
