@@ -164,7 +164,7 @@ def _kickoff_id(text: str) -> str:
 
 
 def _lines(facts: dict[str, Any]) -> str:
-    shown = {_label(name): _line(value) for name, value in facts.items() if value not in (None, [])}
+    shown = {_label(name): _line(value) for name, value in facts.items() if value not in (None, "", [])}
     return "\n".join(f"{label}: {line}" for label, line in shown.items())
 
 

@@ -232,9 +232,8 @@ def _failure(context: Context, task_id: str, map_index: int, state: str) -> _Fai
     error = _error(_exception(context), end, kickoff_id) or _unreported(
         context, task_id, {**progress, "kickoff_id": kickoff_id}, state, is_being_cancelled=is_being_cancelled
     )
-    known_id, lines = error.kickoff_id or kickoff_id, [str(error)]
-    if known_id not in lines[0]:
-        lines.append(f"Execution: {known_id}")
+    error = error if error.kickoff_id else error.replace(kickoff_id=kickoff_id)
+    known_id, lines = error.kickoff_id, [str(error)]
     if batch:
         lines.append(f"Batch: {progress['doing']}.")
     if error.cost is Cost.UNKNOWN and _is_durable(context, task_id):
@@ -270,7 +269,7 @@ def _error(exception: BaseException | None, end: Mapping[str, Any], kickoff_id: 
         return ended_by
     match end:
         case {"error": str(kind), "event": str(event), "cost": cost, "next_step": str(step)}:
-            facts = {"cost": cost, "next_step": step, "kickoff_id": kickoff_id}
+            facts = {"at": end.get("at", ""), "cost": cost, "next_step": step, "kickoff_id": kickoff_id}
             return recorded_error({"kind": kind, "message": event, "facts": facts})
     return None
 
@@ -297,7 +296,7 @@ def _unreported(
     is_known = kickoff_id and (is_sensor or _is_durable(context, task_id))
     next_step = lost["next_step"] if is_known or of_batch else UNREPORTED
     if is_being_cancelled:
-        event += f" {'Its executions are' if of_batch else f'Execution {kickoff_id} is'} being cancelled."
+        event += f" {'Its executions are' if of_batch else 'The execution is'} being cancelled."
         next_step = next_step if of_batch else while_cancelled(is_sensor)
     cost = Cost.RUNNING if is_being_cancelled else Cost(lost["cost"])
     return CrewError(event, cost=cost, next_step=next_step, kickoff_id=kickoff_id)

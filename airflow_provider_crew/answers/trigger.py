@@ -40,8 +40,7 @@ class AnswerTrigger(CrewExecutionTrigger):
                 is_new = await self._is_asked()
                 if is_new or (self.asked and self.answer_by and time.time() >= self.answer_by):
                     self.asked = not is_new  # the receiver has deleted the request that was open
-                    event = f"Execution {self.kickoff_id} waits for human input."
-                    raise HumanInputNeeded(event, kickoff_id=self.kickoff_id)
+                    raise HumanInputNeeded("The crew waits for human input.", kickoff_id=self.kickoff_id)
                 await asyncio.wait({end}, timeout=timing.current().question_look)
             return await end
         finally:

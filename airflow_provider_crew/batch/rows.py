@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from airflow_provider_crew.client.errors import CrewError, ExecutionFailed, InvalidInputs
+from airflow_provider_crew.client.errors import CrewError, InvalidInputs
 from airflow_provider_crew.client.payload import plain, some_names
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.client.watch import Trouble
@@ -98,9 +98,8 @@ class Row:
 
 
 def failure(error: CrewError, stage: str) -> dict[str, Any]:
-    """Return an error for a line, in the crew's words if it failed. ``stage``: see ``docs/batch.md``."""
-    message = error.error if isinstance(error, ExecutionFailed) else error.event
-    return {"type": type(error).__name__, "message": one_line(message, _LONGEST_REASON), "stage": stage}
+    """Return an error for a line. ``stage``: see ``docs/batch.md``."""
+    return {"type": type(error).__name__, "message": one_line(error.event, _LONGEST_REASON), "stage": stage}
 
 
 def rows_of(given: Iterable[Any], key: str | None, state_id: Any) -> list[Row]:

@@ -271,7 +271,7 @@ async def cancel_if_unwanted(trigger: Any) -> None:
                 await hook.cancel_async(kickoff_id)
             except CrewError as error:
                 left.append(kickoff_id)
-                warn(trigger.log, error.event)
+                warn(trigger.log, f"Execution {kickoff_id}: {error.event}")
 
     await asyncio.gather(*(cancel(row[0]) for row in trigger.running))
     count = len(trigger.running)

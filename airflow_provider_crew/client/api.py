@@ -278,7 +278,7 @@ class Response:
             # A gateway without the crew behind it also returns 404, while the execution keeps running.
             return self._unreadable("it does not come from the crew")
         return errors.ExecutionNotFound(
-            f"Execution {self.request.kickoff_id} is unknown to the crew: {self._described()}",
+            f"The execution is unknown to the crew: {self._described()}",
             http_status=self.status,
             kickoff_id=self.request.kickoff_id,
             address=self.request.address,
@@ -303,7 +303,7 @@ class Response:
         elif status >= HTTPStatus.INTERNAL_SERVER_ERROR or (
             self.request.method == "GET" and status in _PASSING_CLIENT_ERRORS
         ):
-            kind, event = errors.ServiceError, "The crew failed:"
+            kind, event = errors.ServiceError, "The server failed:"
         else:
             kind, event = errors.Rejected, self._rejection()
             facts["missing_inputs"] = self.missing_inputs
@@ -417,7 +417,7 @@ def after_kickoff(error: CallError, response: Response | None) -> CallError | er
     """
     if response and (kickoff_id := response.named_execution):
         return errors.UncertainKickoff(
-            f"The kickoff has probably started execution {kickoff_id}, whose ID is in the response. {error.event}",
+            f"The kickoff has probably started an execution, whose ID is in the response. {error.event}",
             kickoff_id=kickoff_id,
         )
     if proves_nothing_was_done(error):
@@ -439,8 +439,7 @@ def not_cancelled(kickoff_id: str, failure: CallError | None, cost: Cost) -> err
     why = failure.event if failure else "The crew accepted the request, but has not ended the execution yet."
     verdict = "was not cancelled" if cost is Cost.RUNNING else "may have been cancelled"
     return errors.NotCancelled(
-        f"Execution {kickoff_id} {verdict}. {why}",
-        error=f"It {verdict}. {why}",
+        f"The execution {verdict}. {why}",
         cost=cost,
         kickoff_id=kickoff_id,
         passes=failure is None or isinstance(failure, TransientError),

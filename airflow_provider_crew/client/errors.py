@@ -83,7 +83,8 @@ class CrewError(Exception):
     """
     Base class of the errors between this package and a crew.
 
-    :param message: The event, in sentences that name their subject.
+    :param message: The event. It begins with the reason, because a log may show no more than 80 characters.
+    :param at: Where the crew was at the last poll, and for how long the execution had been running.
     :param cost: Billing state of the execution.
     :param next_step: Action for the reader. The client does not know it; ``task/verdict.py`` does.
     :param kickoff_id: The execution, if there is one.
@@ -91,6 +92,7 @@ class CrewError(Exception):
     """
 
     message: InitVar[str]
+    at: str = field(default="", kw_only=True)
     cost: Cost = field(default=Cost.UNKNOWN, kw_only=True)
     next_step: str = field(default="", kw_only=True)
     kickoff_id: str = field(default="", kw_only=True)
@@ -119,15 +121,17 @@ class CrewError(Exception):
         return {
             "error": type(self).__name__,
             "event": self.event,
+            "at": self.at,
             "cost": self.cost.value,
             "next_step": self.next_step,
         }
 
     @property
     def story(self) -> str:
-        """The event, the cost and the next step, one per line."""
-        steps = [f"Next: {self.next_step}"] if self.next_step else []
-        return "\n".join([self.event, f"Cost: {self.cost.sentence}", *steps])
+        """The event, its place and execution, the cost and the next step, one per line."""
+        at = ", ".join(filter(None, (self.at, self.kickoff_id and f"execution {self.kickoff_id}")))
+        lines = {"At": at, "Cost": self.cost.sentence, "Next": self.next_step}
+        return "\n".join([self.event, *(f"{name}: {line}" for name, line in lines.items() if line)])
 
     def __str__(self) -> str:
         """Return the story and the class with its row on the errors page, one per line."""

@@ -216,7 +216,7 @@ class Watch:
         first, last = found[0], found[-1]
         is_unknown = isinstance(first, errors.ExecutionNotFound)
         if is_unknown and isinstance(last, Failed):
-            event = f"Execution {self.kickoff_id} is unknown to the crew after an answer. It may still wait, but"
+            event = "The execution is unknown to the crew after an answer. It may still wait, but"
             why = f"its continuation {last.kickoff_id} has failed: {one_line(last.error, SHOWN_TEXT)}"
             raise errors.ExecutionUnknown(f"{event} {why}", kickoff_id=self.kickoff_id)
         counts = Completed | Running | Paused if is_unknown else Completed
@@ -315,15 +315,14 @@ class Watch:
         if rules.answered_at is not None and self.polled_at - rules.answered_at < pace.people_poll:
             return self._poll_again(lines, at_most=min(pace.unknown_poll, at_most))
         if rules.stops_for_input and (rules.human_input or "paused" in self.memory.troubles):
-            event = f"Execution {self.kickoff_id} waits for human input."
-            return self._end(errors.HumanInputNeeded, event)._replace(lines=lines)
+            return self._end(errors.HumanInputNeeded, "The crew waits for human input.")._replace(lines=lines)
         return self._poll_again(lines, at_least=pace.people_poll, at_most=at_most)
 
     def _still_unknown(self, lasted: float) -> Step:
         return self._end(
             errors.ExecutionUnknown,
-            f"Execution {self.kickoff_id} has been unknown to the crew for {duration(lasted)}, as it is "
-            f"while a crew waits for human input. Last seen: {self.memory.progress}.",
+            f"The execution has been unknown to the crew for {duration(lasted)}, as it is while a crew waits for "
+            "human input.",
             lasted=lasted,
         )
 
@@ -355,15 +354,14 @@ class Watch:
         hint = _MAY_HAVE_FAILED if error.http_status == HTTPStatus.INTERNAL_SERVER_ERROR else ""
         return self._end(
             errors.LostContact,
-            f"The crew returned no usable response about execution {self.kickoff_id} for {duration(lasted)}. "
-            f"{error.event}{hint} Last seen: {self.memory.progress}.",
+            f"The crew returned no usable response for {duration(lasted)}. {error.event}{hint}",
             http_status=error.http_status,
             lacks_connection=isinstance(error, errors.Unreachable) and error.lacks_connection,
         )
 
     def _broken(self, error: errors.CallError | errors.InvalidSettings) -> Step:
         """End a watch that cannot continue until its cause is fixed."""
-        event = f"Execution {self.kickoff_id} can no longer be polled. {error.event}"
+        event = f"{error.event} The execution can no longer be polled."
         return self._end(errors.WatchBroken, event, cause=error)
 
     def _out_of_time(self) -> Step:
@@ -373,12 +371,13 @@ class Watch:
         trouble = f" At the last poll: {memory.said_trouble}" if memory.said_trouble else ""
         return self._end(
             errors.WaitedTooLong,
-            f"Execution {self.kickoff_id} was still running when the timeout passed, after "
-            f"{duration(self.polled_at - memory.started_at)}. Last seen: {memory.progress}.{trouble}",
+            f"The timeout passed after {duration(self.polled_at - memory.started_at)}, while the execution was "
+            f"running.{trouble}",
         )
 
     def _end(self, kind: type[errors.WatchError], event: str, **facts: Any) -> Step:
-        return Step(error=kind(event, kickoff_id=self.kickoff_id, **facts))
+        at = "" if self.memory.progress == NOTHING_SEEN else self.memory.progress
+        return Step(error=kind(event, kickoff_id=self.kickoff_id, at=at, **facts))
 
     def _poll_again(
         self, lines: tuple[Line, ...] = (), *, at_least: float = 0.0, at_most: float = math.inf

@@ -52,14 +52,14 @@ def after(execution: Completed | Failed) -> str:
 def after_cancelling(end: errors.CrewError, outcome: Completed | Failed | Exception) -> errors.CrewError:
     """Return the error that ends a task whose execution it has cancelled, or tried to."""
     if isinstance(outcome, errors.NotCancelled):
-        return end.replace(f"{end.event} {outcome.error}", cost=outcome.cost)
+        return end.replace(f"{end.event} {outcome.event}", cost=outcome.cost)
     if isinstance(outcome, Exception):
         why = str(getattr(outcome, "event", outcome)).rstrip(".")
         return end.replace(f"{end.event} The request to cancel it was not sent: {why}.")
     event = f"{end.event} {describe_end(outcome)}"
     if isinstance(outcome, Failed):
         return _failure(
-            errors.ExecutionCancelled if outcome.was_stopped else errors.ExecutionFailed, event, outcome
+            errors.ExecutionCancelled if outcome.was_stopped else errors.ExecutionFailed, event, outcome, end.at
         )
     return end.replace(event, cost=errors.Cost.ENDED)
 
@@ -75,23 +75,23 @@ def describe_end(execution: Completed | Failed) -> str:
 
 def execution_failed(failed: Failed, was_at: str) -> errors.ExecutionFailed:
     """Return the error for a crew that failed or was stopped. ``was_at``: its position at the last poll before."""
-    place = f", last seen at {was_at}" if was_at else ""
-    reason = one_line(failed.error, SHOWN_TEXT).rstrip(". ")
-    verb = "was stopped" if failed.was_stopped else "failed"
-    event = f"Execution {failed.kickoff_id} {verb}{after(failed)}{place}: {reason}."
-    return _failure(errors.ExecutionStopped if failed.was_stopped else errors.ExecutionFailed, event, failed)
+    reason = one_line(failed.error, SHOWN_TEXT)
+    if failed.was_stopped:
+        return _failure(errors.ExecutionStopped, f"The execution was stopped: {reason}", failed, was_at)
+    return _failure(errors.ExecutionFailed, reason, failed, was_at)
 
 
-def _failure(kind: type[errors.ExecutionFailed], event: str, failed: Failed) -> errors.ExecutionFailed:
+def _failure(kind: type[errors.ExecutionFailed], event: str, failed: Failed, at: str) -> errors.ExecutionFailed:
     """Return an error with the facts of a failed execution that its class has."""
+    at = ", ".join(filter(None, (at, after(failed).strip())))
     facts = {each.name: getattr(failed, each.name) for each in fields(kind) if each.name in Failed.model_fields}
-    return kind(event, **facts | {"error": failed.error[:_KEPT_ERROR]})
+    return kind(event, **facts | {"error": failed.error[:_KEPT_ERROR], "at": at})
 
 
 def result_out_of_reach(kickoff_id: str, lasted: float) -> errors.ExecutionUnknown:
     """Return the error for an execution that has completed, but is unknown now."""
     return errors.ExecutionUnknown(
-        f"Execution {kickoff_id} has completed, but its result is unreadable: the crew has reported for "
+        "The execution has completed, but its result is unreadable: the crew has reported for "
         f"{duration(lasted)} that the execution is unknown.",
         cost=errors.Cost.ENDED,
         kickoff_id=kickoff_id,
@@ -103,8 +103,8 @@ def result_out_of_reach(kickoff_id: str, lasted: float) -> errors.ExecutionUnkno
 def unknown_elsewhere(kickoff_id: str, kicked_off_at: str, polled_at: str) -> errors.ExecutionUnknown:
     """Return the error for an execution that was polled at a different address than that of its kickoff."""
     return errors.ExecutionUnknown(
-        f"Execution {kickoff_id} was started at {kicked_off_at}, but is unknown at {polled_at}, where the "
-        "connection points now.",
+        f"The execution was started at {kicked_off_at}, but is unknown at {polled_at}, where the connection "
+        "points now.",
         kickoff_id=kickoff_id,
         elsewhere=kicked_off_at,
     )

@@ -309,7 +309,7 @@ class Attempt:
                 rules = self.waiting.rules(time.time())
                 last = self.waiting.poller(rules, WatchState.recalled(known["memory"]))
                 self.output.progress.heard(last.report.as_dict())
-            event = f"Execution {self.kickoff_id} waits for human input, but {user} chose {STOP_WAITING!r}."
+            event = f"{user} chose {STOP_WAITING!r} while the crew was waiting for human input."
             raise errors.WaitStopped(event, kickoff_id=self.kickoff_id)
         plan = self.answered(option, next_kwargs, known)
         if plan.request is None:

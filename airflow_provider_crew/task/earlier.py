@@ -166,19 +166,19 @@ def _start_or_raise(task: Task, record: Record, decision: Decision) -> None:
                 "Execution %s of an earlier attempt has ended, so this one may start another.", kickoff_id
             )
         case Decision.FAIL_STOPPED:
-            event = f"Execution {kickoff_id} of an earlier attempt was stopped in the crew's dashboard."
+            event = "The execution of an earlier attempt was stopped in the crew's dashboard."
             raise errors.ExecutionStopped(event, kickoff_id=kickoff_id)
         case Decision.FAIL_OTHER_INPUTS:
             ti = task.ti
             raise OtherInputs(
-                f"Execution {kickoff_id} may be running with the inputs of another row or item. It was "
+                "An execution may be running with the inputs of another row or item. It was "
                 f"started by task {ti.task_id}, map index {ti.map_index}, of run {ti.run_id} of {ti.dag_id}.",
                 kickoff_id=kickoff_id,
             )
         case _:  # no decision other than those above may start an execution
             left = xcom_keys_left_behind(task.ti)
             late = "".join(key.removeprefix(LATE_ID) for key in left if key.startswith(LATE_ID))
-            event = f"An earlier attempt started execution {late}, but Airflow did not store its ID."
+            event = "An earlier attempt started an execution, but Airflow did not store its ID."
             raise UncertainKickoff(event if late else _NO_RESPONSE, kickoff_id=late)
 
 

@@ -91,12 +91,12 @@ def fitted(output_type: object, kickoff_id: str, output: str, output_json: Any) 
 def _misfitting(kickoff_id: str, misfits: list[str]) -> InvalidOutput:
     shown, more = tuple(misfits[:_MOST_MISFITS]), len(misfits) - _MOST_MISFITS
     listed = "; ".join((*shown, f"and {more} more") if more > 0 else shown)
-    event = f"Execution {kickoff_id} has completed, and its output does not match output_type: {listed}."
+    event = f"The output does not match output_type: {listed}."
     return InvalidOutput(event, kickoff_id=kickoff_id, misfits=shown)
 
 
 def _unchecked(kickoff_id: str, why: str) -> InvalidOutput:
-    event = f"Execution {kickoff_id} has completed, and its output could not be checked. {why}"
+    event = f"The output could not be checked. {why}"
     return InvalidOutput(event, kickoff_id=kickoff_id)
 
 

@@ -102,11 +102,10 @@ class Stop:
         self._has_heeded = True
         if facts.phase != "ended" and self.cancels():
             facts.kickoff_id, facts.phase, facts.has_retry = kickoff_id, "waiting", False
-            event = f"Airflow ended the task while it was waiting for execution {kickoff_id}."
-            raise EndedByAirflow(event, kickoff_id=kickoff_id)
+            raise EndedByAirflow("Airflow ended the task while it was waiting.", kickoff_id=kickoff_id)
         # Before it reattaches, the verdict adds what is known of the execution of an earlier attempt.
         state = {"waiting": "continues", "ended": "has completed"}.get(facts.phase)
-        known = f" Execution {kickoff_id} {state}." if state else ""
+        known = f" The execution {state}." if state else ""
         told = CrewError(f"Airflow is ending this task.{known}", kickoff_id=kickoff_id)
         self._task.warn(verdict(told, replace(facts, is_ending=True)).failure.story)
 
@@ -154,8 +153,7 @@ def as_cut_short(task: Task, error: BaseException, kickoff_id: str) -> BaseExcep
     """Return the error that ends a wait, as CutShort if it is due to execution_timeout."""
     limit = task.options.execution_timeout
     if isinstance(error, AirflowTaskTimeout):
-        event = f"Execution {kickoff_id} was still running when execution_timeout passed."
-        return CutShort(event, kickoff_id=kickoff_id)
+        return CutShort("execution_timeout passed while the execution was running.", kickoff_id=kickoff_id)
     if type(error) is errors.WaitedTooLong and limit and limit.total_seconds() < task.options.timeout:
         return CutShort(error.event, kickoff_id=error.kickoff_id)
     return error

@@ -274,11 +274,12 @@ def verdict(error: BaseException, facts: Facts) -> Verdict:
     passes_on = event is not error and type(event) is CrewError and row.action != "fail"
     is_retried = passes_on or row.action == "retry" or (row.action == "time out" and isinstance(event, CutShort))
     if_retried = row.effect if is_retried else ""
+    is_new = facts.phase == "before" and facts.earlier == "none"  # an earlier one is over
     failure = event.replace(
         _with_earlier(event, facts),
         cost=_cost(event, facts),
         next_step=_next_step(row, facts, if_retried),
-        kickoff_id=event.kickoff_id or facts.kickoff_id,
+        kickoff_id=event.kickoff_id or ("" if is_new else facts.kickoff_id),
     )
     action: Action = "pass on" if passes_on else row.action
     return Verdict(action, failure, if_retried, row.if_cleared, error, facts.meta, facts.rows is not None)
@@ -373,26 +374,17 @@ def _choices(effect: str, cost: Cost, keeping: str = KEEPING, *, is_of_batch: bo
 
 def _event_of(error: BaseException, facts: Facts) -> CrewError:
     """Return the event for an exception that is not ours: of Airflow, of a library, or of a user's function."""
-    kickoff_id, is_timeout = facts.kickoff_id, isinstance(error, AirflowTaskTimeout)
+    why, phase = in_words(error).rstrip("."), facts.phase
     if facts.rows:
-        return CrewError(f"The batch was ended: {in_words(error)}.")
-    match facts.phase:
-        case "sending":
-            return errors.UncertainKickoff(
-                f"The task was ended while its kickoff was being sent, so an execution may have started: "
-                f"{in_words(error)}."
-            )
-        case "before" if is_timeout:
-            return CutShort("execution_timeout passed before the kickoff.")
-        case "before":
-            return CrewError(f"The task was ended before the kickoff: {in_words(error)}.")
-        case phase if is_timeout:
-            state = "was still running" if phase == "waiting" else "had completed, but its result was unread,"
-            return CutShort(
-                f"Execution {kickoff_id} {state} when execution_timeout passed.", kickoff_id=kickoff_id
-            )
-    which = f"execution {kickoff_id}" if kickoff_id else "its execution"
-    return CrewError(f"The task was ended while waiting for {which}: {in_words(error)}.", kickoff_id=kickoff_id)
+        return CrewError(f"The batch was ended by {why}.")
+    if phase == "sending":
+        event = f"The kickoff may have started an execution: it was ended by {why} while it was being sent."
+        return errors.UncertainKickoff(event)
+    if isinstance(error, AirflowTaskTimeout):
+        when = {"before": "before the kickoff", "waiting": "while the execution was running"}
+        return CutShort(f"execution_timeout passed {when.get(phase, 'before the result was read')}.")
+    what = "task was ended before the kickoff" if phase == "before" else "wait for the execution was ended"
+    return CrewError(f"The {what} by {why}.")
 
 
 _OUTAGES = (errors.TransientError, errors.LostContact)
@@ -629,7 +621,7 @@ def _with_earlier(error: CrewError, facts: Facts) -> str:
         error, errors.UncertainKickoff | errors.ExecutionUnknown | errors.ExecutionStopped | OtherInputs
     ):
         return error.event
-    which = f"Execution {facts.kickoff_id} of an earlier attempt"
+    which = "The execution of an earlier attempt"
     fact = {
         "running": f"{which} is still running.",
         "completed": f"{which} has completed.",

@@ -132,8 +132,7 @@ class Wait:
         if completed := poller.poll().completed:
             return completed.result()
         raise errors.LostContact(
-            f"The triggerer no longer polls execution {self.kickoff_id}: {str(why).rstrip('.')}. See the "
-            "triggerer's log.",
+            f"The triggerer no longer polls the execution: {str(why).rstrip('.')}. See the triggerer's log.",
             kickoff_id=self.kickoff_id,
         )
 
@@ -166,7 +165,7 @@ class Wait:
             except errors.InvalidSettings:
                 pass  # the watch reads the connection again for a while
             except errors.Unreachable as error:
-                event = f"Execution {self.kickoff_id} cannot be polled. {error.event}"
+                event = f"{error.event} The execution cannot be polled."
                 raise errors.LostContact(event, kickoff_id=self.kickoff_id, lacks_connection=True) from None
         progress = self.output.progress
         progress.is_left_to_trigger = self.task.options.deferrable

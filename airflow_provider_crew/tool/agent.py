@@ -179,7 +179,7 @@ def _reject_unless_ended(call: Attempt, last: Any, conn_id: str, digest: str) ->
         event = "An earlier attempt sent a kickoff with other inputs, so an execution may have started."
         raise errors.UncertainKickoff(event)
     elif last.kickoff_id and poll_recorded(call.task, call.record, call.output, call.status) not in _ENDED:
-        event = f"Execution {last.kickoff_id} of an earlier attempt has other inputs, and may be running."
+        event = "The execution of an earlier attempt has other inputs, and may be running."
         raise OtherInputs(event, kickoff_id=last.kickoff_id)
 
 

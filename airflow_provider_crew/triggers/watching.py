@@ -101,7 +101,7 @@ async def cancel_if_unwanted(trigger: CrewExecutionTrigger) -> None:
     """Cancel the execution if Airflow has ended the task. A task that was cleared reattaches to it."""
     if not await sync_to_async(is_marked)(trigger):
         return
-    event = f"Airflow ended the task while it was waiting for execution {trigger.kickoff_id}."
+    event = "Airflow ended the task while it was waiting."
     end = CrewError(event, cost=Cost.RUNNING, kickoff_id=trigger.kickoff_id)
     try:
         continued_as = trigger.rules.get("continued_as", "")

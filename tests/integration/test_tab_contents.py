@@ -233,27 +233,31 @@ def test_cancelled_execution_has_no_failed_task(page):
     assert [state for _, state, _ in rows(told(page, "failed", crew_progress=known))] == ["done", "left"]
 
 
-def test_reason_leaves_out_the_kickoff_id(page):
-    event = f"Execution {KICKOFF_ID} failed after 6s: out of credit."
-    shown = told(page, "failed", crew_progress=ended("ExecutionFailed", Cost.ENDED, event=event))
+def test_failed_crew_shows_its_reason_and_its_place(page):
+    at = "task 2 of 2, writing_task (Writer), after 6s"
+    error = ExecutionFailed("out of credit", at=at, kickoff_id=KICKOFF_ID)
+    known = progress_ended(progress(), error, 1.0)
+    header = drawn_header(page, "failed", crew_progress=known)
 
-    assert shown["end"]["reason"] == "The execution failed after 6s: out of credit."
+    assert told(page, "failed", crew_progress=known)["end"]["reason"] == "out of credit"
+    assert f"<dt>At</dt><dd>{at}</dd>" in header
+    assert header.count(KICKOFF_ID) == drawn_header(page, "running", crew_progress=progress()).count(KICKOFF_ID)
 
 
 def test_error_of_several_lines_keeps_its_lines(page):
-    error = ExecutionFailed(f"Execution {KICKOFF_ID} failed: Traceback: x = 402", error="Traceback:\n  x = 402")
+    error = ExecutionFailed("Traceback: x = 402", error="Traceback:\n  x = 402")
     known = progress_ended(progress(), error, 1.0)
     shown = told(page, "failed", crew_progress=known)["end"]
     header = drawn_header(page, "failed", crew_progress=known)
 
-    assert (shown["reason"], shown["lines"]) == ("The execution failed:", "Traceback:\n  x = 402")
+    assert (shown["reason"], shown["lines"]) == ("", "Traceback:\n  x = 402")
     assert "<pre>Traceback:\n  x = 402</pre>" in header
     assert header.count("Traceback") == 1
 
 
 def test_fields_that_do_not_match_are_listed(page):
     misfits = ["title: Field required", "ports[0].ready: Input should be a valid boolean"]
-    event = f"Execution {KICKOFF_ID} has completed, and does not match output_type: {'; '.join(misfits)}."
+    event = f"The output does not match output_type: {'; '.join(misfits)}."
     known = ended("InvalidOutput", Cost.ENDED, event=event, misfits=misfits, state="completed")
     shown = told(page, "failed", crew_progress=known, crew_result=result())
 

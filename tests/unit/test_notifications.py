@@ -191,8 +191,8 @@ def test_alert_of_dag_is_about_crew_tasks_that_failed(alert, dag, airflow, sent)
     assert subject == f"[{Cost.RUNNING}] the_dag: 2 crew tasks in today"
     running, ended, all_rows, page = text.split("\n\n")
     assert running.startswith("each[1]: ")
-    assert running.splitlines()[-1] == "Execution: another"
-    assert ended.splitlines() == [*f"each[0]: {FAILED}".splitlines(), f"Execution: {KICKOFF_ID}"]
+    assert "At: execution another" in running.splitlines()
+    assert ended == f"each[0]: {FAILED}"
     assert all_rows.startswith("each has 2 rows: 2 failed.")
     assert page == RUN_PAGE
 

@@ -29,12 +29,12 @@ export function starting({ record, isSensor, isOfBatch, tryNumber }) {
 }
 
 export function ending(seen, progress, kickoffId) {
-  if (progress.end) return shown(seen, object(progress.end), kickoffId);
-  if (seen.isBeingCancelled) return shown(seen, BEING_CANCELLED, kickoffId);
-  if (seen.state === "failed" || seen.state === "up_for_retry") return shown(seen, unreported(seen, progress, kickoffId), kickoffId);
+  if (progress.end) return shown(seen, object(progress.end));
+  if (seen.isBeingCancelled) return shown(seen, BEING_CANCELLED);
+  if (seen.state === "failed" || seen.state === "up_for_retry") return shown(seen, unreported(seen, progress, kickoffId));
   if (seen.state !== "success" || progress.state === "completed") return null;
   const known = { ...WITHOUT_RECORD, ...lost(seen), event: "The task was marked as successful while it waited." };
-  return shown(seen, known, kickoffId);
+  return shown(seen, known);
 }
 
 // The sentences of the kickoff record, if there is one, or of a batch.
@@ -52,9 +52,9 @@ function unreported(seen, progress, kickoffId) {
 }
 
 // The next step: Airflow's retry, or what the reader may do. Empty if the next attempt is about to start.
-function shown({ state, retryAt }, end, kickoffId) {
+function shown({ state, retryAt }, end) {
   const misfits = Array.isArray(end.misfits) ? end.misfits.map(text) : [];
-  const event = withoutId(text(end.event), kickoffId);
+  const event = text(end.event);
   // What the event repeats in one line is shown in its own lines.
   const lines = text(end.reason);
   const first = misfits[0] ?? lines.split(/\s+/).filter(Boolean).join(" ").slice(0, REPEATED);
@@ -67,6 +67,7 @@ function shown({ state, retryAt }, end, kickoffId) {
     reason: at < 0 ? event : event.slice(0, at).trim(),
     lines,
     misfits: at < 0 ? [] : misfits,
+    at: text(end.at),
     cost: text(end.billed),
     retry: isRetried ? text(end.if_retried) : "",
     retryAt,
@@ -78,7 +79,3 @@ function shown({ state, retryAt }, end, kickoffId) {
     mayBeRunning: end.cost === "running",
   };
 }
-
-// The header of the tab shows the kickoff ID.
-const withoutId = (event, id) =>
-  id ? event.replaceAll(`Execution ${id}`, "The execution").replaceAll(`execution ${id}`, "the execution") : event;

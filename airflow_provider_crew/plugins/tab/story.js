@@ -9,7 +9,7 @@ import { list, number, object, safeAddress, text } from "./safe.js";
  * @typedef {{ clear: string, mark: string, nothing: string, unanswered?: string }} Choices
  * @typedef {{ task_id: string, agent: string, output: string, execution_time: number | null }} Task
  * @typedef {{ task_id: string, agent: string, number: number | null, started_at: number, ended_at: number | null }} Step
- * @typedef {{ error: string, event: string, reason?: string, misfits?: string[], meta?: string, cost: string, billed: string,
+ * @typedef {{ error: string, event: string, at?: string, reason?: string, misfits?: string[], meta?: string, cost: string, billed: string,
  *   next_step: string, if_retried: string, if_cleared: string, action?: string, choices?: Choices }} End
  * @typedef {{ total: number, ended: number, unread: number, failed: number, uncertain: number, running: number,
  *   waiting: number, earlier: number, tokens: number, result_path: string,

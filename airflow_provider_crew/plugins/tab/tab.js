@@ -105,13 +105,13 @@ export function Header({ of, cost = "" }) {
   );
 }
 
-function Ending({ of: { reason, lines, misfits, cost, retry, retryAt, next, meta } }) {
+function Ending({ of: { reason, lines, misfits, at, cost, retry, retryAt, next, meta } }) {
   const when = retryAt && [" in ", h(Until, { key: "until", time: retryAt })];
   const then = retry ? ["Airflow retries the task", when, ` and ${retry}.`] : next && h(Markdown, { source: next });
-  const rows = [["Cost", cost], ["Next", then], ["Meta", meta && copied(meta, "meta")]].filter(([, value]) => value);
+  const rows = [["At", at], ["Cost", cost], ["Next", then], ["Meta", meta && copied(meta, "meta")]].filter(([, value]) => value);
   const fields = misfits.length > 0 && h("ul", null, all(misfits.map((each) => h("li", null, each))));
   const block = lines && h("pre", { tabIndex: 0, "aria-label": "Error of the crew" }, lines);
-  return el("div", "crew-ending", el("p", "crew-reason", reason), block, fields, facts(rows, "crew-end"));
+  return el("div", "crew-ending", reason && el("p", "crew-reason", reason), block, fields, facts(rows, "crew-end"));
 }
 
 function Bar({ of: { value, max, says } }) {
