@@ -46,7 +46,7 @@ NEXT := apache-airflow~=3.4.0b1 apache-airflow-core~=3.4.0b1 apache-airflow-task
 
 .DEFAULT_GOAL := help
 .PHONY: help demo airflow test coverage test-all test-system test-agents test-crews test-faults test-fuzz nightly fault-table \
-	picture docs bench matrix lint types format lock release clean
+	golden picture docs bench matrix lint types format lock release clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ nightly:  ## Run what takes too long for every change: all faults, and every Air
 
 fault-table: $(READY)  ## Write tests/faults/cases/ from the tests of faults
 	$(BIN)/python -m tests.faults.table
+
+golden: $(READY)  ## Write what this version stores into tests/golden/, once for each release
+	$(BIN)/python -m dev.golden
 
 picture: $(READY)  ## Take the pictures of README and docs in a real Airflow (needs Chromium)
 	$(BIN)/python -m dev.picture

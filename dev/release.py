@@ -2,7 +2,7 @@
 Look for what keeps this from being a release, before it is built: ``make release``.
 
 What is built is checked by twine. Nothing else checks that the changelog speaks of this version, that an index can
-show where the README's links lead, and that newer versions can be tested with the rows that this one leaves.
+show where the README's links lead, and that newer versions are tested with what this one stores.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _ROOT = Path(__file__).parents[1]
 _ADDRESSES = ("Homepage", "Documentation", "Source", "Issues")
-# Of the Airflows whose formats differ.
 _ENTRY = re.compile(r"^## (.*?)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 
 
@@ -34,6 +33,7 @@ def main() -> int:
     try:
         entry = changelog_entry(_text("CHANGELOG.md"), __version__)
         require_addresses(tomllib.loads(_text("pyproject.toml"))["project"])
+        require_golden_set(_ROOT / "tests/golden" / __version__)
     except NotReady as error:
         print(f"No release: {error}", file=sys.stderr)
         return 1
@@ -53,6 +53,12 @@ def require_addresses(project: Mapping[str, Any]) -> None:
     """Refuse a project that leaves open where it is."""
     if missing := [name for name in _ADDRESSES if not project.get("urls", {}).get(name)]:
         raise NotReady(f"[project.urls] in pyproject.toml has to have an address for {', '.join(missing)}.")
+
+
+def require_golden_set(folder: Path) -> None:
+    """Refuse a version whose stored data no later version is tested with."""
+    if not folder.is_dir():
+        raise NotReady(f"Nothing is in tests/golden/{folder.name}. Run make golden, and commit what it writes.")
 
 
 def _is_dated(heading: str, version: str) -> bool:

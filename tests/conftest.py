@@ -55,6 +55,7 @@ def timing() -> Iterator[Callable[..., None]]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     choices = ("local", "celery", "edge")
     parser.addoption("--executor", choices=choices, default="local", help="what runs Airflow's tasks")
+    parser.addoption("--golden-into", type=Path, help="folder to which tests/golden writes what is stored today")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

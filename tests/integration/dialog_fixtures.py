@@ -31,7 +31,6 @@ def dialog(request, monkeypatch, timing, crew_options) -> Iterator[Dialog]:
     task = {name: getattr(ti, name) for name in ("dag_id", "run_id", "task_id", "map_index")}
     with receiving(task, {}) as questions:
         monkeypatch.setenv("AIRFLOW__CREW__EVENTS_URL", questions.url)
-        monkeypatch.setenv("AIRFLOW__CREW__WEBHOOK_CONN_ID", "crew_webhook")
         monkeypatch.setenv("AIRFLOW_CONN_CREW_WEBHOOK", f"generic://:{SECRET}@")
         dialog = Dialog(crew, questions)
         monkeypatch.setattr("airflow_provider_crew.api_server.open_required_action", dialog.opened)

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from airflow_provider_crew.task import checks
+from tests.integration.ledger import Ledger
 from tests.integration.live import PAUSES, crew_of_a_task
-from tests.integration.tasks import Log, TaskStateStore, WatchedService
+from tests.integration.tasks import Log, TaskInstance, TaskStateStore, WatchedService
 
 
 @pytest.fixture
@@ -51,3 +53,12 @@ def live_crew(monkeypatch: pytest.MonkeyPatch, timing: Callable[..., None]) -> I
             "airflow_provider_crew.triggers.watching.read_required_action", lambda _: running.stored_answer
         )
         yield running
+
+
+@pytest.fixture
+def ledger(monkeypatch: pytest.MonkeyPatch) -> Ledger:
+    counted = Ledger()
+    monkeypatch.setattr(TaskInstance, "get_dr_count", lambda _, **which: counted.count(**which), raising=False)
+    monkeypatch.setattr(checks, "start_run", counted.start)
+    monkeypatch.setattr(checks, "conf_of_run", lambda _, run_id: counted.runs[run_id])
+    return counted

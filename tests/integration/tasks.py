@@ -88,6 +88,11 @@ class TaskStateStore:
         self._kept.pop(key, None)
 
     @property
+    def entries(self) -> dict[str, Any]:
+        """Everything that is stored."""
+        return {key: json.loads(text) for key, text in self._kept.copy().items()}
+
+    @property
     def kickoff(self) -> dict[str, Any] | None:
         """What is remembered of the kickoff, without the sentences for the Crew tab."""
         return without_sentences(json.loads(self._kept.get("crew_kickoff", "null")))
@@ -231,8 +236,14 @@ def poked(task: Task, *, at_most: int = 1000) -> Any:
 def revived(trigger: CrewExecutionTrigger) -> CrewExecutionTrigger:
     """Return the trigger as the triggerer builds it from what is stored."""
     path, stored = trigger.serialize()
+    return rebuilt(path, json.loads(json.dumps(stored, allow_nan=False)))
+
+
+def rebuilt(path: str, stored: Mapping[str, Any]) -> CrewExecutionTrigger:
+    """Return a trigger from what Airflow's database has of it."""
     module, _, name = path.rpartition(".")
-    return getattr(import_module(module), name)(**json.loads(json.dumps(stored, allow_nan=False)))
+    trigger: CrewExecutionTrigger = getattr(import_module(module), name)(**stored)
+    return trigger
 
 
 async def fired(trigger: CrewExecutionTrigger) -> dict[str, Any]:

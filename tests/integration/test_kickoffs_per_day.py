@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -25,40 +24,6 @@ from tests.integration.tasks import CONNECTION, INPUTS, Task, TaskInstance, api_
 pytest_plugins = ["tests.integration.task_fixtures"]
 
 TODAY = f"{datetime.now(UTC):%Y-%m-%d}"
-
-
-class Ledger:
-    """The runs of the DAG that counts, as Airflow's database keeps them: a name once."""
-
-    def __init__(self) -> None:
-        self.runs: dict[str, dict[str, Any]] = {}
-        self.questions = 0
-        self.unseen: set[str] = set()
-        """Runs that another has started since somebody looked."""
-        self.breaks_with: Exception | None = None
-        self._lock = threading.Lock()
-
-    def count(self, *, dag_id: str, run_ids: list[str]) -> int:
-        assert dag_id == "crew_budget"
-        self.questions += 1
-        return len({*run_ids} & self.runs.keys() - self.unseen)
-
-    def start(self, dag_id: str, run_id: str, conf: dict[str, Any]) -> bool:
-        assert dag_id == "crew_budget"
-        self.questions += 1
-        if self.breaks_with:
-            raise self.breaks_with
-        with self._lock:
-            return self.runs.setdefault(run_id, conf) is conf
-
-
-@pytest.fixture
-def ledger(monkeypatch) -> Ledger:
-    counted = Ledger()
-    monkeypatch.setattr(TaskInstance, "get_dr_count", lambda _, **which: counted.count(**which), raising=False)
-    monkeypatch.setattr(checks, "start_run", counted.start)
-    monkeypatch.setattr(checks, "conf_of_run", lambda _, run_id: counted.runs[run_id])
-    return counted
 
 
 @pytest.fixture

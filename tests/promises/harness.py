@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -38,7 +38,7 @@ from tests.integration.tasks import (
     TaskStateStore,
     WatchedService,
     fired,
-    revived,
+    rebuilt,
 )
 
 # What the triggerer passes to the task of a trigger that a user has ended.
@@ -174,8 +174,8 @@ class World:
     def _pull(self, *, key: str, task_id: str, **_: Any) -> Any:
         return self.xcoms.get(task_id, {}).get(key)
 
-    def _states_of(self, *, task_ids: list[str], run_ids: list[str], **_: Any) -> dict[str, Any]:
-        return {run_ids[0]: {task_id: self.states[task_id] for task_id in task_ids}}
+    def _states_of(self, *, run_ids: list[str], task_ids: Sequence[str] = (), **_: Any) -> dict[str, Any]:
+        return {run_ids[0]: {task_id: self.states[task_id] for task_id in task_ids or self.states}}
 
     def _tell(self, request: ReceivedRequest) -> None:
         for listener in (*self._clocks, *self._listeners):
@@ -276,6 +276,8 @@ class Task:
         self.store = Store(world)
         self.ti = Instance(try_number=0, max_tries=retries, task_id=task_id)
         self.ti.world = world
+        self.deferral: dict[str, Any] = {}
+        """Trigger, arguments of the next process, and the event, as Airflow's database has them."""
         self._retries = retries
         self._process: Process | None = None
         self._to_end = threading.Event()
@@ -287,8 +289,15 @@ class Task:
         self.ti.start_date = datetime.now(UTC)
         left = self.world.xcoms.pop(self.ti.task_id, {})
         self.ti._ti_context_from_server = SimpleNamespace(task_reschedule_count=0, xcom_keys_to_clear=[*left])
+        return self._outcome(lambda operator, context: operator.execute(context))
+
+    def resume(self, deferral: dict[str, Any]) -> Outcome:
+        """Continue an attempt that was deferred, with its event if there is one."""
+        return self._outcome(self._resumed_by(deferral))
+
+    def _outcome(self, step: Callable[[Any, Any], Any]) -> Outcome:
         try:
-            return Outcome(self._run())
+            return Outcome(self._run(step))
         except BaseException as error:  # noqa: BLE001 - the outcome
             self._state = "failed" if isinstance(error, Marked) else "up_for_retry"
             self.world.stored.append("".join(traceback.format_exception(error)) + repr(vars(error)))
@@ -323,14 +332,13 @@ class Task:
     def _state(self, state: str) -> None:
         self.world.states[self.ti.task_id] = state
 
-    def _run(self) -> Any:
-        step: Callable[[Any, Any], Any] = lambda operator, context: operator.execute(context)  # noqa: E731
+    def _run(self, step: Callable[[Any, Any], Any]) -> Any:
         while True:
             self._state = "running"
             try:
                 return self._in_worker(step)
             except TaskDeferred as deferred:
-                step = self._resumed_by(*self._stored(deferred))
+                step = self._resumed_by(self._stored(deferred))
 
     def _in_worker(self, step: Callable[[Any, Any], Any]) -> Any:
         operator, process = self.make(), Process()
@@ -355,19 +363,21 @@ class Task:
                 callback(context)
             return json.loads(json.dumps(result, default=vars))
 
-    def _stored(self, deferred: TaskDeferred) -> tuple[Any, str, dict[str, Any]]:
-        """Return the trigger and what the task left for its next process, as Airflow's database returns them."""
-        kwargs = json.dumps(deferred.kwargs or {}, allow_nan=False)
-        self.world.stored += [kwargs, json.dumps(deferred.trigger.serialize(), allow_nan=False)]
-        return deferred.trigger, deferred.method_name, json.loads(kwargs)
+    def _stored(self, deferred: TaskDeferred) -> dict[str, Any]:
+        """Return a deferral as Airflow's database returns it."""
+        left = {"method": deferred.method_name, "kwargs": deferred.kwargs or {}}
+        text = json.dumps({"trigger": deferred.trigger.serialize(), **left}, allow_nan=False)
+        self.world.stored.append(text)
+        self.deferral = json.loads(text)
+        return self.deferral
 
-    def _resumed_by(self, trigger: Any, method: str, kwargs: dict[str, Any]) -> Callable[[Any, Any], Any]:
-        """Run the trigger, and return the next step of the task."""
+    def _resumed_by(self, deferral: dict[str, Any]) -> Callable[[Any, Any], Any]:
+        """Run the trigger, unless it has fired, and return the next step of the task."""
         self._state = "deferred"
-        event = None
+        event = deferral.get("event")
         try:
             while event is None:
-                event = asyncio.run(self._event_of(trigger))
+                event = asyncio.run(self._event_of(*deferral["trigger"]))
         except Marked:
             raise
         except Exception as error:  # noqa: BLE001 - Airflow resumes the task, which may fail then
@@ -375,12 +385,13 @@ class Task:
             return lambda operator, context: operator.resume_execution("__fail__", told, context)
         text = json.dumps(event, allow_nan=False)
         self.world.stored.append(text)
-        told = {**kwargs, "event": json.loads(text)}
-        return lambda operator, context: operator.resume_execution(method, told, context)
+        deferral["event"] = json.loads(text)
+        told = {**deferral["kwargs"], "event": json.loads(text)}
+        return lambda operator, context: operator.resume_execution(deferral["method"], told, context)
 
-    async def _event_of(self, stored: Any) -> dict[str, Any] | None:
+    async def _event_of(self, path: str, stored: dict[str, Any]) -> dict[str, Any] | None:
         """Return the event of a trigger. None if it is handed over to another triggerer."""
-        trigger: Any = revived(stored)
+        trigger: Any = rebuilt(path, stored)
         trigger.task_instance = self.ti
         self._to_end.clear()
         running = asyncio.create_task(fired(trigger))

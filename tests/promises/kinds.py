@@ -91,6 +91,8 @@ class DeferredRun(Run):
 class Sensor(Job):
     """Two tasks: one starts the execution, and the other waits for it."""
 
+    deferrable = False
+
     def __init__(self, world: World, **options: Any) -> None:
         super().__init__(world, **options)
         self.kickoff = Task(world, lambda: self._kickoff(**self.options), task_id="kickoff")
@@ -104,8 +106,8 @@ class Sensor(Job):
         if "row_timeout" in options:
             options["timeout"] = options.pop("row_timeout")
         own = {name: value for name, value in options.items() if name in {*_OF_A_WAIT, "execution_timeout"}}
-        named = {"task_id": "crew", "kickoff_id": self.kickoff_id, "poke_interval": 0.02, "deferrable": False}
-        return CrewExecutionSensor(**named | own)
+        named = {"task_id": "crew", "kickoff_id": self.kickoff_id, "poke_interval": 0.02}
+        return CrewExecutionSensor(deferrable=self.deferrable, **named | own)
 
     def attempt(self) -> Outcome:
         if not self.kickoff_id:
@@ -131,7 +133,8 @@ class Batch(Job):
             options["max_active"] = 1
         named = {"task_id": "crew", "result_path": str(self.folder), "poll_interval": 0.02}
         inputs = [INPUTS | {"audience": f"reader {number}"} for number in range(1, self.rows)]
-        return CrewBatchOperator(inputs=[INPUTS, *inputs], deferrable=self.deferrable, **named | options)
+        given = {"inputs": [INPUTS, *inputs], **named, **options}
+        return CrewBatchOperator(deferrable=self.deferrable, **given)
 
     def output(self, outcome: Outcome) -> Any:
         assert outcome.value["counts"]["success"] == self.rows

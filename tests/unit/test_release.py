@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dev.release import NotReady, changelog_entry, require_addresses
+from dev import golden
+from dev.release import NotReady, changelog_entry, require_addresses, require_golden_set
 from hatch_build import ReadmeHook
 
 TOP = "# Changelog\n\nAll notable changes.\n\n"
@@ -39,6 +40,17 @@ def test_release_needs_its_addresses():
     require_addresses({"urls": ADDRESSES})
     with pytest.raises(NotReady, match=r"\[project\.urls\].* for Source\.$"):
         require_addresses({"urls": ADDRESSES | {"Source": ""}})
+
+
+def test_release_needs_its_golden_set(tmp_path):
+    require_golden_set(tmp_path)
+    with pytest.raises(NotReady, match="make golden"):
+        require_golden_set(tmp_path / "1.1.0")
+
+
+def test_golden_set_is_not_overwritten(tmp_path):
+    assert golden.main(tmp_path) == 1
+    assert [*tmp_path.iterdir()] == []
 
 
 README = (

@@ -1,0 +1,191 @@
+"""What each release has stored is read by today's code, which goes on as if it had stored it itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import DAG, TaskDeferred
+
+from airflow_provider_crew.answers.attempt import APPROVE
+from airflow_provider_crew.notifications import CrewAlert
+from dev.chromium import EXECUTABLE, Page
+from tests.golden.scenes import DECADE, SCENES, Scene, recorded, restored
+from tests.integration.tab_page import tab_page
+from tests.integration.tasks import TOKEN, rebuilt
+from tests.promises.harness import Outcome, World
+from tests.promises.kinds import Batch
+from tests.supported import AIRFLOW
+
+pytest_plugins = [
+    "tests.integration.task_fixtures",
+    "tests.integration.dialog_fixtures",
+    "tests.promises.fixtures",
+]
+pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="Airflow has a task state store from 3.3 on.")
+
+SETS = Path(__file__).parent
+TODAY = f"{datetime.now(UTC):%Y-%m-%d}"
+# Formats that a version stores, and those that this code stores.
+VERSIONS = [*sorted(path.name for path in SETS.iterdir() if path.name[0].isdigit()), "today"]
+
+Read = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(params=VERSIONS)
+def read(request) -> Read:
+    """Return what a version has stored in a scene. Names that differ from run to run have others in the files."""
+
+    def read_set(name: str, record: Callable[[], dict[str, Any]], **differs: str) -> dict[str, Any]:
+        into: Path | None = request.config.getoption("--golden-into")
+        path = SETS / request.param / f"{name}.json"
+        if request.param == "today":
+            text = json.dumps(record(), indent=1)
+            assert TOKEN not in text
+            if not into:
+                return json.loads(text)
+            for known, value in differs.items():
+                text = text.replace(value, f"<{known}>")
+            path = into / path.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text + "\n")
+        text = path.read_text()
+        for known, value in differs.items():
+            text = text.replace(f"<{known}>", value)
+        return json.loads(text)
+
+    return read_set
+
+
+@pytest.fixture
+def stored(read, world, ledger, name, tmp_path) -> dict[str, Any]:
+    """What is stored in a scene."""
+    scene = SCENES[name]
+    return read(
+        name, lambda: recorded(world, scene, ledger), crew=world.crew.url, today=TODAY, folder=f"{tmp_path}"
+    )
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_next_process_continues_from_what_is_stored(world, ledger, name, stored):
+    scene = SCENES[name]
+    job = restored(world, scene, stored, ledger)
+    deferral = {name: value for name, value in stored["deferral"].items() if name != "event"}
+
+    outcome = job.task.resume(deferral) if deferral else job.attempt()
+
+    assert ("event" in deferral) is bool(deferral)  # without one, the task polls once by itself
+    assert_continued(world, scene, stored, outcome)
+
+
+def assert_continued(world: World, scene: Scene, stored: dict[str, Any], outcome: Outcome) -> None:
+    assert type(getattr(outcome.error, "failure", outcome.error)) is (scene.error or type(None))
+    assert len(world.crew.requests.on("kickoff")) == scene.kickoffs
+    if scene.rows:
+        assert {status: n for status, n in outcome.value["counts"].items() if n} == scene.rows
+    elif not scene.error:
+        assert (outcome.value["kickoff_id"] in stored["kickoff_ids"]) is not bool(scene.kickoffs)
+
+
+@pytest.mark.parametrize("name", [name for name, scene in SCENES.items() if "deferred" in name])
+def test_task_continues_from_stored_event(world, ledger, name, stored):
+    job = restored(world, SCENES[name], stored, ledger)
+
+    assert "event" in stored["deferral"]
+    assert_continued(world, SCENES[name], stored, job.task.resume(stored["deferral"]))
+
+
+@pytest.mark.parametrize("name", [name for name, scene in SCENES.items() if scene.alert])
+def test_alert_reads_what_is_stored(world, ledger, name, stored):
+    """The process is lost: all that its DAG's alert has is stored."""
+    job, sent = restored(world, SCENES[name], stored, ledger), list[str]()
+    world.states["crew"] = "failed"
+    with DAG("research", schedule=None) as dag:
+        job.operator(**job.options)
+
+    CrewAlert(lambda *told: sent.extend(told))({"dag": dag, "run_id": "today", "reason": "task_failure"})
+
+    subject, text = sent
+    assert subject.startswith(f"[{SCENES[name].alert}]")
+    if not SCENES[name].rows:
+        assert stored["xcoms"].get("kickoff_id", "") in text
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    with tab_page() as opened:
+        yield opened
+
+
+@pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium")
+@pytest.mark.parametrize("name", SCENES)
+def test_crew_tab_reads_what_is_stored(page, name, stored):
+    scene = SCENES[name]
+    state = "deferred" if stored["deferral"] else "failed" if scene.alert else "success"
+    seen = {"state": state, "tryNumber": 1, "isSensor": False, "retryAt": None, **stored["xcoms"]}
+    seen["record"] = stored["states"].get("crew_kickoff")
+
+    shown = page.evaluate(f'import("/story.js").then(({{ story }}) => story({json.dumps(seen)}))')
+
+    assert shown["title"] == scene.tab
+    if not scene.rows and scene.alert != "unknown":
+        assert shown["kickoffId"] == stored["kickoff_ids"][0]
+
+
+@pytest.mark.parametrize("name", ["batch_ended"])
+def test_stored_failed_rows_are_inputs_of_a_batch(world, ledger, name, stored):
+    job = restored(world, SCENES[name], stored, ledger)
+    other = Batch(world, inputs=str(job.folder / "failed.jsonl"))
+
+    outcome = other.attempt()
+
+    assert outcome.value["counts"]["success"] == len(world.crew.requests.on("kickoff")) == 1
+
+
+@pytest.fixture
+def asked(dialog, read) -> TaskDeferred:
+    """A task that has opened a request for a question, and is deferred, from what is stored."""
+
+    def record() -> dict[str, Any]:
+        waiting = dialog.asked()
+        left = {"method": waiting.method_name, "kwargs": waiting.kwargs, "trigger": waiting.trigger.serialize()}
+        (kickoff,) = dialog.crew.kickoffs
+        states, xcoms = dialog.store.entries, dialog.questions.xcoms
+        return {"kickoff_id": kickoff.kickoff_id, "states": states, "xcoms": xcoms, **left}
+
+    dialog.task_with(timeout=DECADE)
+    found = read("asked", record, crew=dialog.crew.url, receiver=dialog.questions.url)
+    if not dialog.crew.kickoffs:
+        dialog.crew.next_kickoff_id(found["kickoff_id"])
+        dialog.crew.take({}, None, {})
+    question = dialog.crew.kickoffs[0].standing(dialog.crew.now()).question
+    found = json.loads(json.dumps(found).replace(found["states"]["crew_answer"]["question"]["task_id"], question))
+    for key, value in found["states"].items():
+        dialog.store.set(key, value)
+    dialog.questions.xcoms.update(found["xcoms"])
+    dialog.questions.arrived.add(question)
+    dialog.task.ti.try_number = 1
+    dialog.requests.clear()
+    return TaskDeferred(trigger=rebuilt(*found["trigger"]), method_name=found["method"], kwargs=found["kwargs"])
+
+
+def test_answer_goes_to_stored_question(dialog, asked):
+    waiting = dialog.chosen(asked, APPROVE)
+
+    (answer,) = dialog.answers
+    (kickoff,) = dialog.crew.kickoffs
+    assert (answer["executionId"], answer["taskId"]) == (kickoff.kickoff_id, dialog.kept["question"]["task_id"])
+    assert dialog.ended(waiting)["kickoff_id"] == kickoff.kickoff_id
+
+
+@pytest.mark.usefixtures("asked")
+def test_next_attempt_watches_stored_request(dialog):
+    waiting = dialog.task.deferred()
+
+    assert waiting.trigger.asked
+    assert dialog.requests == []
+    assert len(dialog.crew.kickoffs) == 1
