@@ -1,6 +1,8 @@
 """
 Command line: ``python -m airflow_provider_crew``, for a crew, for the kickoff records of tasks, and for DAGs.
 
+On Airflow 3.2 and later, ``airflow crew`` has the same commands.
+
 Only ``check --start`` and ``check --stop`` start executions.
 
 Airflow takes seconds to import, so it is imported after the arguments are validated.
@@ -14,7 +16,9 @@ import json
 import logging
 import sys
 from functools import partial
+from itertools import starmap
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_crew.client.text import one_line
@@ -34,9 +38,23 @@ _EXIT_CODES = """exit codes:
 """
 
 
+_COMMANDS = {
+    "inputs": "list the inputs of the crew",
+    "status": "show the status of an execution",
+    "cancel": "cancel an execution, if the crew has the undocumented endpoint for it",
+    "check": "check what a deployed crew supports",
+    "adopt": "give a task the execution that you found in the crew's dashboard",
+    "forget": "delete a task's kickoff records, so that clearing it starts another execution",
+    "dags": "copy the DAGs crew_budget and crew_wait_for_execution to a folder",
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Print its answer, and return the exit code."""
-    options = _parser().parse_args(arguments)
+    return _run(_parser().parse_args(arguments))
+
+
+def _run(options: argparse.Namespace) -> int:
     if options.command == "dags":
         return _copy_dags(options.into)
     answer: dict[str, Any] = {}
@@ -67,57 +85,66 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m airflow_provider_crew",
         description="Query or check a crew, and repair tasks. Connections are read as Airflow reads them.",
     )
-    crew, asks, row = (argparse.ArgumentParser(add_help=False) for _ in range(3))
-    crew.add_argument("--conn-id", default="crew_default", help="Airflow connection; default: %(default)s")
-    asks.add_argument("--yes", action="store_true", help="skip the confirmation")
-    for name in ("dag_id", "run_id", "task_id"):
-        row.add_argument(name, metavar=name.upper())
-    row.add_argument(
-        "--url", help="Airflow's address; default: [api] base_url. Set its token in AIRFLOW_CLI_TOKEN"
-    )
-    row.set_defaults(failed=False)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
-    for name, purpose, parents in (
-        ("inputs", "list the inputs of the crew", [crew]),
-        ("status", "show the status of an execution", [crew]),
-        ("cancel", "cancel an execution, if the crew has the undocumented endpoint for it", [crew, asks]),
-        ("check", "check what a deployed crew supports", [asks]),
-        ("adopt", "give a task the execution that you found in the crew's dashboard", [row, crew, asks]),
-        ("forget", "delete a task's kickoff records, so that clearing it starts another execution", [row, asks]),
-    ):
-        command = commands.add_parser(
-            name,
-            help=purpose,
-            epilog=_EXIT_CODES,
-            parents=parents,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        command.add_argument("--json", action="store_true", help="print one JSON object")
-        if name in {"status", "cancel", "adopt"}:
-            where = "see the task's log or the crew's dashboard"
-            command.add_argument("kickoff_id", metavar="KICKOFF_ID", type=_kickoff_id, help=where)
-        if name in {"adopt", "forget"}:
-            which = command.add_mutually_exclusive_group()
-            which.add_argument("--map-index", metavar="N", type=int, default=-1, help="map index of a mapped task")
-            if name == "adopt":
-                command.add_argument("--row", metavar="KEY", help="row of a batch, by its key")
-                command.add_argument(
-                    "--force",
-                    action="store_true",
-                    help="with --yes: also an execution unknown to the crew",
-                )
-            else:
-                which.add_argument("--failed", action="store_true", help="all map indexes that failed")
-        if name == "check":
-            command.add_argument("conn_id", metavar="CONN_ID")
-            command.add_argument("--start", action="store_true", help="run an execution, which is billed")
-            command.add_argument("--stop", action="store_true", help="start an execution and stop it, also billed")
-            command.add_argument(
-                "--inputs", type=_inputs, metavar="JSON", default={}, help="inputs of these executions"
-            )
-    copy = commands.add_parser("dags", help="copy the DAGs crew_budget and crew_wait_for_execution to a folder")
-    copy.add_argument("--into", metavar="DIR", type=Path, required=True, help="your dags folder")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, purpose in _COMMANDS.items():
+        _add_arguments(commands.add_parser(name, help=purpose, epilog=_EXIT_CODES), name)
     return parser
+
+
+def airflow_commands() -> list[Any]:
+    """Return the group of these commands in Airflow's own command line. Called by Airflow 3.2 and later."""
+    from airflow.cli.cli_config import ActionCommand, GroupCommand
+
+    def command(name: str, purpose: str) -> Any:
+        # In place of one Arg for each argument, as Airflow adds them to its parser
+        arguments: Any = SimpleNamespace(flags=(name,), add_to_parser=partial(_add_arguments, name=name))
+        return ActionCommand(
+            name, purpose, lambda options: sys.exit(_run(options)), [arguments], epilog=_EXIT_CODES
+        )
+
+    return [
+        GroupCommand("crew", "Query or check a crew, and repair tasks", [*starmap(command, _COMMANDS.items())])
+    ]
+
+
+def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
+    """Add the arguments of a command to its parser."""
+    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    command.set_defaults(command=name, failed=False)
+    add = command.add_argument
+    if name == "dags":
+        add("--into", metavar="DIR", type=Path, required=True, help="your dags folder")
+        return
+    add("--json", action="store_true", help="print one JSON object")
+    if name in {"adopt", "forget"}:
+        _add_task(command, name)
+    if name in {"status", "cancel", "adopt"}:
+        where = "see the task's log or the crew's dashboard"
+        add("kickoff_id", metavar="KICKOFF_ID", type=_kickoff_id, help=where)
+    if name in {"inputs", "status", "cancel", "adopt"}:
+        add("--conn-id", default="crew_default", help="Airflow connection; default: %(default)s")
+    if name in {"cancel", "check", "adopt", "forget"}:
+        add("--yes", action="store_true", help="skip the confirmation")
+    if name == "check":
+        add("conn_id", metavar="CONN_ID")
+        add("--start", action="store_true", help="run an execution, which is billed")
+        add("--stop", action="store_true", help="start an execution and stop it, also billed")
+        add("--inputs", type=_inputs, metavar="JSON", default={}, help="inputs of these executions")
+
+
+def _add_task(command: argparse.ArgumentParser, name: str) -> None:
+    """Add the arguments that name a task."""
+    for part in ("dag_id", "run_id", "task_id"):
+        command.add_argument(part, metavar=part.upper())
+    where = "Airflow's address; default: [api] base_url. Set its token in AIRFLOW_CLI_TOKEN"
+    command.add_argument("--url", help=where)
+    which = command.add_mutually_exclusive_group()
+    which.add_argument("--map-index", metavar="N", type=int, default=-1, help="map index of a mapped task")
+    if name == "forget":
+        which.add_argument("--failed", action="store_true", help="all map indexes that failed")
+        return
+    command.add_argument("--row", metavar="KEY", help="row of a batch, by its key")
+    command.add_argument("--force", action="store_true", help="with --yes: also an execution unknown to the crew")
 
 
 def _copy_dags(folder: Path) -> int:

@@ -137,15 +137,24 @@ def get_provider_info() -> dict[str, Any]:
         "description": "Run CrewAI crews and flows from Apache Airflow, with retries that pick up the running "
         "crew instead of starting another.",
         "versions": [__version__],
-        "integrations": [{"integration-name": "Crew", "external-doc-url": _ABOUT_CREWS, "tags": ["service"]}],
+        "integrations": [{"integration-name": "Crew", "external-doc-url": _ABOUT_CREWS, "tags": ["ai", "llm"]}],
         "operators": [_module("airflow_provider_crew.operators.crew", "airflow_provider_crew.batch.operator")],
         "sensors": [_module("airflow_provider_crew.sensors.crew")],
-        "triggers": [_module("airflow_provider_crew.triggers.crew", "airflow_provider_crew.batch.trigger")],
+        "triggers": [
+            _module(
+                *(
+                    f"airflow_provider_crew.{name}"
+                    for name in ("triggers.crew", "batch.trigger", "answers.trigger")
+                )
+            )
+        ],
         "task-decorators": [{"class-name": "airflow_provider_crew.decorators.crew.crew_task", "name": "crew"}],
         "notifications": ["airflow_provider_crew.notifications.CrewAlert"],
         "extra-links": ["airflow_provider_crew.links.crew.CrewDashboardLink"],
+        "plugins": [{"name": "crew", "plugin-class": "airflow_provider_crew.plugins.crew.CrewPlugin"}],
+        "cli": ["airflow_provider_crew.cli.airflow_commands"],
         "config": CONFIGURATION,
-        "hooks": [_module("airflow_provider_crew.hooks.crew")],
+        "hooks": [_module("airflow_provider_crew.hooks.crew", "airflow_provider_crew.tool.agent")],
         "connection-types": [
             {
                 "connection-type": "crew",

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from tests.integration.clients import INPUTS, TOKEN
 from tests.integration.played import python
+from tests.supported import has
 
 CONNECTION = "AIRFLOW_CONN_CREW_DEFAULT"
 
@@ -171,6 +176,36 @@ def test_connection_is_read_from_the_database(home, monkeypatch):
 
     assert len(service.requests) == 1
     assert TOKEN not in told
+
+
+@pytest.mark.skipif(not has("[`airflow crew`]"), reason="this Airflow takes no commands from providers")
+class TestAirflowCrew:
+    """The same commands in Airflow's own command line."""
+
+    def test_answers_and_ends_alike(self, home, monkeypatch):
+        with playing("deployed", ENDLESS) as service:
+            monkeypatch.setenv(CONNECTION, service.connection_uri)
+            kickoff_id = kick_off(service)
+            done = [
+                subprocess.run(
+                    [sys.executable, "-m", *program, "status", kickoff_id, "--json"],
+                    check=False,
+                    capture_output=True,
+                    text=True,
+                    env=os.environ | {"AIRFLOW_HOME": str(home)},
+                )
+                for program in (["airflow", "crew"], ["airflow_provider_crew"])
+            ]
+
+        assert [each.returncode for each in done] == [UNDECIDED, UNDECIDED]
+        assert done[0].stdout == done[1].stdout
+        assert json.loads(done[0].stdout)["state"] == "running"
+
+    def test_lists_every_command(self, home):
+        told = python(home, "-m", "airflow", "crew", "--help")
+
+        for name in ("adopt", "cancel", "check", "dags", "forget", "inputs", "status"):
+            assert re.search(rf"^ +{name} ", told, re.MULTILINE)
 
 
 def test_missing_connection_is_named(capsys):

@@ -16,6 +16,9 @@ from typing import Any
 import airflow
 import jsonschema
 import pytest
+from airflow.providers.common.compat import sdk as compat
+from airflow.providers.common.compat.sdk import AirflowPlugin
+from airflow.triggers.base import BaseTrigger
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -25,6 +28,9 @@ from airflow_provider_crew.hooks.crew import CrewHook
 
 PACKAGE = Path(airflow_provider_crew.__file__).parent
 DISTRIBUTION = "airflow-provider-crew"
+
+
+NEEDS_COMMON_AI = {"airflow_provider_crew.tool.agent"}
 
 
 def named_paths(info: Any) -> Iterator[str]:
@@ -40,11 +46,42 @@ def named_paths(info: Any) -> Iterator[str]:
 
 
 def test_names_in_the_metadata_can_be_imported():
-    paths = list(named_paths(get_provider_info()))
+    paths = {*named_paths(get_provider_info())}
 
-    assert paths
-    for path in paths:
+    assert paths > NEEDS_COMMON_AI
+    for path in paths - NEEDS_COMMON_AI:
         assert pkgutil.resolve_name(path)
+
+
+KINDS = {
+    "operators": compat.BaseOperator,
+    "sensors": compat.BaseSensorOperator,
+    "triggers": BaseTrigger,
+    "hooks": compat.BaseHook,
+    "notifications": compat.BaseNotifier,
+    "extra-links": compat.BaseOperatorLink,
+    "plugins": AirflowPlugin,
+}
+
+
+def test_metadata_lists_every_module_of_each_kind():
+    """DAGs import no base class, so its module is not listed."""
+    info, found = get_provider_info(), {kind: set[str]() for kind in KINDS}
+    modules = {module.name for module in pkgutil.walk_packages([str(PACKAGE)], "airflow_provider_crew.")}
+    left_out = {"airflow_provider_crew.operators.base", "airflow_provider_crew.__main__", *NEEDS_COMMON_AI}
+    for name in modules - left_out:
+        if name.startswith("airflow_provider_crew.local"):
+            continue
+        for kind, base in KINDS.items():
+            for each in vars(import_module(name)).values():
+                if isinstance(each, type) and issubclass(each, base) and each.__module__ == name:
+                    found["sensors" if issubclass(each, compat.BaseSensorOperator) else kind].add(name)
+
+    # The operator behind the decorator is listed as the decorator.
+    found["operators"].remove("airflow_provider_crew.decorators.crew")
+    for kind, names in found.items():
+        paths = {*named_paths(info[kind])} - NEEDS_COMMON_AI
+        assert names == {path if path in modules else path.rpartition(".")[0] for path in paths} != set(), kind
 
 
 def test_airflow_accepts_the_metadata():
@@ -118,8 +155,10 @@ def test_airflow_knows_every_option_and_default():
 
 
 LOADED_BY_AIRFLOW = [
+    "airflow_provider_crew.answers.trigger",
     "airflow_provider_crew.batch.operator",
     "airflow_provider_crew.batch.trigger",
+    "airflow_provider_crew.cli",
     "airflow_provider_crew.decorators.crew",
     "airflow_provider_crew.get_provider_info",
     "airflow_provider_crew.links.crew",
@@ -132,7 +171,7 @@ LOADED_BY_AIRFLOW = [
 
 def test_modules_in_the_metadata_are_loaded_by_airflow():
     modules = {
-        path if path.endswith(("crew", "info", "operator", "trigger")) else path.rpartition(".")[0]
+        path if path.endswith(("agent", "crew", "info", "operator", "trigger")) else path.rpartition(".")[0]
         for path in named_paths(get_provider_info())
     }
 
@@ -141,6 +180,7 @@ def test_modules_in_the_metadata_are_loaded_by_airflow():
         *LOADED_BY_AIRFLOW,
         "airflow_provider_crew.hooks.crew",
         "airflow_provider_crew.notifications",
+        *NEEDS_COMMON_AI,
     }
 
 

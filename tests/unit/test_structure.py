@@ -161,7 +161,13 @@ def test_modules_parsed_by_airflow_import_nothing_heavy():
 
 
 # Modules of Airflow's public interface. Of the SDK itself, every name is public.
-PUBLIC = ("airflow.exceptions", "airflow.providers", "airflow.sdk.exceptions", "airflow.triggers.base")
+PUBLIC = (
+    "airflow.cli.cli_config",
+    "airflow.exceptions",
+    "airflow.providers",
+    "airflow.sdk.exceptions",
+    "airflow.triggers.base",
+)
 
 
 def test_private_modules_of_airflow_are_on_their_page():
