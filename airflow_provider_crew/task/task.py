@@ -136,7 +136,9 @@ class Task:
         """Return the meta of a kickoff. It identifies a lost execution, since the crew lists none."""
         names = ("dag_id", "run_id", "task_id", "map_index", "try_number")
         loop = self.context.get("loop")  # Airflow 3.4
-        return {name: getattr(self.ti, name) for name in names} | ({"iteration": loop.index} if loop else {})
+        key = getattr(self.context.get("dag_run"), "partition_key", None)  # Airflow 3.2
+        more = ({"iteration": loop.index} if loop else {}) | ({"partition_key": key} if key else {})
+        return {name: getattr(self.ti, name) for name in names} | more
 
     @cached_property
     def inputs(self) -> Any:

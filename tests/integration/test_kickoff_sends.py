@@ -156,6 +156,17 @@ def test_multiple_outputs_of_a_kickoff_are_rejected():
         CrewKickoffOperator(task_id="crew", inputs=INPUTS, multiple_outputs=True)
 
 
+@pytest.mark.parametrize(("key", "sent"), [("2026-11-27", {"partition_key": "2026-11-27"}), (None, {}), ("", {})])
+def test_origin_has_the_partition_key_of_the_run(live_crew, key, sent):
+    started = kickoff()
+
+    run = SimpleNamespace(**vars(started.context["dag_run"]), partition_key=key)
+    started.begin().execute(started.context | {"dag_run": run})
+
+    origin = live_crew.kickoffs[0].meta["airflow"]
+    assert {name: value for name, value in origin.items() if name == "partition_key"} == sent
+
+
 def test_origin_in_a_task_loop_has_the_iteration(live_crew):
     started = kickoff()
     context = started.context | {"loop": SimpleNamespace(index=2)}
