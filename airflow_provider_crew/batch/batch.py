@@ -106,6 +106,8 @@ class Batch:
         known = ended(self.report.known(), end.failure, time.time())
         known["end"] = end.as_dict() | known["end"]
         self.report.push(known)
+        if not board.is_blind:
+            self.report.log_end()
         return end.exception()
 
     def told_to_end(self) -> None:
@@ -125,6 +127,9 @@ class Batch:
         plan = [hashed.hexdigest(), task.ti.try_number]
         known, event = next_kwargs.get("batch") or {}, next_kwargs.get("event")
         is_same, state = known.get("plan") == plan, board.state
+        if lacks_event(next_kwargs) and not is_same:
+            counts = f"{len(board.rows):,}", self.options.max_active, self.options.result_path
+            task.log.info("Batch: %s rows, up to %d at once. Results: %s", *counts)
         state.plan = plan
         state.deadline = known["deadline"] if is_same else task.deadline(time_to_end=math.inf, share=_SHARE_TO_END)
         if trigger_timed_out(next_kwargs):
@@ -285,6 +290,7 @@ class Batch:
         if board.trouble:
             raise board.trouble
         if reason == "too_many_failed" or board.pending:
-            raise too_many_failed(board, failed)
+            raise too_many_failed(self.report.known()["batch"], self.options)
         self.report.push(self.report.live() | {"state": "completed"})
+        self.report.log_end()
         return value

@@ -10,7 +10,7 @@ import os
 import random
 import shutil
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from tempfile import SpooledTemporaryFile
@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from airflow.sdk import ObjectStoragePath
 
-from airflow_provider_crew.batch.rows import Row, failure
+from airflow_provider_crew.batch.rows import Row, Spent, failure
 from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.errors import UncertainKickoff
 from airflow_provider_crew.client.text import in_words, warn
@@ -135,11 +135,17 @@ class ResultFiles:
         return (line for _, line in self._places(self.names(PARTS)))
 
     def _places(self, parts: Sequence[str]) -> Iterator[tuple[tuple[str, int], dict[str, Any]]]:
-        """Yield lines with their places. ``parts`` are listed before, so none moves to the results unnoticed."""
+        """
+        Yield lines with their places, and with the usage of all executions of the row so far.
+
+        ``parts`` are listed before, so none moves to the results unnoticed.
+        """
+        spent: defaultdict[tuple[str, str], Spent] = defaultdict(Spent)
         for name in (REMOVED, RESULTS, *parts):
             number = -1
             for number, line in enumerate(self.read(name)):
-                yield (name, number), line
+                usage = spent[line["key"], line["fingerprint"]].with_line(line)
+                yield (name, number), line | {"usage": usage}
             if number < 0 and name in parts:
                 raise CrewTaskError(f"{self.path}/{name} has vanished. Another process may have ended the batch.")
 
@@ -181,7 +187,7 @@ class ResultFiles:
                 (self._root / name).unlink()
 
     def compact(self, rows: Sequence[Row]) -> tuple[Counter[str], dict[str, float]]:
-        """Write one line for each row to the final files. Return the rows by status, and their usage."""
+        """Write one line for each row to the final files. Return the rows by status, and all usage."""
         by_id = {(row.key, row.fingerprint): row for row in rows}
         parts = self.names(PARTS)
         last = self._last_places(parts)
@@ -199,11 +205,13 @@ class ResultFiles:
         usage: Counter[str] = Counter()
         for line in latest():
             statuses[line["status"]] += 1
-            usage.update({name: n for name, n in (line["usage"] or {}).items() if isinstance(n, int | float)})
+            usage.update(line["usage"] or {})
         if statuses.total() != len(rows):
             raise CrewTaskError(f"The result files list {statuses.total()} of {len(rows)} rows.")
         self.write(FAILED, (_failed(row, rows) for row in latest() if row["status"] != "success"))
         removed = list(latest(is_current=False))
+        for line in removed:
+            usage.update(line["usage"] or {})
         # Each row stays in a file at any time. A row may also come back from those that were removed.
         parts += self.append(removed)
         self.write(RESULTS, latest())

@@ -1,5 +1,6 @@
 """Rows that earlier processes of a batch have started, and what this attempt does with each."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -9,6 +10,7 @@ from airflow_provider_crew.batch.reasons import count_reason
 from airflow_provider_crew.batch.rows import LONGEST_KEY, Row, decision_of, merged
 from airflow_provider_crew.batch.state import Board
 from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.models import Failed
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.task.decide import Decision, PolledStatus
 from airflow_provider_crew.task.earlier import poll_earlier
@@ -27,6 +29,7 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
     removed = merged(board.rows, files.lines(), sent)
     _note_lost_lines(board, stored)
     known = (*board.rows, *removed)
+    state.tokens = sum(((row.line or {}).get("usage") or {}).get("total_tokens", 0) for row in known)
     state.is_billed |= any(row.sent_at is not None or (row.line or {}).get("kickoff_id") for row in known)
     keys = {row.key for row in board.rows}
     state.changed = sum(row.key in keys for row in removed)
@@ -41,9 +44,12 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
         for done in board.threads.each(partial(_poll, board), asked)
         for row, outcome in done
     ]
-    running = [row for row, status in polled if is_resumed or not _restarts(board, row, decide_on(row, status))]
+    running = [
+        row for row, (status, _) in polled if is_resumed or not _restarts(board, row, decide_on(row, status))
+    ]
     board.running = {row.kickoff_id: row for row in running}
-    news = [row for row, decision in decisions if _settle(board, row, decision)]
+    spent = {row.kickoff_id: failed.usage for row, (_, failed) in polled if failed}
+    news = [row for row, decision in decisions if _settle(board, row, decision, spent)]
     store_ends(board, [row for row in news if row.is_to_be_started])
     # Only now: rows that start again are in the files.
     save_groups(board, *{group for *_, group in sent}.union(stored["groups"] if stored else ()))
@@ -73,8 +79,12 @@ def _note_lost_lines(board: Board, stored: Any) -> None:
         board.task.warn(f"The result files no longer have {len(lost):,} rows that earlier attempts have started.")
 
 
-def _settle(board: Board, row: Row, decision: Decision) -> bool:
-    """Put a row where it belongs. Return whether that is news for the result files."""
+def _settle(board: Board, row: Row, decision: Decision, spent: Mapping[str, Any]) -> bool:
+    """
+    Put a row where it belongs. Return whether that is news for the result files.
+
+    :param spent: Usage of executions that have failed since, by kickoff ID.
+    """
     line = row.line or {}
     match decision:
         case Decision.ASK if row.kickoff_id in board.running:
@@ -88,7 +98,7 @@ def _settle(board: Board, row: Row, decision: Decision) -> bool:
             return True
         case Decision.REATTACH if row.status == "invalid_output":  # it was billed
             row.kickoff_id, row.sent_at = line["kickoff_id"], line["started_at"]
-            fit(board, row, line["raw_output"], None, {name: line[name] for name in ("usage", "ended_at")})
+            fit(board, row, line["raw_output"], None, {"ended_at": line["ended_at"]})  # its usage is known
             return True
         case _ if row.index < 0:
             pass
@@ -96,16 +106,17 @@ def _settle(board: Board, row: Row, decision: Decision) -> bool:
             row.line = None
             board.pending.append(row)
         case Decision.ASK | Decision.KICK_OFF_AFTER_END | Decision.KICK_OFF_BY_CHOICE:
+            usage = spent.get(row.kickoff_id)
             row.kickoff_id, row.sent_at = "", None
-            row.end("not_started")
+            row.end("not_started", usage=usage)
             board.pending.append(row)
             return True
     return False
 
 
-def _poll(board: Board, row: Row) -> PolledStatus:
-    """Return the status of an execution that an earlier attempt has started."""
-    return poll_earlier(board.task, board.client.status, row.kickoff_id)[0]
+def _poll(board: Board, row: Row) -> tuple[PolledStatus, Failed | None]:
+    """Return the status of an execution that an earlier attempt has started, and how it has failed."""
+    return poll_earlier(board.task, board.client.status, row.kickoff_id)
 
 
 def _restarts(board: Board, row: Row, decision: Decision) -> bool:

@@ -8,14 +8,16 @@ from typing import Any
 from airflow_provider_crew.batch.files import FAILED
 from airflow_provider_crew.batch.reasons import most_common
 from airflow_provider_crew.batch.rows import STATUSES
-from airflow_provider_crew.batch.state import Board
-from airflow_provider_crew.batch.watching import line_of
+from airflow_provider_crew.batch.state import BatchOptions, Board
+from airflow_provider_crew.batch.watching import counted, line_of
 from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.progress import PROGRESS, begun
+from airflow_provider_crew.client.wording import duration
 from airflow_provider_crew.exceptions import BatchFailed
 from airflow_provider_crew.task.verdict import RowCounts, while_rows_run
 
 _MOST_REASONS = 3
+_WITHOUT_SUCCESS = ("failed", "uncertain", "running", "waiting")
 
 
 class Report:
@@ -27,12 +29,13 @@ class Report:
 
     def known(self) -> dict[str, Any]:
         """Return what the Crew tab and alerts show."""
-        board, state, statuses, now = self._board, self._board.state, self._board.statuses, time.time()
-        total = len(board.rows)
-        ends, uncertain = total - statuses["not_started"], statuses["uncertain"]
-        batch = {"total": total, "ended": ends, "unread": 0, "running": len(board.running) + len(state.left)}
+        board, state, counts, now = self._board, self._board.state, self.counts(), time.time()
+        statuses = counts.statuses
+        waiting, uncertain = statuses["not_started"], statuses["uncertain"]
+        ends = sum(statuses.values()) - waiting
+        batch = {"total": len(board.rows), "ended": ends, "unread": 0, "running": counts.running}
         batch |= {"failed": ends - statuses["success"] - uncertain, "uncertain": uncertain}
-        batch |= {"waiting": len(board.pending), "earlier": state.earlier}
+        batch |= {"waiting": 0 if board.is_blind else waiting, "earlier": state.earlier}
         about = {
             "tokens": state.tokens,
             "reasons": most_common(state.reasons),
@@ -45,6 +48,14 @@ class Report:
         """Return the progress of a batch that has not ended."""
         cancels = bool(self._board.running) and self._board.task.cancels_on("kill")
         return self.known() | while_rows_run(self.counts(), cancels=cancels)
+
+    def log_end(self) -> None:
+        """Log the counts of a batch whose attempt has ended, its tokens and its time."""
+        board, batch = self._board, self.known()["batch"]
+        succeeded = f"{batch['ended'] - batch['failed'] - batch['uncertain']:,} succeeded"
+        parts = [succeeded, *counted(batch, *_WITHOUT_SUCCESS), f"{batch['tokens']:,} tokens in all"]
+        took = board.task.ti.try_number, duration(time.time() - board.state.started_at)
+        board.task.log.info("Batch: %s. Attempt %d took %s.", ", ".join(parts), *took)
 
     def counts(self) -> RowCounts:
         """Return the rows, as the verdict on a batch needs them."""
@@ -84,13 +95,11 @@ def manifest(board: Board, reason: str, statuses: Mapping[Any, int], usage: Mapp
     }
 
 
-def too_many_failed(board: Board, failed: int) -> BatchFailed:
+def too_many_failed(batch: Mapping[str, Any], options: BatchOptions) -> BatchFailed:
     """Return the error for a batch in which more rows failed than ``max_failed`` allows."""
-    groups = most_common(board.state.reasons)[:_MOST_REASONS]
+    groups = batch["reasons"][:_MOST_REASONS]
     reasons = tuple(f"{group['reason'].rstrip('. ')} ({group['count']:,})" for group in groups)
-    options = board.options
-    event = (
-        f"{failed:,} of {len(board.rows):,} rows failed or were not started (max_failed: {options.max_failed}): "
-        f"{', '.join(reasons)}. Details: {options.result_path}/{FAILED}"
-    )
+    counts = f"{', '.join(counted(batch, *_WITHOUT_SUCCESS))} of {batch['total']:,} rows"
+    details = f"Details: {options.result_path}/{FAILED}"
+    event = f"{counts} (max_failed: {options.max_failed}): {', '.join(reasons)}. {details}"
     return BatchFailed(event, reasons=reasons)

@@ -97,6 +97,21 @@ class Row:
         self.line = self.as_line(status, **fields)
 
 
+@dataclass(slots=True)
+class Spent:
+    """Token usage of all executions of a row, from its lines. One of a final file includes earlier ones."""
+
+    usage: Counter[str] = field(default_factory=Counter)
+    last: tuple[int, float] = (-1, 0.0)
+
+    def with_line(self, line: Mapping[str, Any]) -> dict[str, float] | None:
+        """Add the usage of the next line, unless a file that was not deleted repeats it. Return the sum."""
+        if (end := (line["attempts"], line["ended_at"])) > self.last:
+            self.last = end
+            self.usage.update({name: n for name, n in (line["usage"] or {}).items() if isinstance(n, int | float)})
+        return dict(self.usage) or None
+
+
 def failure(error: CrewError, stage: str) -> dict[str, Any]:
     """Return an error for a line. ``stage``: see ``docs/batch.md``."""
     return {"type": type(error).__name__, "message": one_line(error.event, _LONGEST_REASON), "stage": stage}

@@ -232,9 +232,13 @@ class BatchProgress:
 
 def line_of(batch: Mapping[str, Any]) -> str:
     """Return the state of a batch, for the log, the Crew tab and alerts."""
-    parts = [f"{batch['ended'] + batch['unread']:,} of {batch['total']:,} rows have ended"]
-    parts += [f"{batch[name]:,} {name}" for name in ("failed", "uncertain", "running") if batch[name]]
-    return ", ".join(parts)
+    ended = f"{batch['ended'] + batch['unread']:,} of {batch['total']:,} rows have ended"
+    return ", ".join((ended, *counted(batch, "failed", "uncertain", "running")))
+
+
+def counted(batch: Mapping[str, Any], *names: str) -> list[str]:
+    """Return the numbers of rows, each with its name, unless there are none."""
+    return [f"{batch[name]:,} {name.replace('waiting', 'not started')}" for name in names if batch[name]]
 
 
 async def watched(trigger: Any) -> dict[str, Any]:

@@ -179,7 +179,7 @@ def test_log_has_a_line_every_thirty_seconds_of_short_watches(batch, capsys):
     first.kwargs["batch"]["logged_at"] -= 60
     capsys.readouterr()
     resumed(task, **first.kwargs, event=event)
-    assert capsys.readouterr().out.count("Batch: ") == 1
+    assert capsys.readouterr().out.count("rows have ended") == 1
 
 
 def test_slow_rows_after_quick_ones_defer_the_task_again(live_crew, batch, timing):

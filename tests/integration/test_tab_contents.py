@@ -367,6 +367,13 @@ def test_killed_batch_without_progress_may_be_billed(page):
     assert shown["batch"] is None
 
 
+def test_completed_batch_whose_rows_still_run_is_not_green(page):
+    known = batch_progress(state="completed", of_batch={"ended": 0, "unread": 0, "failed": 0, "uncertain": 0})
+    shown = told(page, "success", isOfBatch=True, hasEnded=True, crew_progress=known, return_value={})
+
+    assert shown["title"] == "No row succeeded"
+
+
 def test_completed_batch_shows_its_manifest(page):
     manifest = {"request_count": 1_000, "usage": {"total_tokens": 2_000_000}, "result_path": "s3://bucket/scores"}
     known = batch_progress(state="completed", of_batch={"ended": 1_000, "unread": 0, "running": 0, "waiting": 0})

@@ -32,7 +32,7 @@ export function batchOf({ batch, started_at: startedAt, polled_at: polledAt }, g
     reasons,
     more: Math.max(0, failed - reasons.reduce((sum, { rows }) => sum + rows, 0)),
     // A task succeeds if no more rows failed than max_failed allows, which may be all of them.
-    look: !failed ? {} : succeeded ? { title: "Partly completed", tone: "waiting" } : { title: "No row succeeded", tone: "bad" },
+    look: succeeded >= total ? {} : succeeded ? { title: "Partly completed", tone: "waiting" } : { title: "No row succeeded", tone: "bad" },
   };
 }
 

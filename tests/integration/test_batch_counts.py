@@ -1,0 +1,143 @@
+"""Counts of a batch: its rows and tokens are the same in manifest, files, Crew tab and log."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_crew.batch.files import ResultFiles
+from airflow_provider_crew.exceptions import BatchFailed
+from airflow_provider_crew.operators.crew import CrewBatchOperator
+from tests.integration import tasks
+from tests.integration.tasks import Task, TaskStateStore
+from tests.supported import AIRFLOW
+
+pytest_plugins = ["tests.integration.task_fixtures"]
+pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
+
+both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
+# A deployed crew reports the usage of failed executions, too.
+QUICK, FAILING, SLOW = (
+    each.model_copy(update={"dialect": "deployed"}) for each in (tasks.QUICK, tasks.FAILING, tasks.SLOW)
+)
+TOKENS = QUICK.usage["total_tokens"]
+
+
+@pytest.fixture(autouse=True)
+def crew(live_crew: Any) -> None:
+    live_crew.scenario = QUICK
+
+
+@pytest.fixture
+def batch(tmp_path: Path, store: TaskStateStore) -> Any:
+    def make(count: int = 3, **options: Any) -> Task:
+        rows = [{"topic": f"topic {number}", "audience": "sailors"} for number in range(count)]
+        named = {"task_id": "crew", "result_path": str(tmp_path / "out"), "poll_interval": 0.02, "key": "topic"}
+        return Task(lambda: CrewBatchOperator(inputs=rows, **named | options), store=store)
+
+    return make
+
+
+def tokens_of(live_crew: Any, out: Path, log: str) -> set[int]:
+    """Return the tokens in manifest, files, Crew tab and log."""
+    lines = [
+        json.loads(line)
+        for name in ("results", "removed")
+        for line in (out / f"{name}.jsonl").read_text().splitlines()
+    ]
+    found = re.findall(r"([\d,]+) tokens in all", log)
+    return {
+        json.loads((out / "manifest.json").read_text())["usage"]["total_tokens"],
+        sum(line["usage"]["total_tokens"] for line in lines if line["usage"]),
+        live_crew.xcoms.progress[-1]["batch"]["tokens"],
+        int(found[-1].replace(",", "")),
+    }
+
+
+@both_ways
+def test_batch_logs_one_line_at_the_beginning_and_the_end(live_crew, batch, tmp_path, task_log, deferrable):
+    live_crew.scenario = FAILING
+    task = batch(12, max_failed=0, max_active=2, deferrable=deferrable)
+    with pytest.raises(BatchFailed):
+        task.run()
+
+    log = task_log.text
+    first, last = [line for line in log.splitlines() if "Batch: " in line and "have ended" not in line]
+    assert "12 rows" in first
+    assert str(tmp_path / "out") in first
+    assert log.index(first) < log.index("Row topic")
+    failed, left = re.findall(r"(\d+) (?:failed|not started)", last)
+    assert int(failed) + int(left) == 12
+    assert f"{int(failed) * TOKENS:,} tokens" in last
+
+
+@both_ways
+def test_tokens_include_failed_executions_of_earlier_attempts(live_crew, batch, tmp_path, task_log, deferrable):
+    live_crew.scenario = FAILING
+    task = batch(max_failed=0, deferrable=deferrable)
+    for number in (1, 2):
+        with pytest.raises(BatchFailed):
+            task.run()
+        assert tokens_of(live_crew, tmp_path / "out", task_log.text) == {len(live_crew.kickoffs) * TOKENS}, number
+    live_crew.scenario = QUICK
+    manifest = task.run()
+
+    assert manifest["counts"]["success"] == 3
+    assert tokens_of(live_crew, tmp_path / "out", task_log.text) == {len(live_crew.kickoffs) * TOKENS}
+    task.clear()
+    task.run()
+    assert tokens_of(live_crew, tmp_path / "out", task_log.text) == {len(live_crew.kickoffs) * TOKENS}
+
+
+def test_tokens_of_an_execution_that_failed_between_attempts_count(live_crew, batch, tmp_path, task_log):
+    live_crew.scenario = SLOW
+    task = batch(1, deferrable=True)
+    task.deferred()
+    failing = {"state": "FAILED", "status": "out of credit", "usage_metrics": {"total_tokens": 7}}
+    live_crew.set_status(live_crew.kickoffs[0].kickoff_id, failing)
+    live_crew.scenario = QUICK
+    task.run()
+
+    assert len(live_crew.kickoffs) == 2
+    assert tokens_of(live_crew, tmp_path / "out", task_log.text) == {7 + TOKENS}
+
+
+def test_tokens_of_a_checked_output_count_once(live_crew, batch, tmp_path, task_log):
+    task = batch(output_type=int, max_failed=None)
+    for _ in range(3):
+        task.run()
+        assert tokens_of(live_crew, tmp_path / "out", task_log.text) == {3 * TOKENS}
+        task.clear()
+    assert len(live_crew.kickoffs) == 3
+
+
+def test_tokens_in_files_that_were_not_deleted_count_once(live_crew, batch, tmp_path, task_log, monkeypatch):
+    monkeypatch.setattr(ResultFiles, "delete", lambda *_: None)
+    live_crew.scenario = FAILING
+    task = batch(max_failed=0)
+    for _ in range(3):
+        with suppress(BatchFailed):
+            task.run()
+        assert tokens_of(live_crew, tmp_path / "out", task_log.text) == {len(live_crew.kickoffs) * TOKENS}
+        live_crew.scenario = QUICK
+    assert len(live_crew.kickoffs) > 3
+
+
+@both_ways
+def test_row_whose_execution_runs_on_is_counted_once(live_crew, batch, each_look_takes, task_log, deferrable):
+    live_crew.scenario = SLOW
+    each_look_takes(1)
+    with pytest.raises(BatchFailed) as raised:
+        batch(row_timeout=300, max_failed=0, deferrable=deferrable).run()
+
+    counts = live_crew.xcoms.progress[-1]["batch"]
+    assert counts["ended"] + counts["running"] + counts["waiting"] == counts["total"] == 3
+    assert counts["failed"] == 0 < counts["running"]
+    assert "0 failed" not in raised.value.event
+    assert f"{counts['running']} running" in raised.value.event
+    assert re.search(rf"0 succeeded, {counts['running']} running", task_log.text)
