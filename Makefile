@@ -32,6 +32,11 @@ CREW_VENV := .venv-crew
 CREW_LOCK := requirements/crewai.txt
 CREW_READY := $(CREW_VENV)/.ready
 
+# So has mutation testing, which brings an interface for terminals.
+MUTANTS_VENV := .venv-mutants
+MUTANTS_LOCK := requirements/mutants.txt
+MUTANTS_READY := $(MUTANTS_VENV)/.ready
+
 # So has the documentation site: what builds it needs another docutils than twine.
 DOCS_VENV := .venv-docs
 DOCS_LOCK := requirements/docs.txt
@@ -45,8 +50,8 @@ SHOW := @$(PYTHON) -m dev.progress
 NEXT := apache-airflow~=3.4.0b1 apache-airflow-core~=3.4.0b1 apache-airflow-task-sdk~=1.4.0b1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo airflow test coverage test-all test-system test-agents test-crews test-faults test-fuzz nightly fault-table \
-	golden picture docs bench matrix lint types format lock release clean
+.PHONY: help demo airflow test coverage test-all test-system test-agents test-crews test-faults test-fuzz mutants nightly \
+	fault-table golden picture docs bench matrix lint types format lock release clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +92,10 @@ test-faults: $(STACK_READY)  ## Play every fault in a real Airflow, for an hour 
 test-fuzz: $(READY)  ## Try a hundred thousand cases of bad input
 	CREW_FUZZ_CASES=7000 $(BIN)/python -m pytest --no-cov tests/fuzz tests/integration/test_local_description.py
 	CREW_FUZZ_CASES=7000 $(BIN)/python -m pytest --no-cov tests/unit -m hypothesis
+
+# With ARGS=decide, or other modules, those alone.
+mutants: $(MUTANTS_READY)  ## List mistakes in the code that decides about money which no test notices
+	$(MUTANTS_VENV)/bin/python -m dev.mutants $(ARGS)
 
 nightly:  ## Run what takes too long for every change: all faults, and every Airflow
 	.ci/nightly
@@ -138,6 +147,7 @@ lock: $(UV)  ## Pin all environments anew
 	$(UV) $(COMPILE) --group agents --constraint $(LOCK) --output-file $(AGENTS_LOCK) pyproject.toml
 	echo "apache-airflow-providers-common-ai>=1.1.0rc1" | $(UV) $(COMPILE) --group agents --constraint $(LOCK) \
 		--constraint - --output-file requirements/agents-next.txt pyproject.toml
+	$(UV) $(COMPILE) --group mutants --constraint $(LOCK) --output-file $(MUTANTS_LOCK) pyproject.toml
 	$(UV) $(COMPILE) --group docs --output-file $(DOCS_LOCK) pyproject.toml
 	$(UV) $(COMPILE) --output-file $(CREW_LOCK) example_crews/briefing/pyproject.toml
 	printf '%s\n' $(NEXT) | $(UV) $(COMPILE) --group test --constraint - --output-file requirements/airflow-3.4.txt \
@@ -151,8 +161,8 @@ release: $(READY)  ## Check that this can be released, and build it into dist/
 	$(BIN)/python -m twine check --strict dist/*
 
 clean:  ## Remove the virtual environments and everything else that make has made
-	rm -rf $(VENV) $(BENCH) $(EXECUTORS_VENV) $(AGENTS_VENV) $(CREW_VENV) $(DOCS_VENV) .airflow .nox build dist docs/_build htmlcov \
-		.coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH) $(EXECUTORS_VENV) $(AGENTS_VENV) $(CREW_VENV) $(MUTANTS_VENV) $(DOCS_VENV) .airflow .nox \
+		build dist docs/_build htmlcov .coverage* .hypothesis .mutants .mypy_cache .pytest_cache .ruff_cache
 
 $(UV):
 	$(SHOW) "Making $(VENV)" $(PYTHON) -m venv $(VENV)
@@ -188,6 +198,14 @@ $(AGENTS_READY): $(AGENTS_LOCK) pyproject.toml | $(UV)
 	$(SHOW) "Installing this package into $(AGENTS_VENV)" \
 		$(UV) pip install --quiet --python $(AGENTS_VENV)/bin/python --no-deps --no-build-isolation --editable .
 	@touch $(AGENTS_READY)
+
+$(MUTANTS_READY): $(MUTANTS_LOCK) pyproject.toml | $(UV)
+	$(SHOW) "Making $(MUTANTS_VENV)" $(PYTHON) -m venv --clear --without-pip $(MUTANTS_VENV)
+	$(SHOW) "Installing mutmut and what the tests need into $(MUTANTS_VENV)" \
+		$(UV) pip install --quiet --require-hashes --python $(MUTANTS_VENV)/bin/python --requirements $(MUTANTS_LOCK)
+	$(SHOW) "Installing this package into $(MUTANTS_VENV)" \
+		$(UV) pip install --quiet --python $(MUTANTS_VENV)/bin/python --no-deps --no-build-isolation --editable .
+	@touch $(MUTANTS_READY)
 
 $(CREW_READY): $(CREW_LOCK) | $(UV)
 	$(SHOW) "Making $(CREW_VENV)" $(PYTHON) -m venv --clear --without-pip $(CREW_VENV)

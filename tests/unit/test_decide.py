@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from typing import Any, NamedTuple, get_args
 
@@ -120,6 +121,7 @@ CASES = [
 ]
 
 
+@cache
 def rows_for(case: Case) -> list[list[str]]:
     return [row for row in ROWS if all(cell in (".", value) for cell, value in zip(row, case, strict=False))]
 
