@@ -15,7 +15,7 @@ _RELEASE = tuple(int(part) for part in airflow_version.split(".")[:2])
 # Airflow deletes the task state when the task is cleared, unless the user keeps it.
 CLEARING_DELETES_TASK_STATE = _RELEASE >= (3, 4)
 # A retry may be resumed with the event of the previous attempt: https://github.com/apache/airflow/issues/56704
-_KEEPS_OLD_EVENTS = _RELEASE < (3, 2)
+KEEPS_OLD_EVENTS = _RELEASE < (3, 2)
 
 # The task state store outlives an attempt.
 HAS_STORE = _RELEASE >= (3, 3)
@@ -35,7 +35,7 @@ def resumed_with_old_error(next_kwargs: Mapping[str, Any], ti: Any) -> bool:
 
 def resumed_with_old_event(next_kwargs: Mapping[str, Any], ti: Any) -> bool:
     """Whether Airflow resumes a retry with the event of an earlier attempt, instead of running it."""
-    return _KEEPS_OLD_EVENTS and next_kwargs.get("try_number", ti.try_number) != ti.try_number
+    return KEEPS_OLD_EVENTS and next_kwargs.get("try_number", ti.try_number) != ti.try_number
 
 
 def never_expires() -> dict[str, Any]:

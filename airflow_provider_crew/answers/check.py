@@ -44,7 +44,7 @@ def _problem_from_here(url: str) -> str:
         with requests.Session() as session:
             session.trust_env = False  # neither a proxy nor .netrc, which the crew does not have
             response = session.post(url, json={}, timeout=_PATIENCE, allow_redirects=False)
-    except requests.RequestException as error:
+    except (requests.RequestException, ValueError) as error:  # urllib3's own, for a malformed host
         return f"There is no response: {type(error).__name__}."
     if response.status_code == _UNAUTHORIZED and b"webhook secret" in response.content:
         return ""

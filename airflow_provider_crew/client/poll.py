@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
+from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.api import (
     CrewApi,
     Request,
@@ -25,8 +26,6 @@ from airflow_provider_crew.client.settings import ServiceSettings, detach, is_ca
 _NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
 # The limit of the synchronous client. Gateways send headers longer than aiohttp's 8 KB.
 _MAX_HEADER_BYTES = 65536
-# Maximum number of concurrent polls of one crew, and so of kept connections.
-_MOST_AT_ONCE = 100
 # Parsing a larger response takes up to half a second, so it runs in a thread.
 _LARGE = 64 * 1024
 # With aiohttp's default of 15 seconds, every poll at a typical interval would open a new connection.
@@ -50,7 +49,7 @@ class CrewPolls:
             "ssl": tls_context(settings) or False,
             "timeout": aiohttp.ClientTimeout(settings.request_timeout, connect=settings.connect_timeout),
         }
-        self._places = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._places = asyncio.Semaphore(timing.current().concurrent_polls)
 
     async def status(self, kickoff_id: str, *, deadline: float, largest: int | None = None) -> Execution:
         """

@@ -7,11 +7,12 @@ Code reads them when it uses them, so that tests can replace them.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Pauses and limits, all in seconds."""
+    """Pauses and limits, in seconds unless noted otherwise."""
 
     # Between two polls. The interval grows with the age of the execution.
     shortest_interval: float = 5.0
@@ -22,6 +23,8 @@ class Timing:
     unknown_poll: float = 5.0
     # Between two polls while a person decides. Human input takes a while, and nothing else ends such a wait.
     people_poll: float = 60.0
+    # Number of concurrent polls of one crew, and so of kept connections.
+    concurrent_polls: int = 100
     # Polls may be rejected for this long: a token may be replaced in the connection, and a gateway may recover.
     longest_rejection: float = 120.0
 
@@ -91,9 +94,9 @@ def current() -> Timing:
 
 
 @contextmanager
-def replaced(**seconds: float) -> Iterator[None]:
+def replaced(**values: Any) -> Iterator[None]:
     """Replace some values, in every thread of the process. Only tests do this."""
-    _values.append(replace(current(), **seconds))
+    _values.append(replace(current(), **values))
     try:
         yield
     finally:

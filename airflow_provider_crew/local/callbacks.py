@@ -15,7 +15,7 @@ import aiohttp
 from airflow_provider_crew.local.executions import Execution, Standing
 
 # Seconds between two checks of an execution. Only executions with webhooks are checked.
-_PAUSE = 0.1
+_PAUSE = 0.05
 _TIMEOUT = aiohttp.ClientTimeout(total=10)
 _BEGIN = Standing(0, over=False, seconds=0.0)
 _BAD = 400

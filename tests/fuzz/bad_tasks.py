@@ -22,6 +22,7 @@ from airflow.providers.common.compat.sdk import (
 from airflow.sdk.bases.operator import ExecutorSafeguard
 
 from airflow_provider_crew.client.errors import CrewError
+from airflow_provider_crew.client.timing import replaced
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.base import CrewTask
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
@@ -104,7 +105,7 @@ def airflow_without_delays() -> Iterator[None]:
     """Let operators be called, nothing wait, and logs be read here."""
     with ExitStack() as stack:
         stack.enter_context(patch.object(ExecutorSafeguard, "test_mode", True))
-        stack.enter_context(patch("airflow_provider_crew.client.api._wait", lambda *_: 0.0))
+        stack.enter_context(replaced(longest_back_off=0.0, longest_retry_after=0.0))
         # Airflow keeps, and looks for, every secret that it has ever been told.
         masker = import_module(mask_secret.__module__)._secrets_masker()
         stack.enter_context(patch.object(type(masker), "add_mask", lambda *_, **__: None))

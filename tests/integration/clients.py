@@ -17,9 +17,9 @@ INPUTS = {"topic": "harbours", "audience": "sailors"}
 KICKOFF = KickoffRequest.of(INPUTS)
 
 
-def kick_off(crew: CrewClient | AsyncCrew) -> str:
+def kick_off(crew: CrewClient | AsyncCrew, **options: Any) -> str:
     """Kick off as the hook does: what was certainly not taken is sent again."""
-    return resend(lambda: crew.kickoff(KICKOFF), only_if_not_started=True)
+    return resend(lambda: crew.kickoff(KICKOFF), only_if_not_started=True, **options)
 
 
 def ask(crew: CrewClient | AsyncCrew) -> Any:

@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 import requests
 import uvicorn
+from fastapi import Request, Response
 
 from airflow_provider_crew.answers import receiver
 from airflow_provider_crew.client.settings import WebhookSecret
@@ -26,17 +27,21 @@ class Questions:
     def __init__(self, task: Mapping[str, Any], xcoms: dict[str, Any]) -> None:
         self.task = task
         self.url = ""
-        self.receiver = receiver.Receiver(self.load, self.change)
         self.reset(xcoms)
 
     def reset(self, xcoms: dict[str, Any]) -> None:
         """Forget everything, and read the secret again."""
         self.xcoms = xcoms
         self.secret: WebhookSecret | None = WebhookSecret(password=SECRET)
-        self.changes = self.loads = 0
+        self.changes = self.loads = self.deliveries = 0
         self.arrived: set[str] = set()
         """IDs of the questions that the receiver has left for the task."""
-        self.receiver._read_at = float("-inf")
+        self._receiver = receiver.Receiver(lambda conn_id: self.load(conn_id), self.change)  # noqa: PLW0108 - replaced
+
+    async def receive(self, request: Request) -> Response:
+        """Pass a delivery to the receiver."""
+        self.deliveries += 1
+        return await self._receiver.receive(request)
 
     def load(self, conn_id: str) -> WebhookSecret:
         assert conn_id == "crew_webhook"
@@ -67,7 +72,7 @@ def receiving(task: Mapping[str, Any], xcoms: dict[str, Any]) -> Iterator[Questi
     """Run a receiver for one task."""
     questions = Questions(task, xcoms)
     with patch.dict("os.environ", {"AIRFLOW__CREW__WEBHOOK_CONN_ID": "crew_webhook"}):
-        with patch.object(receiver, "Receiver", lambda: questions.receiver):
+        with patch.object(receiver, "Receiver", lambda: questions):
             app = receiver.app()
         server = uvicorn.Server(
             uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=1)

@@ -30,6 +30,8 @@ from tests.supported import AIRFLOW
 TOKEN = "organization-token-4711"
 INPUTS = {"topic": "harbours", "audience": "sailors"}
 CONNECTION = "AIRFLOW_CONN_CREW_DEFAULT"
+# Airflow's function that returns the states of tasks by run.
+TASK_STATES = "airflow.sdk.execution_time.task_runner.RuntimeTaskInstance.get_task_states"
 SLOW = Scenario(tasks=(ScenarioTask(name="writing_task", seconds=3600),), inputs=())
 FAILING = Scenario(tasks=(ScenarioTask(name="writing_task", error="out of credit"),), inputs=())
 QUICK = Scenario().without_waiting()
@@ -68,8 +70,8 @@ def without_sentences(kept: dict[str, Any] | None) -> dict[str, Any] | None:
 class TaskStateStore:
     """Airflow's store of the states of one task, from 3.3 on: JSON by key, the same one for all tries."""
 
-    def __init__(self) -> None:
-        self._kept: dict[str, str] = {}
+    def __init__(self, same_as: TaskStateStore | None = None) -> None:
+        self._kept: dict[str, str] = same_as._kept if same_as else {}
         self.retentions: dict[str, Any] = {}
         self.breaks_at: Callable[[str], bool] = lambda _: False
         self.breaks_with: Exception = StoreBroken("the API does not answer")

@@ -7,7 +7,7 @@ import json
 import shutil
 import threading
 from collections import UserList
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,10 +20,8 @@ from airflow.sdk.io import attach
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
 
 from airflow_provider_crew.batch import collect, recall
-from airflow_provider_crew.batch.batch import Batch
 from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.rows import STATUSES
-from airflow_provider_crew.batch.start import Starter
 from airflow_provider_crew.exceptions import (
     CrewTaskError,
     CrewTaskFailed,
@@ -116,6 +114,17 @@ def killed_at(
     monkeypatch.setattr(owner, name, method)
 
 
+def at_the_end(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+    """Do something before a batch ends the rows that still run."""
+    end = collect.collect_rest
+
+    def ended(*given: Any) -> None:
+        act()
+        end(*given)
+
+    monkeypatch.setattr("airflow_provider_crew.batch.batch.collect_rest", ended)
+
+
 def died(task: Task) -> None:
     with pytest.raises(Killed):
         task.run()
@@ -124,10 +133,16 @@ def died(task: Task) -> None:
 # The process ends.
 
 
-def test_killed_after_a_clear_starts_no_unreported_row(live_crew, batch, out, monkeypatch):
+def test_killed_after_a_clear_starts_no_unreported_row(live_crew, batch, out, store, monkeypatch):
+    def die(call: str) -> bool:
+        if call == "set" and live_crew.kickoffs:
+            raise Killed
+        return False
+
     task = batch(rows(1), max_failed=None)
-    killed_at(monkeypatch, Starter, "_note")
+    store.breaks_at = die
     died(task)
+    store.breaks_at = lambda _: False
     task.clear()
     killed_at(monkeypatch, recall, "save_groups")
     died(task)
@@ -242,31 +257,31 @@ def test_missing_files_after_a_deferral_start_nothing(live_crew, batch, out):
     assert len(live_crew.kickoffs) == started
 
 
-class Bucket:
-    """Object store of a test, which breaks when a file is opened if ``breaks_at(path, mode)``."""
+class Bucket(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """Object store that breaks when a file is opened if ``breaks_at(path, mode)``. A process has only one."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
+        super().__init__()
         self.path = "memory://results/out"
         self.files = ObjectStoragePath(self.path)
-        self.breaks_at: Callable[[str, str], bool] = lambda *_: False
-        opened = MemoryFileSystem._open
-
-        def _open(fs: MemoryFileSystem, path: str, mode: str = "rb", *given: Any, **named: Any) -> Any:
-            if self.breaks_at(path, mode):
-                raise OSError("the bucket does not respond")
-            return opened(fs, path, mode, *given, **named)
-
-        monkeypatch.setattr(MemoryFileSystem, "_open", _open)
-        monkeypatch.setattr(MemoryFileSystem, "store", {})
-        attach("memory", fs=MemoryFileSystem())
+        self.works()
 
     def works(self) -> None:
-        self.breaks_at = lambda *_: False
+        self.breaks_at: Callable[[str, str], bool] = lambda *_: False
+
+    def _open(self, path: str, mode: str = "rb", *given: Any, **named: Any) -> Any:
+        if self.breaks_at(path, mode):
+            raise OSError("the bucket does not respond")
+        return super()._open(path, mode, *given, **named)
 
 
 @pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
-    return Bucket(monkeypatch)
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    monkeypatch.setattr(MemoryFileSystem, "store", {})
+    found = Bucket()
+    attach("memory", fs=found)
+    yield found
+    found.works()
 
 
 def test_results_that_break_while_replaced_are_kept(live_crew, batch, bucket):
@@ -354,8 +369,7 @@ def test_late_response_to_a_replaced_process_is_found(live_crew, batch, store):
     held = HeldAnswer(on="kickoff")
     live_crew.faults.add(held)
     first, second = batch(rows(3), max_active=3, max_failed=None), batch(rows(3), max_active=3, max_failed=None)
-    first.store = TaskStateStore()
-    first.store._kept = store._kept
+    first.store = TaskStateStore(store)
     errors: list[BaseException] = []
 
     def replaced() -> None:
@@ -382,13 +396,11 @@ def test_late_response_to_a_replaced_process_is_found(live_crew, batch, store):
 @pytest.mark.usefixtures("live_crew")
 def test_replaced_process_does_not_finish(batch, out, store, monkeypatch):
     task = batch(rows(3))
-    finish = Batch._finish
 
-    def finished(self: Batch) -> Any:
+    def replace() -> None:
         store.breaks_at = lambda name: name == "set"
-        return finish(self)
 
-    monkeypatch.setattr(Batch, "_finish", finished)
+    at_the_end(monkeypatch, replace)
     with pytest.raises(Exception, match="does not answer"):
         task.run()
     assert not (out / "results.jsonl").exists()
@@ -542,16 +554,10 @@ def test_outage_makes_few_rows_uncertain(live_crew, batch, timing):
     assert counts["success"] == 60 - counts["uncertain"]
 
 
-def test_token_rejected_at_the_timeout_names_what_runs(live_crew, batch, monkeypatch, each_look_takes):
+def test_token_rejected_at_the_timeout_names_what_runs(live_crew, batch, each_look_takes):
     live_crew.scenario = SLOW
     each_look_takes(1)
-    finish = Batch._finish
-
-    def rejected(self: Batch) -> Any:
-        live_crew.faults.answer(401, on="stop", for_seconds=100)
-        return finish(self)
-
-    monkeypatch.setattr(Batch, "_finish", rejected)
+    live_crew.faults.answer(401, on="stop", times=100)
     with pytest.raises(WaitedTooLong) as raised:
         batch(rows(2), timeout=300, cancel_on_timeout=True).run()
     assert raised.value.cost == "running"
@@ -602,14 +608,12 @@ def test_result_file_lost_after_a_deferral_makes_its_rows_uncertain(live_crew, b
 def test_renewed_token_cancels_at_the_timeout(live_crew, batch, monkeypatch, each_look_takes):
     live_crew.scenario = SLOW
     each_look_takes(1)
-    finish = Batch._finish
 
-    def renewed(self: Batch) -> Any:
+    def renew() -> None:
         live_crew.rotate_token("the-next-token-0815")
         monkeypatch.setenv(CONNECTION, live_crew.connection_uri)
-        return finish(self)
 
-    monkeypatch.setattr(Batch, "_finish", renewed)
+    at_the_end(monkeypatch, renew)
     with pytest.raises(WaitedTooLong) as raised:
         batch(rows(2), timeout=300, cancel_on_timeout=True).run()
     assert live_crew.calls.count("stop") == 2

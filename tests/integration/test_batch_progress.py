@@ -152,9 +152,11 @@ def test_resumed_batch_without_its_values_starts_nothing_again(live_crew, batch)
 def test_manifest_of_a_cancelled_batch_says_so(live_crew, batch, tmp_path, monkeypatch):
     live_crew.scenario = SLOW
     monkeypatch.setattr("airflow_provider_crew.api_server.has_ended", lambda _: True)
-    monkeypatch.setattr(CrewBatchOperator, "_is_ending", lambda _: len(live_crew.kickoffs) == 4)
+    task = batch(cancel_on_kill=True)
+    begun = task.begin()
+    live_crew.after = lambda _: begun.on_kill() if len(live_crew.kickoffs) == 4 else None
     with pytest.raises(CrewTaskFailed) as raised:
-        batch(cancel_on_kill=True).run()
+        begun.execute(task.context)
     assert isinstance(raised.value.failure, EndedByAirflow)
 
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())

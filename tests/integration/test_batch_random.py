@@ -6,6 +6,7 @@ import json
 import math
 import random
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -13,10 +14,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.batch import collect, recall, start
-from airflow_provider_crew.batch.batch import Batch
+from airflow_provider_crew.batch import batch, collect, recall, start
 from airflow_provider_crew.batch.files import ResultFiles
-from airflow_provider_crew.batch.start import Starter
 from airflow_provider_crew.local.executions import Execution
 from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.integration.tasks import FAILING, QUICK, Task, TaskStateStore, WatchedService
@@ -32,11 +31,10 @@ SEEDS = range(2)
 PLACES = (
     (TaskStateStore, ("get", "set", "delete")),
     (ResultFiles, ("claim", "write", "append", "delete", "compact")),
-    (Batch, ("_take_event",)),
-    (Starter, ("_note", "_start_group")),
-    (collect, ("_read_end", "store_ends", "delete_groups")),
+    (batch, ("collect",)),
+    (collect, ("end_row", "store_ends", "delete_groups")),
     (recall, ("save_groups", "store_ends")),
-    (start, ("save_intents", "save_kickoff_ids", "store_ends")),
+    (start, ("end_row", "save_intents", "save_kickoff_ids", "store_ends")),
 )
 
 
@@ -54,10 +52,10 @@ class Harm:
         """Attempts of each row that a file reports as uncertain."""
         self.done: Counter[str] = Counter()
         self._dies_in = math.inf
+        monkeypatch.setattr(ResultFiles, "write", self._reporting(ResultFiles.write))
         for owner, names in PLACES:
             for name in names:
                 monkeypatch.setattr(owner, name, self._deadly(getattr(owner, name), name))
-        monkeypatch.setattr(ResultFiles, "_write", staticmethod(self._reporting(ResultFiles._write)))
 
     def _deadly(self, original: Any, name: str) -> Any:
         def method(*given: Any, **named: Any) -> Any:
@@ -76,13 +74,12 @@ class Harm:
             raise Killed  # in all threads
 
     def _reporting(self, original: Any) -> Any:
-        def write(path: Any, whole: Any) -> str:
-            fault: str = original(path, whole)
-            whole.seek(0)
-            for line in map(json.loads, whole if path.parent.name == "parts" else ()):
+        def write(files: ResultFiles, name: str, given: Iterable[Any]) -> None:
+            lines = list(given)
+            original(files, name, lines)
+            for line in lines if name.startswith("parts/") else ():
                 if line["status"] == "uncertain":
                     self.reports[line["key"]].add(line["attempts"])
-            return fault
 
         return write
 
@@ -103,7 +100,8 @@ class Harm:
             task.clear()
             self.done["cleared"] += 1
             if dice.random() < 0.5:
-                store._kept.clear()
+                for key in store.entries:
+                    store.delete(key)
                 self.done["forgotten"] += 1
 
     def peace(self) -> None:

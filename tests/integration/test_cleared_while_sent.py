@@ -19,6 +19,7 @@ from tests.integration.tasks import (
     INPUTS,
     QUICK,
     SLOW,
+    TASK_STATES,
     Task,
     TaskStateStore,
     api_error,
@@ -90,10 +91,9 @@ def test_clear_before_the_report_does_not_count(live_crew, store, monkeypatch, s
     live_crew.faults.answer(504, on="kickoff", after_taken=True)
     task = Task(kickoff, store=store)
     states = {task.ti.run_id: {"crew": state}}
-    runner = "airflow.sdk.execution_time.task_runner.RuntimeTaskInstance"
     with monkeypatch.context() as patched:
         if state:  # else Airflow does not say
-            patched.setattr(f"{runner}.get_task_states", lambda *_, **__: states)
+            patched.setattr(TASK_STATES, lambda *_, **__: states)
         assert_uncertain(task)
 
     assert store.kickoff["kickoff_id"] is None

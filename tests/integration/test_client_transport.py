@@ -101,11 +101,10 @@ def test_calls_survive_a_closed_kept_connection(crew, service):
 class TestRepeatedCalls:
     """The hook repeats reads, and a kickoff that the service certainly did not take. A client repeats nothing."""
 
-    def test_kickoff_that_made_no_connection_is_resent(self, crew, service, monkeypatch):
-        monkeypatch.setattr("airflow_provider_crew.client.api._wait", lambda *_: service.faults.clear() or 0.0)
+    def test_kickoff_that_made_no_connection_is_resent(self, crew, service):
         service.faults.refuse()
 
-        kick_off(crew)
+        kick_off(crew, sleep=lambda _: service.faults.clear())
 
         assert len(service.kickoffs) == 1
 

@@ -11,7 +11,7 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.triggers.events import DEFERRAL, STOP_WAITING
 from tests.integration.operators import run, run_task, sensor_task
-from tests.integration.tasks import ASKING, CONNECTION, SLOW, Task, fired
+from tests.integration.tasks import ASKING, CONNECTION, SLOW, TASK_STATES, Task, fired
 from tests.integration.test_resuming_rules import large_event
 from tests.supported import AIRFLOW
 
@@ -53,7 +53,7 @@ def test_deferral_is_over_before_the_event(live_crew, store, monkeypatch):
 def test_task_that_is_marked_while_it_defers_cancels(live_crew, store, monkeypatch):
     live_crew.scenario = SLOW
     task = run_task(live_crew, store=store, deferrable=True, cancel_on_kill=True)
-    monkeypatch.setattr("airflow_provider_crew.api_server._states_of", lambda _: {"failed"})
+    monkeypatch.setattr(TASK_STATES, lambda **_: {"run": {"crew": "failed"}})
     operator, push = task.begin(), task.ti.xcom_push
 
     def marked(key: str, value: Any) -> None:

@@ -1,22 +1,19 @@
 """Human input for the local server: by ``POST /resume``, and on its page in a browser."""
 
-import json
 import re
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Thread
 
 import pytest
 import requests
 
 from airflow_provider_crew.local import Scenario, ScenarioTask
-from airflow_provider_crew.local.projects import engine
 from airflow_provider_crew.local.projects.engine import Project
 from tests.airflow_runs import eventually
+from tests.integration.fake_project import write_project
 from tests.integration.local_client import Client
 
-RUNNER = Path(__file__).parent / "fake_runner.py"
 TASKS = (
     ScenarioTask(name="draft", seconds=5, output="a <b>draft</b>", human_input=True),
     ScenarioTask(name="polish", output="the end"),
@@ -128,13 +125,10 @@ def served():
 
 class TestOfAProject:
     @pytest.fixture
-    def host(self, serve, tmp_path, monkeypatch):
-        monkeypatch.setattr(engine, "_RUNNER", RUNNER)
-
+    def host(self, serve, tmp_path):
         def start(kind, dialect="deployed"):
             wait = {"do": "wait", "task": "draft", "draft": "a draft"}
-            story = {"ready": {"kind": kind}, "steps": [wait, DONE]}
-            (tmp_path / "story.json").write_text(json.dumps(story))
+            write_project(tmp_path, ready={"kind": kind}, steps=[wait, DONE])
             return Person(serve(Scenario(dialect=dialect), project=Project(tmp_path)).service)
 
         return start

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import unquote, urlsplit
 
@@ -18,17 +17,10 @@ import pytest
 import requests
 
 from airflow_provider_crew.local import LocalCrewService, __main__
-from airflow_provider_crew.local.projects import engine
 from tests import airflow_runs
+from tests.integration.fake_project import write_project
 from tests.integration.local_client import Client
 
-RUNNER = Path(__file__).parent / "fake_runner.py"
-# The command itself, with a runner that needs no CrewAI.
-COMMAND = (
-    "import pathlib, sys, runpy; from airflow_provider_crew.local.projects import engine; "
-    f"engine._RUNNER = pathlib.Path({str(RUNNER)!r}); sys.argv[0] = 'local'; "
-    "runpy.run_module('airflow_provider_crew.local', run_name='__main__')"
-)
 EXPORT = re.compile(r"export AIRFLOW_CONN_CREW_DEFAULT='(.*)' CREW_TOKEN=(.*)")
 eventually = partial(airflow_runs.eventually, pause=0.02)
 
@@ -46,7 +38,7 @@ class Terminal:
     def __init__(self, *options):
         self.lines = []
         self.process = subprocess.Popen(
-            [sys.executable, "-c", COMMAND, "--port", "0", *options],
+            [sys.executable, "-m", "airflow_provider_crew.local", "--port", "0", *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -209,8 +201,7 @@ class TestOptions:
 
 class TestCrew:
     @pytest.fixture
-    def project(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(engine, "_RUNNER", RUNNER)
+    def project(self, tmp_path):
         task = {"task": "research", "agent": "Researcher"}
         steps = [
             {"said": "task_started", **task, "index": 0, "of": 1},
@@ -219,7 +210,7 @@ class TestCrew:
             {"said": "task_completed", **task, "description": "", "output": "found", "seconds": 0.5},
             {"said": "completed", "output": "sent", "json": None, "tasks": [], "usage": None, "seconds": 1.0},
         ]
-        (tmp_path / "story.json").write_text(json.dumps({"steps": steps}))
+        write_project(tmp_path, steps=steps)
         return tmp_path
 
     @pytest.fixture

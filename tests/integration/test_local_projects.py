@@ -11,15 +11,14 @@ import pytest
 import requests
 
 from airflow_provider_crew.local import LocalCrewService, Scenario
-from airflow_provider_crew.local.projects import engine
 from airflow_provider_crew.local.projects.engine import Project
 from airflow_provider_crew.local.unusable import Unusable
 from tests import airflow_runs
+from tests.integration.fake_project import write_project
 from tests.integration.local_client import INPUTS, Client
 
 eventually = partial(airflow_runs.eventually, pause=0.02)
 
-RUNNER = Path(__file__).parent / "fake_runner.py"
 RESEARCH = {"task": "research", "agent": "Researcher"}
 DONE = {
     "said": "completed",
@@ -47,7 +46,7 @@ class Crew(Client):
         self.tell(**story)
 
     def tell(self, **story):
-        (self.folder / "story.json").write_text(json.dumps(story))
+        write_project(self.folder, **story)
 
     def serve(self, dialect="deployed", **options):
         named = {name: options.pop(name) for name in ("at_most", "keep") if name in options}
@@ -85,9 +84,7 @@ def is_alive(pid):
 
 
 @pytest.fixture
-def crew(tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "_RUNNER", RUNNER)
-
+def crew(tmp_path):
     def tell(*steps, **story):
         return Crew(tmp_path, {"steps": steps or (*STEPS, DONE), **story})
 

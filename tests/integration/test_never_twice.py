@@ -84,20 +84,14 @@ def test_unexpected_error_after_kickoff_is_uncertain(live_crew, monkeypatch):
 
 @pytest.mark.parametrize("operator", [run, kickoff])
 @pytest.mark.parametrize("how", ["killed", "timeout"])
-def test_task_that_ends_before_kickoff_is_resent_starts_nothing(
-    live_crew, store, alarm, monkeypatch, operator, how
-):
+def test_task_that_ends_before_kickoff_is_resent_starts_nothing(live_crew, store, alarm, timing, operator, how):
     """Airflow kills it so: the handler calls on_kill, and the task runs on until it is killed for good."""
-    live_crew.faults.answer(429, on="kickoff")
+    timing(longest_retry_after=3600.0 * (how == "timeout"))  # which ends the pause
+    live_crew.faults.answer(429, on="kickoff", retry_after=3600)
     task = Task(operator, store=store, retries=1)
     begun = task.begin()
     end = begun.on_kill if how == "killed" else alarm
-
-    def pause(*_: object) -> float:
-        end()
-        return 3600.0 * (how == "timeout")  # which ends the pause
-
-    monkeypatch.setattr("airflow_provider_crew.client.api._wait", pause)
+    live_crew.after = lambda request: end() if request.operation == "kickoff" else None
 
     with pytest.raises((CrewTaskError, CrewTaskTimeout)) as caught:
         begun.execute(task.context)
@@ -143,19 +137,19 @@ def test_timeout_of_retry_names_earlier_execution(live_crew, store, alarm, monke
 
 
 @pytest.mark.parametrize("operator", [run, kickoff])
-def test_rejected_kickoff_is_not_recorded_before_it_is_resent(live_crew, store, monkeypatch, operator):
-    remembered: list[Any] = []
+def test_rejected_kickoff_is_not_recorded_before_it_is_resent(live_crew, store, operator):
+    calls: list[tuple[str, int]] = []
     live_crew.faults.answer(429, on="kickoff")
 
-    def pause(*_: object) -> float:
-        remembered.append(store.kickoff)
-        return 0.0
+    def note(call: str) -> bool:
+        calls.append((call, len(live_crew.requests.on("kickoff"))))
+        return False
 
-    monkeypatch.setattr("airflow_provider_crew.client.api._wait", pause)
+    store.breaks_at = note
 
     Task(operator, store=store).run()
 
-    assert remembered[0] is None
+    assert [call for call, sent in calls if sent == 1] == ["delete", "set"]
     assert store.kickoff["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
 
 

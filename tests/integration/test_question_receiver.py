@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import socket
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +14,7 @@ import requests
 
 from airflow_provider_crew.answers.question import QUESTION, empty_box
 from airflow_provider_crew.client.settings import WebhookSecret
+from tests.airflow_runs import eventually
 from tests.integration.question_receiver import SECRET, receiving
 
 TASK = {"dag_id": "research", "run_id": "manual__1", "task_id": "crew", "map_index": -1}
@@ -241,25 +241,13 @@ def test_flood_reads_the_connection_once(questions):
 
 
 def test_deliveries_wait_for_the_first_secret(questions, monkeypatch):
-    both = threading.Event()
-    questions.receiver._secret = None
-    load = questions.receiver._load
+    load = questions.load
 
     def slow(conn_id: str) -> Any:
-        both.wait(10)
+        eventually(lambda: questions.deliveries == 2, pause=0.01)
         return load(conn_id)
 
-    monkeypatch.setattr(questions.receiver, "_load", slow)
-    arrived: list[Any] = []
-    read = type(questions.receiver)._known_secret
-
-    async def counted(receiver: Any) -> Any:
-        arrived.append(receiver)
-        if len(arrived) == 2:
-            both.set()
-        return await read(receiver)
-
-    monkeypatch.setattr(type(questions.receiver), "_known_secret", counted)
+    monkeypatch.setattr(questions, "load", slow)
     with ThreadPoolExecutor(2) as pool:
         answers = list(pool.map(lambda _: questions.deliver(CALL).status_code, range(2)))
 

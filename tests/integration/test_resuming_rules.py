@@ -109,7 +109,7 @@ def test_received_result_needs_no_connection(live_crew):
 @pytest.fixture
 def deferred(live_crew, monkeypatch) -> tuple[Task, TaskDeferred]:
     """A task of an Airflow (3.1) that may resume a retry with the event of an earlier attempt."""
-    monkeypatch.setattr("airflow_provider_crew.versions._KEEPS_OLD_EVENTS", True)
+    monkeypatch.setattr("airflow_provider_crew.versions.KEEPS_OLD_EVENTS", True)
     live_crew.scenario = SLOW
     task = Task(lambda: run(deferrable=True), retries=1)
     return task, task.deferred()

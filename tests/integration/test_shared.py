@@ -209,9 +209,9 @@ def from_now(rules: dict[str, Any]) -> dict[str, Any]:
     return rules | {"deadline": time.time() + rules.get("deadline", 3600)}
 
 
-async def test_server_that_never_answers_ends_no_watch_late(monkeypatch):
+async def test_server_that_never_answers_ends_no_watch_late(monkeypatch, timing):
     """A queue for a place would take 150 seconds."""
-    monkeypatch.setattr("airflow_provider_crew.client.poll._MOST_AT_ONCE", 2)
+    timing(concurrent_polls=2)
     with socket.create_server(("127.0.0.1", 0), backlog=1000) as mute:
         connect(monkeypatch, f"http://127.0.0.1:{mute.getsockname()[1]}", request_timeout=1.0)
         watches = watch(*["4711"] * 300, deadline=time.time() + 2, max_outage=None)
@@ -219,8 +219,8 @@ async def test_server_that_never_answers_ends_no_watch_late(monkeypatch):
         assert await errors_of(watches, 120) == {WaitedTooLong}
 
 
-async def test_poll_that_waits_for_a_place_gets_one(live_crew, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.client.poll._MOST_AT_ONCE", 1)
+async def test_poll_that_waits_for_a_place_gets_one(live_crew, monkeypatch, timing):
+    timing(concurrent_polls=1)
     connect(monkeypatch, live_crew.url, request_timeout=0.5)
     kickoff_ids = kicked_off(live_crew, 8)
     live_crew.faults.hang(seconds=0.3, on="status", times=8)
@@ -230,8 +230,8 @@ async def test_poll_that_waits_for_a_place_gets_one(live_crew, monkeypatch):
     await stopped(watches)
 
 
-async def test_waiting_for_a_place_is_no_outage(live_crew, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.client.poll._MOST_AT_ONCE", 1)
+async def test_waiting_for_a_place_is_no_outage(live_crew, monkeypatch, timing):
+    timing(concurrent_polls=1)
     connect(monkeypatch, live_crew.url, request_timeout=4.0)
     kickoff_ids = kicked_off(live_crew, 12, QUICK)
     live_crew.faults.hang(seconds=0.5, on="status", times=12)

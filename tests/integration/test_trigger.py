@@ -22,7 +22,18 @@ from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.task.verdict import while_waiting
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import DEFERRAL, LARGEST_RESPONSE, read_event
-from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, TaskInstance, fired, revived
+from tests.integration.tasks import (
+    CONNECTION,
+    FAILING,
+    INPUTS,
+    QUICK,
+    SLOW,
+    TASK_STATES,
+    TOKEN,
+    TaskInstance,
+    fired,
+    revived,
+)
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -216,7 +227,7 @@ async def test_only_a_mark_cancels(live_crew, monkeypatch, cancels, state, defer
             raise deferral
         return {DEFERRAL: deferral}[key]
 
-    monkeypatch.setattr("airflow_provider_crew.api_server._states_of", lambda _: {state})
+    monkeypatch.setattr(TASK_STATES, lambda **_: {"run": {"crew": state}})
     monkeypatch.setattr("airflow_provider_crew.triggers.watching.read_own_xcom", read)
     marked = trigger(kicked_off(live_crew, SLOW), deferred_at=7.5, cancel_on_kill=cancels)
     marked.task_instance = TaskInstance()  # type: ignore[assignment]
@@ -231,7 +242,7 @@ async def test_only_a_mark_cancels(live_crew, monkeypatch, cancels, state, defer
     [(True, "ExecutionCancelled", "new execution, which is billed again"), (False, "CrewError", "same execution")],
 )
 async def test_cancellation_says_how_to_go_on(live_crew, monkeypatch, is_supported, error, effect):
-    monkeypatch.setattr("airflow_provider_crew.api_server._states_of", lambda _: {"failed"})
+    monkeypatch.setattr(TASK_STATES, lambda **_: {"run": {"crew": "failed"}})
     monkeypatch.setattr("airflow_provider_crew.triggers.watching.read_own_xcom", lambda *_: 5.0)
     if not is_supported:
         live_crew.faults.answer(404, on="stop")

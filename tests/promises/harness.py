@@ -33,6 +33,7 @@ from airflow.sdk.execution_time.timeout import timeout as alarm
 from airflow_provider_crew.local.record import ReceivedRequest
 from tests.integration.tasks import (
     CONNECTION,
+    TASK_STATES,
     Log,
     TaskInstance,
     TaskStateStore,
@@ -91,8 +92,7 @@ class World:
         crew.after = self._tell
         monkeypatch.setattr("airflow.sdk.bases.xcom.BaseXCom.set", staticmethod(self.push))
         monkeypatch.setattr("airflow.sdk.bases.xcom.BaseXCom.get_one", staticmethod(self._pull))
-        runner = "airflow.sdk.execution_time.task_runner.RuntimeTaskInstance"
-        monkeypatch.setattr(f"{runner}.get_task_states", staticmethod(self._states_of))
+        monkeypatch.setattr(TASK_STATES, staticmethod(self._states_of))
 
     def new_folder(self) -> Path:
         """Return a folder for results that nothing else uses."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import TypeGuard
 
 import pytest
 
@@ -241,3 +242,46 @@ def test_next_steps_are_written_in_one_place():
 
 def has_text(value: ast.AST) -> bool:
     return any(isinstance(node, ast.Constant) and " " in str(node.value) for node in ast.walk(value))
+
+
+TESTS = Path(__file__).parents[1]
+_PRIVATE = re.compile(r"(?:^|\.)(_[A-Za-z]\w*)")
+
+
+def named_by(node: ast.AST) -> Iterator[str]:
+    """Find the names that code defines, those of its own attributes among them."""
+    for child in ast.walk(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield child.name
+        elif isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
+            yield child.id
+        elif is_assigned(child) and ast.unparse(child.value) == "self":
+            yield child.attr
+
+
+def is_assigned(node: ast.AST) -> TypeGuard[ast.Attribute]:
+    return isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+
+
+def private_names_in(node: ast.AST) -> Iterator[str]:
+    """Find private names in texts, as ``setattr`` and ``patch`` take them, and those assigned to other objects."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Constant) and isinstance(child.value, str):
+            yield from _PRIVATE.findall(child.value)
+        elif is_assigned(child) and ast.unparse(child.value) != "self":
+            yield from _PRIVATE.findall(child.attr)
+        if not isinstance(child, ast.JoinedStr):
+            yield from private_names_in(child)
+
+
+def test_tests_replace_no_private_name():
+    """Such a test keeps code from changing. Use ``Timing``, the local server, a task's store or an argument."""
+    private = {name for module in MODULES for name in named_by(tree(module)) if _PRIVATE.fullmatch(name)}
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in TESTS.rglob("*.py")}
+
+    assert private
+    assert {
+        (path.name, found)
+        for path, parsed in trees.items()
+        for found in private.intersection(private_names_in(parsed)) - set(named_by(parsed))
+    } == set()
