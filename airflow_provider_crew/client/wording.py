@@ -6,7 +6,7 @@ from typing import Any
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.models import Completed, Failed, Paused, Running
-from airflow_provider_crew.client.text import one_line, size
+from airflow_provider_crew.client.text import one_line
 
 # Text from the crew may be as long as a response. Logs, errors and stored data are limited.
 _PROGRESS = 200
@@ -14,7 +14,6 @@ SHOWN_TEXT = 2_000
 _KEPT_ERROR = 64 * 1024
 _MOST_TASKS_LOGGED = 100
 _NAME = 60
-_USAGE = 300
 
 
 def place(execution: Running | Paused) -> str:
@@ -110,23 +109,22 @@ def unknown_elsewhere(kickoff_id: str, kicked_off_at: str, polled_at: str) -> er
     )
 
 
-def wrote(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield one line for each task of the crew, numbered if the list of tasks is complete."""
+def run_times(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the run time of each task, if reported. Tasks are numbered if their list is complete."""
     tasks = result["tasks"]
     for number, task in enumerate(tasks[:_MOST_TASKS_LOGGED], start=1):
-        which = f"task {number} of {len(tasks)}, " if result["tasks_complete"] else "task "
-        agent = f" ({one_line(task['agent'], _NAME)})" if task["agent"] else ""
-        took = task["execution_time"]
-        in_time = "" if took is None else f" in {duration(took)}"
-        yield f"{which}{one_line(task['task_id'], _NAME)}{agent} wrote {size(task['output'])}{in_time}"
+        if (took := task["execution_time"]) is not None:
+            which = f"task {number} of {len(tasks)}, " if result["tasks_complete"] else "task "
+            agent = f" ({one_line(task['agent'], _NAME)})" if task["agent"] else ""
+            yield f"{which}{one_line(task['task_id'], _NAME)}{agent}, took {duration(took)}"
     if left := len(tasks[_MOST_TASKS_LOGGED:]):
         yield f"{left} more tasks"
 
 
 def in_all(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the total run time and token usage, as far as the crew reports them."""
-    took, usage = result["execution_time"], result["usage"]
+    """Yield the total run time and tokens, as far as the crew reports them. The XCom ``usage`` has all counts."""
+    took, tokens = result["execution_time"], (result["usage"] or {}).get("total_tokens")
     parts = [] if took is None else [duration(took)]
-    parts += [f"{name} {count:,}" for name, count in (usage or {}).items()]
+    parts += [] if tokens is None else [f"{tokens:,} tokens"]
     if parts:
-        yield one_line(f"total: {', '.join(parts)}", _USAGE)
+        yield f"total: {', '.join(parts)}"

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from airflow_provider_crew.client.errors import Cost, InvalidOutput, InvalidOutputType, storable_json
 from airflow_provider_crew.client.models import doubt_about, json_within
 from airflow_provider_crew.client.text import one_line, quoted, size, warn
-from airflow_provider_crew.client.wording import in_all, wrote
+from airflow_provider_crew.client.wording import in_all, run_times
 
 RETURN_VALUE = "return_value"
 USAGE = "usage"
@@ -146,12 +146,12 @@ def may_log_output(wanted: bool, log: Any) -> bool:  # noqa: FBT001 - the task's
 
 def report(result: Mapping[str, Any], log: Any, *, shows_output: bool, where: str) -> None:
     """
-    Log the duration and output size of each task of the crew, the token usage, and the crew's output.
+    Log the run time of each task of the crew, the tokens, and the crew's output.
 
     The result was billed, so an error here ends only the report and not the task.
     """
     try:
-        for line in (*wrote(result), *in_all(result)):
+        for line in (*run_times(result), *in_all(result)):
             log.info("Crew: %s", line)
         if not (output := result["output"].strip()):
             return
@@ -160,8 +160,10 @@ def report(result: Mapping[str, Any], log: Any, *, shows_output: bool, where: st
             return
         shown, is_cut = quoted(output, _MOST_OUTPUT)
         # Log separate records, because the Airflow UI uses the whole record as the heading of the group.
-        log.info("::group::Crew: output, %s", size(output))
-        log.info("%s:\n%s\n", f"Its beginning. All of it is {where}" if is_cut else "All of it", shown)
+        log.info(
+            "::group::Crew: output, %s%s", size(output), f", cut here; all of it is {where}" if is_cut else ""
+        )
+        log.info("%s\n", shown)
         log.info("::endgroup::")
     except Exception as error:  # noqa: BLE001 - log only the type, because the text may contain output
         log.warning("The output was not logged: %s", type(error).__name__)

@@ -37,7 +37,7 @@ def test_log_shows_each_task_and_the_output(live_crew, task_log, kind, options):
     log = task_log.text
     assert result["output"] == TASKS[1].output
     assert re.search("(?s)research_task.*Researcher.*writing_task.*Writer", log)
-    assert f"\n| # Report\n|\n| {SECRET}.\n" in log
+    assert f"| # Report\n|\n| {SECRET}.\n" in log
     assert log.index("::group::") < log.index("| # Report") < log.rindex("::endgroup::")
 
 

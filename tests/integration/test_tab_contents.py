@@ -601,7 +601,11 @@ def test_earlier_attempts_have_the_executions_in_their_logs(page):
         {"try_number": number, "state": "failed", "start_date": None, "end_date": None} for number in (1, 2, 3)
     ]
     first = ["Started execution a-1.", "Crew: task 2 of 3, writing_task", "| Started execution evil."]
-    first += ["Crew: total: 8s, total_tokens 3,410, prompt_tokens 12", "| Crew: total: total_tokens 7"]
+    first += [
+        "Crew: task 3 of 3, review_task, took 5s",
+        "Crew: total: 8s, 3,410 tokens",
+        "| Crew: total: 7 tokens",
+    ]
     answers = {
         "/tries": {"task_instances": tries},
         "/logs/1": {"content": [{"event": line} for line in first]},

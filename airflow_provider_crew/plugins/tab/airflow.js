@@ -14,8 +14,8 @@ const CANCELLING = 120;
 const XCOMS = [PROGRESS, "return_value", "crew_result", "kickoff_id", "usage", "crew_dashboard", DEFERRAL];
 // Messages in an attempt's log: which execution it waited for, and at which task the crew was.
 const EXECUTION = /^(Started|Reattached to) execution (\S{1,200}?)[.,]?(?:\s|$)/;
-const PLACE = /^Crew: ((?:task|step) \d(?:(?! wrote ).){0,200})$/;
-const TOKENS = /^Crew: total: .{0,300}?\btotal_tokens ([\d,]{1,20})/;
+const PLACE = /^Crew: ((?:task|step) \d(?:(?!, took ).){0,200})$/;
+const TOKENS = /^Crew: total: (?:.{1,40}, )?([\d,]{1,40}) tokens$/;
 
 async function get(parts, parameters = {}, signal = undefined) {
   const url = new URL(parts.map(encodeURIComponent).join("/"), API);
