@@ -233,7 +233,7 @@ class Attempt:
         kickoff_id = send(self.task.hook.get_conn(), request, slot, self.stop, interrupted)
         self._has(kickoff_id)
         self.record.save_kickoff_id(kickoff_id)
-        self.facts.reattachable = self.record.is_shared
+        self.facts.reattachable, self.facts.is_unnamed = self.record.is_shared, self.record.is_unnamed
         return kickoff_id
 
     def _cancel(self) -> Completed | Failed:
@@ -384,6 +384,7 @@ class RunSlot:
         """Remove the record of a kickoff that certainly started nothing."""
         self._record.delete_intent()
         self._facts.phase, self._facts.kickoff_id = "before", self._record.last_id
+        self._facts.is_unnamed = self._record.is_unnamed
 
 
 def _seen_by_triggerer(error: CrewError, event: WatchEnd) -> CrewError:

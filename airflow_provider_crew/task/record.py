@@ -158,7 +158,8 @@ class Record:
         """Execution whose end an earlier attempt has seen, and so has traced."""
         self._before: KickoffRecord | None = None
         self._saving = threading.Lock()
-        self._was_refused = False
+        self.is_unnamed = False
+        """Whether Airflow has refused the kickoff ID, so the next attempt finds a kickoff without one."""
 
     def read(self) -> None:
         """Read what earlier attempts have stored. If this raises, the next attempt cannot read it either."""
@@ -183,7 +184,7 @@ class Record:
     @property
     def is_shared(self) -> bool:
         """Whether the next attempt can read the record of this one."""
-        return self._store is not None and not self._was_refused
+        return self._store is not None and not self.is_unnamed
 
     @property
     def running(self) -> str | None:
@@ -236,12 +237,13 @@ class Record:
     def delete_intent(self) -> None:
         """Remove the record of a kickoff that certainly started nothing, and restore the one before it."""
         self.last = self._before
-        self._save_if_possible()
+        self.is_unnamed = not self._save_if_possible()
 
     def save_kickoff_id(self, kickoff_id: str) -> None:
         """Record the kickoff ID, unless it is known. The execution is running even if the store fails."""
-        if self.last and self.last.kickoff_id is None and not self.update(kickoff_id=kickoff_id):
-            self._was_refused = True  # the next attempt may not see the kickoff ID
+        if self.last and self.last.kickoff_id is None:
+            self.is_unnamed = not self.update(kickoff_id=kickoff_id)
+        if self.is_unnamed:
             with suppress(Exception):
                 self._ti.xcom_push(key=f"{LATE_ID}{kickoff_id}", value=True)
 
@@ -298,7 +300,7 @@ class Record:
         try:
             self._save()
         except Exception as error:  # noqa: BLE001 - a billed execution must not be lost to its bookkeeping
-            warn(log, f"The kickoff record was not stored, so a retry will not know of it: {error}. {self.last}")
+            warn(log, f"The kickoff record was not stored: {error}. {self.last}")
             return False
         return True
 

@@ -171,6 +171,7 @@ class Facts:
 
     :param kickoff_id: Execution of this attempt, or of an earlier one if this attempt started nothing.
     :param reattachable: Whether the next attempt can read the kickoff record.
+    :param is_unnamed: Whether it will find this attempt's kickoff without its ID, because Airflow refused a write.
     :param earlier: Execution of an earlier attempt, if this one started nothing.
     :param may_start_twice: Whether ``on_uncertain_kickoff`` is ``retry``.
     :param rejects_misfits: Whether ``on_invalid_output`` is ``fail``.
@@ -186,6 +187,7 @@ class Facts:
     phase: Phase = "before"
     kickoff_id: str = ""
     reattachable: bool = True
+    is_unnamed: bool = False
     earlier: Earlier = "none"
     may_start_twice: bool = False
     rejects_misfits: bool = True
@@ -319,7 +321,12 @@ def while_cancelled(is_sensor: bool) -> str:  # noqa: FBT001 - a fact
 
 
 def while_waiting(
-    *, is_sensor: bool, reattachable: bool, cancels: bool, cancels_at_timeout: bool = False
+    *,
+    is_sensor: bool,
+    reattachable: bool,
+    cancels: bool,
+    cancels_at_timeout: bool = False,
+    is_unnamed: bool = False,
 ) -> dict[str, dict[str, str]]:
     """
     Return the sentences for a task that waits, before a user does anything.
@@ -329,7 +336,8 @@ def while_waiting(
     itself, or is ``running``.
     """
     lasts = is_sensor or reattachable
-    again, anew = _WAITS if lasts else _STARTS_ANOTHER, _ENDS_AGAIN if is_sensor else _STARTS_ANOTHER
+    starts = _SEARCHES if is_unnamed else _STARTS_ANOTHER
+    again, anew = _WAITS if lasts else starts, _ENDS_AGAIN if is_sensor else starts
     keeps, cancelled = _LEFT[Cost.RUNNING][0], _CANCELS[0]
     mark = {"mark": cancelled if cancels else keeps}
     nothing = {"nothing": _RETURNS[0], "unanswered": cancelled if cancels_at_timeout else keeps}
@@ -422,14 +430,21 @@ def _row_after(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR0911 -
             return _Row("fail", _CHECKS, "Fix `output_type`.")
         case errors.InvalidOutput():
             fix = f"Fix `output_type`, and check the same result with {_sensor(facts, 'output_type=...')}."
-            return _Row("fail", _STARTS_ANOTHER, fix)
+            return _Row("fail", _without_record(facts, _STARTS_ANOTHER), fix)
         case _ if not facts.reattachable:
-            return _Row("fail", _STARTS_ANOTHER, f"Wait for it with {_sensor(facts)}.")
+            return _Row("fail", _without_record(facts, _STARTS_ANOTHER), f"Wait for it with {_sensor(facts)}.")
         case errors.ExecutionUnknown(elsewhere=str(address)) if address:
             return _Row("fail", again, fix_for(error))
         case errors.ExecutionUnknown():
             return _Row("fail", again, fix_for(error), _start_over(facts))
     return _row_of_any(error, again)
+
+
+def _without_record(facts: Facts, effect: str) -> str:
+    """Return the effect of an attempt that cannot read the execution of this one."""
+    if not facts.is_unnamed:
+        return effect
+    return _MAY_BILL_TWO if facts.may_start_twice else _SEARCHES
 
 
 def _row_of_any(error: CrewError, effect: str) -> _Row:
@@ -452,7 +467,7 @@ def _row_of_batch(error: CrewError, rows: RowCounts) -> _Row:
 def _row_before(error: CrewError, facts: Facts) -> _Row:
     """Return the row of an operator that has no execution of its own."""
     effects: dict[Earlier, str] = {"running": _WAITS, "completed": _READS, "unreadable": _READS_RECORD}
-    then = effects.get(facts.earlier, _STARTS)
+    then = _without_record(facts, effects.get(facts.earlier, _STARTS))
     match error:
         case errors.UncertainKickoff() if facts.may_start_twice:
             return _Row("retry", _MAY_BILL_TWO)

@@ -185,6 +185,7 @@ class Wait:
         shown = while_waiting(
             is_sensor=facts.is_sensor,
             reattachable=self.record.is_shared,
+            is_unnamed=self.record.is_unnamed,
             cancels=cancels,
             cancels_at_timeout=task.cancels_on("timeout"),
         )

@@ -12,7 +12,7 @@ import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.client.errors import Cost, UncertainKickoff
-from airflow_provider_crew.exceptions import CrewTaskFailed, ExecutionFailed, ExecutionStopped
+from airflow_provider_crew.exceptions import CrewTaskError, CrewTaskFailed, ExecutionFailed, ExecutionStopped
 from tests.integration.operators import every_operator, id_of, kickoff, run
 from tests.integration.tasks import (
     ASKING,
@@ -48,6 +48,40 @@ def test_id_that_the_store_refuses_is_uncertain(live_crew, store, operator):
     assert store.kickoff["kickoff_id"] is None
     assert assert_uncertain(task).kickoff_id == live_crew.kickoffs[0].kickoff_id
     assert len(live_crew.kickoffs) == 1
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_refused_id_is_told_as_the_next_attempt_will_find_it(live_crew, store, task_log, is_told):
+    live_crew.scenario = SLOW
+    made = run(timeout=0.1)
+    live_crew.at_kickoff = made.on_kill if is_told else lambda: None
+    task = Task(lambda: made, store=store)
+    cleared_on_its_way(task, live_crew)
+
+    assert "starts nothing" in live_crew.xcoms.progress[-1]["end"]["if_cleared"]
+    assert "billed again" not in task_log.text
+    assert_uncertain(task)
+    assert len(live_crew.kickoffs) == 1
+
+
+def test_refused_removal_of_the_intent_is_told_as_the_next_attempt_will_find_it(live_crew, store):
+    made = kickoff()
+
+    def breaks(call: str) -> bool:
+        sent = bool(store.kickoff)
+        made.on_kill()  # after the intent is stored, and before the kickoff is sent
+        return sent and call in {"set", "delete"}
+
+    store.breaks_with, store.breaks_at = api_error(404), breaks
+    task = Task(lambda: made, store=store, retries=1)
+    with pytest.raises(CrewTaskError):
+        task.run()
+    store.breaks_at = lambda _: False
+
+    assert "starts nothing" in live_crew.xcoms.progress[-1]["end"]["if_cleared"]
+    task._make = kickoff
+    assert_uncertain(task)
+    assert not live_crew.kickoffs
 
 
 def assert_uncertain(task: Task) -> CrewTaskFailed:

@@ -114,6 +114,16 @@ def cases() -> Iterator[tuple[str, str, str, BaseException, Facts]]:
         "on_uncertain_kickoff=retry": Facts(may_start_twice=True),
     }.items():
         yield "operator", name, "UncertainKickoff", uncertain, facts
+    unnamed: Any = {"kickoff_id": "7", "reattachable": False, "is_unnamed": True}
+    yield (
+        "operator",
+        "waiting, ID refused",
+        "WaitedTooLong",
+        WAITING["WaitedTooLong"],
+        Facts(phase="waiting", **unnamed),
+    )
+    told_to_end = BEFORE["CrewTaskError"]
+    yield "operator", "before, intent stays", "CrewTaskError", told_to_end, Facts(is_unnamed=True)
     misfit = ENDED["InvalidOutput"]
     facts = Facts(phase="ended", kickoff_id="7", rejects_misfits=False)
     yield "operator", "on_invalid_output=retry", "InvalidOutput", misfit, facts
