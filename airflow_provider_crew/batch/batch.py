@@ -108,6 +108,8 @@ class Batch:
         self.report.push(known)
         if not board.is_blind:
             self.report.log_end()
+        if end.action == "pass on":  # Airflow logs another exception as it is
+            self.task.log.error("%s", end.failure)
         return end.exception()
 
     def told_to_end(self) -> None:

@@ -74,7 +74,10 @@ def describe_end(execution: Completed | Failed) -> str:
 
 def execution_failed(failed: Failed, was_at: str) -> errors.ExecutionFailed:
     """Return the error for a crew that failed or was stopped. ``was_at``: its position at the last poll before."""
-    reason = one_line(failed.error, SHOWN_TEXT)
+    lines = failed.error.strip().splitlines()
+    # The last line of a traceback is the reason.
+    is_traceback = len(lines) > 1 and lines[0].startswith("Traceback (")
+    reason = one_line(f"{lines[-1]}. {failed.error}" if is_traceback else failed.error, SHOWN_TEXT)
     if failed.was_stopped:
         return _failure(errors.ExecutionStopped, f"The execution was stopped: {reason}", failed, was_at)
     return _failure(errors.ExecutionFailed, reason, failed, was_at)

@@ -15,7 +15,7 @@ from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import Cost, CrewError
-from airflow_provider_crew.client.text import in_words
+from airflow_provider_crew.client.text import in_words, one_line
 from airflow_provider_crew.exceptions import (
     BatchFailed,
     CrewSensorTimeout,
@@ -75,6 +75,7 @@ _RETURNS = (
     "the task returns the result when the execution has ended. The execution is billed once",
     "the batch continues, and each row is billed once",
 )
+_LONGEST_REASON = 2_000
 # What happens to the execution of a task that has ended, and to those of a batch.
 _LEFT: dict[Cost, tuple[str, str]] = {
     Cost.NONE: ("nothing is billed", "nothing is billed"),
@@ -382,7 +383,7 @@ def _choices(effect: str, cost: Cost, keeping: str = KEEPING, *, is_of_batch: bo
 
 def _event_of(error: BaseException, facts: Facts) -> CrewError:
     """Return the event for an exception that is not ours: of Airflow, of a library, or of a user's function."""
-    why, phase = in_words(error).rstrip("."), facts.phase
+    why, phase = one_line(in_words(error), _LONGEST_REASON).rstrip("."), facts.phase
     if facts.rows:
         return CrewError(f"The batch was ended by {why}.")
     if phase == "sending":

@@ -94,7 +94,7 @@ def test_tokens_include_failed_executions_of_earlier_attempts(live_crew, batch, 
     assert tokens_of(live_crew, tmp_path / "out", task_log.text) == {len(live_crew.kickoffs) * TOKENS}
 
 
-def test_tokens_of_an_execution_that_failed_between_attempts_count(live_crew, batch, tmp_path, task_log):
+def test_tokens_of_a_failure_between_attempts_count(live_crew, batch, tmp_path, task_log):
     live_crew.scenario = SLOW
     task = batch(1, deferrable=True)
     task.deferred()
@@ -126,6 +126,24 @@ def test_tokens_in_files_that_were_not_deleted_count_once(live_crew, batch, tmp_
         assert tokens_of(live_crew, tmp_path / "out", task_log.text) == {len(live_crew.kickoffs) * TOKENS}
         live_crew.scenario = QUICK
     assert len(live_crew.kickoffs) > 3
+
+
+@both_ways
+def test_reason_of_a_row_is_the_same_everywhere(live_crew, batch, tmp_path, task_log, deferrable):
+    reason = "out of credit (402 from the model's provider)"
+    failing = ({"state": "FAILED", "status": reason},)
+    live_crew.scenario = SLOW.model_copy(update={"statuses": failing})
+    task = batch(1, max_failed=0, deferrable=deferrable)
+    with pytest.raises(BatchFailed) as raised:
+        task.run()
+
+    for name in ("results", "failed"):
+        (line,) = (tmp_path / "out" / f"{name}.jsonl").read_text().splitlines()
+        assert json.loads(line)["error"]["message"] == reason
+    (group,) = live_crew.xcoms.progress[-1]["batch"]["reasons"]
+    assert (group["reason"], raised.value.reasons) == (reason, (f"{reason} (1)",))
+    assert f"Row topic 0, error: {reason}" in task_log.warnings
+    assert f"1 failed of 1 rows (max_failed: 0): {reason} (1)." in live_crew.xcoms.progress[-1]["end"]["event"]
 
 
 @both_ways

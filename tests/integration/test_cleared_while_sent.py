@@ -64,7 +64,7 @@ def test_refused_id_is_told_as_the_next_attempt_will_find_it(live_crew, store, t
     assert len(live_crew.kickoffs) == 1
 
 
-def test_refused_removal_of_the_intent_is_told_as_the_next_attempt_will_find_it(live_crew, store):
+def test_refused_removal_is_told_as_the_next_attempt_finds_it(live_crew, store):
     made = kickoff()
 
     def breaks(call: str) -> bool:
