@@ -192,9 +192,10 @@ class Run:
             else:
                 return
 
-    def mark(self, task_id: str, state: str) -> None:
+    def mark(self, task_id: str, state: str, map_index: int = -1) -> None:
         """Mark a task as success or failed, as in the Airflow UI."""
         path = f"dags/{self.dag_id}/dagRuns/{quote(self.run_id, safe='')}/taskInstances/{task_id}"
+        path += f"/{map_index}" if map_index >= 0 else ""
         self.airflow.api.patch(path, {"new_state": state})
 
     def forget_kickoff(self, task_id: str, map_index: int = -1) -> None:
