@@ -74,6 +74,9 @@ def _run(options: argparse.Namespace) -> int:
         return FAILED
     finally:
         logging.disable(logging.NOTSET)
+    if report := answer.pop("report", None):
+        sys.stderr.write(f"{_lines(answer)}\n")
+        answer, options.json = report, True
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.write(f"{json.dumps(answer, indent=2) if options.json else _lines(answer)}\n")
         sys.stdout.flush()
@@ -127,6 +130,7 @@ def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
         add("--yes", action="store_true", help="skip the confirmation")
     if name == "check":
         add("conn_id", metavar="CONN_ID")
+        add("--report", action="store_true", help="print a report for an issue: shapes and versions, no data")
         add("--start", action="store_true", help="run an execution, which is billed")
         add("--stop", action="store_true", help="start an execution and stop it, also billed")
         add("--inputs", type=_inputs, metavar="JSON", default={}, help="inputs of these executions")

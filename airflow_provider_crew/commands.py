@@ -1,16 +1,20 @@
 """The commands about a crew: its inputs and executions, and what a deployed crew supports of this package."""
 
 import os
+import platform
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 from uuid import uuid4
 
+from airflow import __version__ as airflow_version
+from airflow.providers.common import compat
 from airflow.providers.common.compat.sdk import conf
 
+from airflow_provider_crew import __version__
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.api import resend
 from airflow_provider_crew.client.client import CrewClient
@@ -18,6 +22,7 @@ from airflow_provider_crew.client.errors import Cost, CrewError, ExecutionNotFou
 from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, Failed, Paused, Running
 from airflow_provider_crew.client.options import TIMEOUT
 from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
+from airflow_provider_crew.client.shapes import Shapes
 from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.client.wording import describe_end, describe_progress, execution_failed
 from airflow_provider_crew.hooks.crew import CrewHook
@@ -40,8 +45,9 @@ def run(options: Namespace, about: dict[str, Any], confirm: Callable[..., None])
     # Outside a task, Airflow skips its database unless this variable is set.
     os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
     about["connection"] = options.conn_id
+    shapes = Shapes()
     try:
-        return _ask(CrewHook(options.conn_id), options, about, confirm)
+        return _ask(CrewHook(options.conn_id), options, about, confirm, shapes)
     except CrewError as error:
         is_unknown = isinstance(error, errors.NotCancelled) and error.cost is Cost.UNKNOWN
         is_open = isinstance(error, errors.WatchError | errors.UncertainKickoff) and error.cost is not Cost.ENDED
@@ -54,11 +60,17 @@ def run(options: Namespace, about: dict[str, Any], confirm: Callable[..., None])
             error = error.replace(cost=Cost.ENDED)  # the second kickoff started nothing, but the first did
         about |= _shown(error)
         return None if is_undecided else False
+    finally:
+        if options.command == "check" and options.report:
+            about["report"] = _report(about, shapes)
 
 
-def _ask(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: Callable[..., None]) -> bool | None:
+def _ask(
+    hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: Callable[..., None], shapes: Shapes
+) -> bool | None:
     """Carry out a command about a crew."""
     crew = hook.get_conn()
+    crew.on_response = shapes.note
     about["address"] = crew.settings.address
     if "kickoff_id" in options:
         about["kickoff_id"] = options.kickoff_id
@@ -145,6 +157,22 @@ def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: C
         end = hook.cancel(about["kickoff_ids"][-1])
         about["cancel"] = "proven" if isinstance(end, Failed) and end.was_stopped else describe_end(end)
     about["cost"] = Cost.ENDED.value
+
+
+def _report(about: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
+    """Return a report without values of the deployment. All texts in it are this package's own."""
+    versions = {"provider": __version__, "airflow": airflow_version, "common-compat": compat.__version__}
+    dialect = about.get("dialect")
+    return {
+        # A build of your own may have its name after the plus sign.
+        "versions": {name: each.partition("+")[0] for name, each in versions.items()},
+        "python": platform.python_version(),
+        "dialect": dialect if dialect in {"documented", "deployed"} else "unclear",
+        **{name: about[name] for name in ("token", "error", "cost") if name in about},
+        "proven": [name for name in (*_PROVABLE, "cancel") if about.get(name) == "proven"],
+        "executions": len(about.get("kickoff_ids", ())),
+        "responses": shapes.all(),
+    }
 
 
 def _listed(known: CrewInputs) -> dict[str, list[str]]:

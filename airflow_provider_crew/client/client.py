@@ -7,7 +7,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import requests
@@ -73,6 +73,8 @@ class CrewClient:
         self._verify = trusted_certificates(settings) or False
         if not self._verify:  # turned off in the connection; each poll would warn
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+        self.on_response: Callable[[Response, float], None] | None = None
+        """Called with each response and its duration in seconds. It must not raise: a kickoff ID would be lost."""
         self._connect()
 
     def inputs(self) -> CrewInputs:
@@ -170,7 +172,7 @@ class CrewClient:
     def _exchange(self, request: Request) -> Response:
         prepared = requests.Request(request.method, request.url, request.headers, data=request.body).prepare()
         prepared.url = request.url  # requests would undo escapes that an unusual kickoff ID needs
-        until = time.monotonic() + self.settings.request_timeout
+        began = time.monotonic()
         with self._adapter.send(
             prepared,
             stream=True,
@@ -183,6 +185,9 @@ class CrewClient:
             # Some gateways compress although the request forbids it.
             while len(body) <= most and (chunk := response.raw.read1(_CHUNK, decode_content=True)):
                 body += chunk
-                if time.monotonic() > until:
+                if time.monotonic() > began + self.settings.request_timeout:
                     raise TimeoutError(errno.ETIMEDOUT, "the response is incomplete")
-            return Response.received(request, response.status_code, response.headers, bytes(body), most)
+            received = Response.received(request, response.status_code, response.headers, bytes(body), most)
+            if self.on_response:
+                self.on_response(received, time.monotonic() - began)
+            return received

@@ -1,0 +1,226 @@
+"""``check --report``: it shows what a deployment responds like, and nothing that it responds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_crew import __version__, cli
+from airflow_provider_crew.cli import ANSWERED, FAILED, UNDECIDED
+from airflow_provider_crew.client.api import Request, Response
+from airflow_provider_crew.client.shapes import Shapes
+from airflow_provider_crew.local import LocalCrewService, Scenario
+from tests.integration.clients import INPUTS, TOKEN
+from tests.integration.test_command import ENDLESS, FAILING, WRITING, playing
+
+# Every text, name and number of this deployment has one of these.
+MARK, NUMBER = "zqMark", 918273645
+# A whole report has no other words, whatever a deployment answers.
+FIELDS = {
+    *("inputs", "required_inputs", "name", "type", "required", "description", "kickoff_id", "kickoffId", "id"),
+    *("state", "status", "result", "result_json", "output", "tasks", "task_id", "agent", "execution_time"),
+    *("error", "error_message", "message", "detail", "details", "title", "missing_inputs", "meta", "source"),
+    *("progress", "unit", "completed", "total", "remaining", "current", "current_agent", "started_at"),
+    *("updated_at", "duration_seconds", "completed_tasks", "total_tasks", "current_task", "flow_id"),
+    *("last_event", "events", "events_count", "events_by_type", "last_step", "last_executed_task"),
+    *("usage_metrics", "total_tokens", "prompt_tokens", "completion_tokens", "cached_prompt_tokens"),
+    *("successful_requests", "triggered_by", "execution_origin"),
+}
+OWN = {
+    *(
+        "versions",
+        "provider",
+        "airflow",
+        "common-compat",
+        "python",
+        "dialect",
+        "documented",
+        "deployed",
+        "unclear",
+    ),
+    *("token", "organization", "cost", "none", "ended", "running", "unknown", "proven", "token_usage", "cancel"),
+    *("executions", "responses", "request", "http_status", "body", "times", "seconds", "not JSON", "empty"),
+    *("array of", "items", "other names", "string", "integer", "number", "boolean", "null", "object", "array"),
+    *("success", "started", "pending", "not found", "failed", "completed", "paused", "revoked", "stopped"),
+    *("GET /inputs", "POST /kickoff", "GET /status/{kickoff_id}", "GET /{kickoff_id}/status"),
+    *("POST /stop/{kickoff_id}", "Rejected", "NotAuthenticated", "NotAllowed", "ServiceError", "UncertainKickoff"),
+    *("UnreadableResponse", "InvalidInputs", "ExecutionFailed", "RateLimited", "Unreachable", "InvalidSettings"),
+}
+VALUES = {
+    "text": MARK,
+    "number": NUMBER,
+    "object": {MARK: MARK, "name": MARK, "status": {MARK: [NUMBER]}},
+    "list": [MARK, NUMBER, {MARK: MARK, "output": MARK}, [MARK]],
+    "null": None,
+}
+each_value = pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+
+
+def hostile(value: Any, **fields: Any) -> dict[str, Any]:
+    return dict.fromkeys(FIELDS, value) | {MARK: value, f"{MARK}2": value} | fields
+
+
+def words(told: Any) -> Iterator[str]:
+    if isinstance(told, dict):
+        for name, value in told.items():
+            yield name
+            yield from words(value)
+    elif isinstance(told, list):
+        for value in told:
+            yield from words(value)
+    elif isinstance(told, str):
+        yield told
+
+
+@pytest.fixture
+def report(capsys, monkeypatch, timing):
+    """Run the check against a service. The report holds no value of the deployment, and no word of it."""
+    timing(shortest_interval=0.05, waking_pause=0.01, waking_up=0.05, longest_back_off=0.01)
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "")
+
+    def reported(service: LocalCrewService, *arguments: str) -> tuple[int, dict[str, Any]]:
+        monkeypatch.setenv(f"AIRFLOW_CONN_{MARK.upper()}", service.connection_uri)
+        code = cli.main(["check", MARK, "--report", "--yes", *arguments])
+        printed = capsys.readouterr()
+        told = json.loads(printed.out)
+        for secret in (MARK, str(NUMBER), TOKEN, str(service.port), *(k.kickoff_id for k in service.kickoffs)):
+            assert secret.lower() not in printed.out.lower()
+        assert TOKEN not in printed.err
+        versions, python = told.pop("versions"), told.pop("python")
+        assert versions["provider"] == __version__
+        assert python[0] == "3"
+        assert {*words(told)} <= FIELDS | OWN
+        return code, told
+
+    return reported
+
+
+GIVEN = ("--inputs", json.dumps(INPUTS | {MARK: MARK}))
+
+
+@pytest.mark.parametrize("dialect", ["documented", "deployed"])
+def test_shapes_and_codes_are_reported(report, dialect):
+    with playing(dialect, WRITING) as service:
+        code, told = report(service, "--start", *GIVEN)
+
+    assert (code, told["dialect"], told["executions"], told["cost"]) == (ANSWERED, dialect, 1, "ended")
+    assert "result" in told["proven"]
+    inputs, unknown, *_, end = told["responses"]
+    (kickoff,) = (each for each in told["responses"] if each["request"] == "POST /kickoff")
+    assert inputs["body"]["inputs"] == inputs["body"]["required_inputs"] == {"array of": 2, "items": ["string"]}
+    assert unknown["http_status"] == (404 if dialect == "documented" else 200)
+    assert kickoff["body"] == {"kickoff_id": "string"}
+    if dialect == "deployed":
+        assert end["body"]["state"] == "success"
+        assert end["body"]["usage_metrics"]["total_tokens"] == "integer"
+    else:
+        assert end["body"]["status"] == "completed"
+        assert end["body"]["result"]["output"] == "string"
+    assert end["times"] >= 1
+    assert 0 <= end["seconds"][0] <= end["seconds"][1]
+
+
+def test_stop_is_reported(report):
+    with playing("deployed", ENDLESS) as service:
+        _, told = report(service, "--stop", *GIVEN)
+
+    assert "cancel" in told["proven"]
+    assert "POST /stop/{kickoff_id}" in {each["request"] for each in told["responses"]}
+
+
+@each_value
+def test_completed_execution_shows_no_value(report, value):
+    with playing("deployed", WRITING) as service:
+        service.faults.answer(200, body=hostile(value, inputs=[MARK, f"{MARK}2"]), on="inputs", times=9)
+        done = hostile(value, state="SUCCESS", result=value or "")
+        service.faults.answer(200, body=hostile(value, kickoff_id=f"{MARK}-{NUMBER}"), on="kickoff")
+        service.faults.answer(200, body=done, headers={"Server": MARK, "X": TOKEN}, on="status", times=99)
+        code, told = report(service, "--start", "--inputs", json.dumps({MARK: MARK, f"{MARK}2": NUMBER}))
+
+    assert (code, told["executions"]) == (ANSWERED, 1)
+
+
+@each_value
+@pytest.mark.parametrize("on", ["inputs", "kickoff", "status"])
+def test_rejection_shows_no_value(report, value, on):
+    for status in (400, 401, 422, 500):
+        with playing("documented", FAILING) as service:
+            service.faults.answer(status, body=hostile(value), headers={"Server": MARK}, on=on, times=9)
+            code, told = report(service, "--start", *GIVEN)
+
+            assert told["responses"]
+        assert code in {FAILED, UNDECIDED}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [f"<html>{MARK} {NUMBER} {TOKEN}</html>", "", f'"{MARK}"', str(NUMBER), "[" * 5000, f'{{"{MARK}": 1', "NaN"],
+)
+def test_odd_body_shows_no_value(report, body):
+    for on in ("inputs", "kickoff", "status"):
+        with playing("deployed", WRITING) as service:
+            service.faults.answer(200, body=body, headers={"Content-Type": f"text/{MARK}"}, on=on, times=9)
+            report(service, "--start", *GIVEN)
+
+
+def test_names_of_inputs_are_counted_only(report):
+    shapes: list[Any] = [{MARK: MARK, "status": MARK}, [{"name": MARK, MARK: MARK}], [MARK, MARK]]
+    for inputs in shapes:
+        with playing("documented", WRITING) as service:
+            service.faults.answer(200, body={"inputs": inputs}, on="inputs")
+            _, told = report(service)
+        assert told["responses"][0]["http_status"] == 200
+
+
+def test_unusable_connection_is_reported(capsys, monkeypatch):
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "")
+    monkeypatch.setenv("AIRFLOW_CONN_CREW", f"crew://:{TOKEN}@{MARK}.invalid/http")
+    code = cli.main(["check", "crew", "--report"])
+
+    told = json.loads(capsys.readouterr().out)
+    assert (code, told["error"], told["responses"]) == (FAILED, "InvalidSettings", [])
+    assert MARK not in json.dumps(told)
+
+
+ANY_BODY = st.recursive(
+    st.sampled_from([MARK, NUMBER, True, None, float(NUMBER), "SUCCESS"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from([MARK, f"{MARK}2", *FIELDS]), inner, max_size=5)
+    ),
+    max_leaves=12,
+)
+
+
+@given(body=ANY_BODY)
+@settings(max_examples=300, deadline=None)
+def test_no_body_shows_a_value(body):
+    shapes = Shapes()
+    request = Request("GET", f"https://{MARK}.example", f"/status/{MARK}", kickoff_id=MARK)
+    for _ in range(2):
+        shapes.note(Response(request, 200, {MARK: MARK}, json.dumps(body).encode()), 0.25)
+
+    (told,) = shapes.all()
+    assert (told["times"], told["request"]) == (2, "GET /status/{kickoff_id}")
+    assert {*words(told)} <= FIELDS | OWN
+    assert str(NUMBER) not in json.dumps(told)
+
+
+@pytest.mark.parametrize("depth", [10, 500, 900, 5_000])
+def test_deep_body_loses_no_kickoff_id(report, depth):
+    def nested(name: str) -> str:
+        return f'{{"{name}":' * depth + "1" + "}" * depth
+
+    with LocalCrewService(Scenario(dialect="deployed", tasks=(WRITING,)), token=TOKEN) as service:
+        body = f'{{"kickoff_id": "{MARK}-1", "result": {nested("result")}, "tasks": {nested("output")}}}'
+        service.faults.answer(200, body=body, on="kickoff")
+        service.faults.answer(200, body={"state": "SUCCESS", "result": MARK}, on="status", times=99)
+        code, told = report(service, "--start", *GIVEN)
+
+    is_readable = depth < 900  # Python's own reader has a limit
+    assert (code, told["executions"]) == (ANSWERED, 1) if is_readable else code in {ANSWERED, UNDECIDED}
