@@ -74,8 +74,8 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
     status: PolledStatus | None = None,
     *,
     cleared: bool,
+    chooses_twice: bool,
     same_attempt: bool = False,
-    chooses_twice: bool = False,
     is_old: bool = False,
     is_mapped: bool = False,
     other_inputs: bool = False,
@@ -86,8 +86,8 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
     :param record: Kickoff record of the task. ``None`` if there is none.
     :param status: Status of the execution. ``None`` if the crew was not polled yet.
     :param cleared: Whether the task was cleared since the record was written, so this attempt is not a retry.
-    :param same_attempt: Whether this very attempt has sent the kickoff, and was not started again by Airflow.
     :param chooses_twice: Whether the DAG author prefers a second execution to a failure.
+    :param same_attempt: Whether this very attempt has sent the kickoff, and was not started again by Airflow.
     :param is_old: Whether the kickoff is older than ``abandon_unknown_after``, the time allowed for human input.
     :param is_mapped: Whether the task is mapped.
     :param other_inputs: Whether the task's inputs differ from those of the kickoff. Airflow finds a record by its

@@ -47,6 +47,24 @@ def test_row_is_started_again_only_if_nothing_is_lost(found, retried, cleared):
         assert decision_of(found, cleared=is_cleared, chooses_twice=False, rerun="failed") is expected
 
 
+@pytest.mark.parametrize(
+    ("status", "retried", "cleared"),
+    [
+        ("running", KEPT, KEPT),
+        ("unknown", KEPT, KEPT),
+        ("unreadable", KEPT, KEPT),
+        ("completed", KEPT, KEPT),
+        ("failed", ANOTHER, ANOTHER),
+        ("stopped", Decision.FAIL_STOPPED, ANOTHER),
+    ],
+)
+def test_row_that_may_be_running_is_decided_by_its_status(status, retried, cleared):
+    for found in (row("", sent_at=1.0, kickoff_id="57a13a6e"), row("error", stage="wait", error="WaitedTooLong")):
+        for is_cleared, expected in ((False, retried), (True, cleared)):
+            decided = decision_of(found, status, cleared=is_cleared, chooses_twice=False, rerun="failed")
+            assert decided is expected
+
+
 @pytest.mark.parametrize("status", ["success", "invalid_output"])
 def test_completed_row_runs_again_only_if_cleared_with_rerun_all(status):
     found = row(status, stage="output" if status == "invalid_output" else "")
