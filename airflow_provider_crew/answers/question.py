@@ -56,7 +56,7 @@ class Call(BaseModel):
         parts = [body, *_objects_in(body)]
         names = ("task_id", "task_output")
         fields = {name: part[name] for part in reversed(parts) for name in names if name in part}
-        meta: Any = next((part["airflow"] for part in [*parts, *_objects_in(*parts)] if "airflow" in part), {})
+        meta: Any = next((part["airflow"] for part in [*parts, *_objects_in(*parts)] if "airflow" in part), None)
         try:
             return cls(origin=meta, task_id=fields.get("task_id"), draft=text_of(fields.get("task_output")))
         except (ValidationError, RecursionError):
@@ -88,7 +88,7 @@ def _objects_in(*parts: dict[str, Any]) -> list[dict[str, Any]]:
 
 def empty_box(try_number: int) -> dict[str, Any]:
     """Return the XCom before the first question. ``try_number``: attempt that sends the kickoff."""
-    return {"try_number": try_number, "known": [], "question": None}
+    return {"try_number": try_number, "known": []}
 
 
 def question_in(box: Any) -> dict[str, str] | None:

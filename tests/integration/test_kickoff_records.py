@@ -92,7 +92,9 @@ def test_adopted_execution_is_that_of_the_next_attempt(run, airflow, task, state
     assert (record.kickoff_id, record.address, record.end) == (execution, LOST.address, None)
     is_old = time.time() - record.kicked_off_at > 3600
     for cleared in (True, False):
-        assert decide(record, state, cleared=cleared, chooses_twice=False, is_old=is_old, is_mapped=True) is decision
+        assert (
+            decide(record, state, cleared=cleared, chooses_twice=False, is_old=is_old, is_mapped=True) is decision
+        )
     assert airflow.tokens == {f"Bearer {OWN_TOKEN}"}
 
 

@@ -103,6 +103,7 @@ def test_hostile_delivery_has_no_effect(questions, name):
     assert answer.status_code == status
     assert questions.changes == 0
     assert list(answer.json()) == ["detail"]
+    assert " " in answer.json()["detail"]
     assert SECRET not in answer.text
     assert not any(text in answer.text for text in ("A draft", "payroll", "resume", "research"))
 
@@ -204,7 +205,7 @@ def test_secret_is_masked_in_the_draft(questions):
 
 
 def test_draft_that_is_long_is_cut(questions):
-    questions.deliver(CALL | {"task_output": "ä" * 10_000})
+    questions.deliver(CALL | {"task_output": "1" + "ä" * 10_000})
 
     stored = json.dumps(questions.xcoms[QUESTION])
     assert len(stored) < 60_000
