@@ -135,7 +135,7 @@ def get_provider_info() -> dict[str, Any]:
         "package-name": "airflow-provider-crew",
         "name": "Crew",
         "description": "Run CrewAI crews and flows from Apache Airflow, with retries that pick up the running "
-        "crew instead of starting another.",
+        "crew instead of starting another. Not affiliated with CrewAI Inc. or the Apache Software Foundation.",
         "versions": [__version__],
         "integrations": [{"integration-name": "Crew", "external-doc-url": _ABOUT_CREWS, "tags": ["ai", "llm"]}],
         "operators": [_module("airflow_provider_crew.operators.crew", "airflow_provider_crew.batch.operator")],
