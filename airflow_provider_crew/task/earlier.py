@@ -14,7 +14,6 @@ from airflow_provider_crew.task.decide import Decision, PolledStatus, decide
 from airflow_provider_crew.task.output import Output
 from airflow_provider_crew.task.record import (
     KICKOFF_ID,
-    LATE_ID,
     Record,
     fingerprint,
     was_rescheduled,
@@ -176,10 +175,7 @@ def _start_or_raise(task: Task, record: Record, decision: Decision) -> None:
                 kickoff_id=kickoff_id,
             )
         case _:  # no decision other than those above may start an execution
-            left = xcom_keys_left_behind(task.ti)
-            late = "".join(key.removeprefix(LATE_ID) for key in left if key.startswith(LATE_ID))
-            event = "An earlier attempt started an execution, but Airflow did not store its ID."
-            raise UncertainKickoff(event if late else _NO_RESPONSE, kickoff_id=late)
+            raise UncertainKickoff(_NO_RESPONSE)
 
 
 def reattach(task: Task, record: Record) -> None:

@@ -23,8 +23,6 @@ from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.task.verdict import Verdict, if_lost
 
 KICKOFF_ID = "kickoff_id"
-LATE_ID = f"{KICKOFF_ID}."
-"""Start of an XCom key that ends with a kickoff ID. The next attempt gets only the keys of an earlier one."""
 ROW = "crew_row"
 """XCom key of the name of a mapped task's row."""
 
@@ -159,7 +157,7 @@ class Record:
         self._before: KickoffRecord | None = None
         self._saving = threading.Lock()
         self.is_unnamed = False
-        """Whether Airflow has refused the kickoff ID, so the next attempt finds a kickoff without one."""
+        """Whether Airflow has refused the kickoff ID, so that the next attempt finds a kickoff without one."""
 
     def read(self) -> None:
         """Read what earlier attempts have stored. If this raises, the next attempt cannot read it either."""
@@ -170,6 +168,9 @@ class Record:
         if kept is None:
             return
         self.last, unread = read_record(kept, max_tries=self._max_tries, now=time.time())
+        if self.last.kickoff_id is None:
+            late = [key for key in xcom_keys_left_behind(self._ti) if key.startswith(self._late_id)]
+            self.last = replace(self.last, kickoff_id=late[0].removeprefix(self._late_id)) if late else self.last
         self.ended_id = self.last_id if self.last.end else ""
         if unread:
             # Log it before it is overwritten, with this attempt's max_tries: the next counts as a retry.
@@ -245,7 +246,17 @@ class Record:
             self.is_unnamed = not self.update(kickoff_id=kickoff_id)
         if self.is_unnamed:
             with suppress(Exception):
-                self._ti.xcom_push(key=f"{LATE_ID}{kickoff_id}", value=True)
+                self._ti.xcom_push(key=f"{self._late_id}{kickoff_id}", value=True)
+                self.is_unnamed = False
+
+    @property
+    def _late_id(self) -> str:
+        """
+        Start of the XCom key of a kickoff ID that the store has refused.
+
+        The next attempt gets only the keys of the XComs of earlier ones.
+        """
+        return f"{KICKOFF_ID}.{self.key}.{self.last.try_number if self.last else 0}."
 
     def save_report(self) -> bool:
         """

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
-from airflow_provider_crew.client.errors import Cost, UncertainKickoff
+from airflow_provider_crew.client.errors import Cost, UncertainKickoff, WaitedTooLong
 from airflow_provider_crew.exceptions import CrewTaskError, CrewTaskFailed, ExecutionFailed, ExecutionStopped
 from tests.integration.operators import every_operator, id_of, kickoff, run
 from tests.integration.tasks import (
@@ -33,34 +33,61 @@ def cleared_on_its_way(task: Task, service: Any) -> None:
     # A task instance that is cleared gets another ID, which Airflow refuses to its old process.
     task.store.breaks_with = api_error(404)
     task.store.breaks_at = lambda call: call == "set" and bool(service.kickoffs)
-    with suppress(CrewTaskFailed, TaskDeferred):
+    with suppress(CrewTaskFailed, TaskDeferred, WaitedTooLong):
         task.begin().execute(task.context)
     task.store.breaks_at = lambda _: False
     task.clear()
 
 
 @every_operator
-def test_id_that_the_store_refuses_is_uncertain(live_crew, store, operator):
+def test_id_that_the_store_refuses_is_found_again(live_crew, store, operator):
     live_crew.scenario = SLOW
     task = Task(lambda: operator(**({} if operator is kickoff else {"timeout": 0.1})), store=store)
     cleared_on_its_way(task, live_crew)
-
     assert store.kickoff["kickoff_id"] is None
-    assert assert_uncertain(task).kickoff_id == live_crew.kickoffs[0].kickoff_id
+
+    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+    assert id_of(task.run()) == live_crew.kickoffs[0].kickoff_id
+    assert len(live_crew.kickoffs) == 1
+
+
+def test_late_id_of_an_older_kickoff_is_not_taken_for_that_of_a_newer_one(live_crew, store):
+    task = Task(kickoff, store=store)
+    cleared_on_its_way(task, live_crew)
+    store.set("crew_kickoff", store.get("crew_kickoff") | {"try_number": 2})
+
+    assert_uncertain(task)
     assert len(live_crew.kickoffs) == 1
 
 
 @pytest.mark.parametrize("is_told", [False, True])
-def test_refused_id_is_told_as_the_next_attempt_will_find_it(live_crew, store, task_log, is_told):
+@pytest.mark.parametrize("is_named", [False, True])
+def test_refused_id_is_told_as_the_next_attempt_will_find_it(
+    live_crew, store, task_log, monkeypatch, is_told, is_named
+):
     live_crew.scenario = SLOW
     made = run(timeout=0.1)
     live_crew.at_kickoff = made.on_kill if is_told else lambda: None
     task = Task(lambda: made, store=store)
+    if not is_named:
+        push = task.ti.xcom_push
+
+        def refuse(key: str, value: Any) -> None:
+            if key.startswith("kickoff_id."):
+                raise api_error(404)
+            push(key=key, value=value)
+
+        monkeypatch.setattr(task.ti, "xcom_push", refuse)
     cleared_on_its_way(task, live_crew)
 
-    assert "starts nothing" in live_crew.xcoms.progress[-1]["end"]["if_cleared"]
+    told = live_crew.xcoms.progress[-1]["end"]["if_cleared"]
+    assert ("waits for the same execution" if is_named else "starts nothing") in told
     assert "billed again" not in task_log.text
-    assert_uncertain(task)
+    if is_named:
+        live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+        task.run()
+    else:
+        assert_uncertain(task)
     assert len(live_crew.kickoffs) == 1
 
 
