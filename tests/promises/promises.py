@@ -84,9 +84,9 @@ def missing_required_input_sends_nothing(world: World, make: MakeJob) -> None:
 
 @promise
 def missing_optional_input_is_no_doubt(world: World, make: MakeJob) -> None:
-    _take_also(world, CrewInput(name="port", required=False))
+    _take_also(world, CrewInput(name="quay", required=False))
     assert_succeeded(make(world).attempt())
-    assert "port" not in world.log.text
+    assert "quay" not in world.log.text
 
 
 @promise
