@@ -1,0 +1,252 @@
+"""A clock that only moves while something waits, an event loop with that clock, and requests without sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import selectors
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import pytest
+import requests
+import urllib3
+from airflow.sdk.bases.operator import ExecutorSafeguard
+
+from airflow_provider_crew.batch.state import Threads
+from airflow_provider_crew.local.answer import Answer
+from airflow_provider_crew.local.faults.calls import Faults
+from airflow_provider_crew.local.faults.exchange import Exchange
+from airflow_provider_crew.local.record import ReceivedRequest
+
+_REQUEST_TAKES = 0.05
+
+
+class Clock:
+    """Seconds since the epoch, and what happens at which of them."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+        self._numbers = count()
+        self._later: list[tuple[float, int, Callable[[], object]]] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass, and do what was to be done meanwhile. That may raise."""
+        until = self.now + max(seconds, 0.0)
+        while self._later and self._later[0][0] <= until:
+            at, _, act = heapq.heappop(self._later)
+            self.now = max(self.now, at)
+            act()
+        self.now = max(self.now, until)
+
+    def later(self, seconds: float, act: Callable[[], object]) -> None:
+        """Do something after a while."""
+        heapq.heappush(self._later, (self.now + seconds, next(self._numbers), act))
+
+    def forget(self) -> None:
+        """Do nothing more of what was to be done later."""
+        self._later.clear()
+
+
+class _Selector(selectors.DefaultSelector):
+    """Lets time pass instead of waiting. All threads of a loop are calls, so there is nothing else to wait for."""
+
+    clock: Clock
+
+    def select(self, timeout: float | None = None) -> Any:
+        if timeout is None:
+            raise AssertionError("The event loop waits for something that never happens.")
+        if timeout > 0:
+            self.clock.sleep(timeout + 1e-6)  # or rounding would stop the clock
+        return super().select(0)
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """Event loop of a clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        selector = _Selector()
+        selector.clock = self._clock = clock
+        super().__init__(selector)
+
+    def time(self) -> float:
+        return self._clock.now
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
+        del executor
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 - raised where the future is awaited
+            future.set_exception(error)
+        return future
+
+
+class _Policy(asyncio.DefaultEventLoopPolicy):
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        return Loop(self._clock)
+
+
+class NotConnected(Exception):
+    """No connection is opened, so nothing is sent."""
+
+
+class Wire(Exchange):
+    """An exchange in memory."""
+
+    def __init__(self, request: ReceivedRequest, answer: Callable[[ReceivedRequest], Answer]) -> None:
+        self.request = request
+        self._answer = answer
+        self.sent = Answer(200)
+
+    def result_of(self, fault: Any) -> Answer:
+        """Return what the client gets, or raise what it sees."""
+        happens = fault.happen(self) if fault else self._answered()
+        try:
+            happens.send(None)
+        except StopIteration:
+            return self.sent
+        raise AssertionError("An exchange in memory waits for nothing.")
+
+    async def _answered(self) -> None:
+        await self.send(await self.take())
+
+    async def send(self, answer: Answer) -> None:
+        self.request.status, self.sent = answer.status, answer
+
+    async def stream(self, answer: Answer, parts: Any, length: int | None) -> None:
+        del length
+        await self.send(Answer(answer.status, b"".join(parts), answer.headers))
+
+    def write(self, raw: bytes) -> None:
+        self.sent = Answer(self.request.status or 200, raw.partition(b"\r\n\r\n")[2])
+
+    async def close(self) -> None:
+        """The client has got everything that was written."""
+
+    async def reset(self) -> None:
+        raise ConnectionResetError("reset by peer")
+
+    async def pause(self, seconds: float = 0.0) -> None:
+        del seconds
+        raise TimeoutError("no response in time")
+
+
+class Refusal:
+    """A fault: nothing listens."""
+
+    times, for_seconds, kind = None, None, "refuse"
+
+    def __init__(self, on: str) -> None:
+        self.on = on
+
+    async def happen(self, _: Exchange) -> None:
+        raise NotConnected
+
+
+def faults(clock: Clock) -> Faults:
+    return Faults(clock, lambda **_: None)
+
+
+Send = Callable[[ReceivedRequest], Answer]
+
+
+def _received(method: str, url: str, headers: Any, body: Any = None) -> ReceivedRequest:
+    sent = tuple((name.lower(), value) for name, value in headers.items())
+    return ReceivedRequest(method, urlsplit(url).path, "", sent, body or b"", ("127.0.0.1", 1))
+
+
+class _Body:
+    def __init__(self, answer: Answer) -> None:
+        self._left = answer.body
+
+    def read1(self, _: int, **__: Any) -> bytes:
+        read, self._left = self._left, b""
+        return read
+
+    async def readany(self) -> bytes:
+        return self.read1(0)
+
+
+@contextmanager
+def _response(answer: Answer) -> Any:
+    body = _Body(answer)
+    headers = requests.structures.CaseInsensitiveDict(answer.headers)
+    yield SimpleNamespace(status_code=answer.status, status=answer.status, headers=headers, raw=body, content=body)
+
+
+def _send_sync(clock: Clock, send: Send) -> Callable[..., Any]:
+    def send_sync(_: Any, request: Any, *, timeout: tuple[float, float], **__: Any) -> Any:
+        clock.sleep(_REQUEST_TAKES)
+        try:
+            return _response(send(_received(request.method, request.url, request.headers, request.body)))
+        except NotConnected:
+            raise urllib3.exceptions.NewConnectionError(None, "refused") from None  # type: ignore[arg-type]
+        except TimeoutError:
+            clock.sleep(timeout[1])
+            raise
+
+    return send_sync
+
+
+def _get_async(send: Send) -> Callable[..., Any]:
+    @asynccontextmanager
+    async def get(_: Any, url: Any, *, headers: Any, **options: Any) -> AsyncIterator[Any]:
+        await asyncio.sleep(_REQUEST_TAKES)
+        try:
+            response = _response(send(_received("GET", str(url), headers)))
+        except NotConnected:
+            raise aiohttp.ConnectionTimeoutError from None
+        except TimeoutError:
+            await asyncio.sleep(options["timeout"].total)
+            raise
+        with response as received:
+            yield received
+
+    return get
+
+
+def _each(_: Threads, work: Callable[[Any], Any], items: Any) -> Iterator[list[tuple[Any, Any]]]:
+    for item in items:
+        yield [(item, _outcome(work, item))]
+
+
+@contextmanager
+def installed(patch: pytest.MonkeyPatch, clock: Clock, send: Send) -> Iterator[None]:
+    """Let everything in this process wait by a clock, and send requests without sockets, one after the other."""
+    patch.setattr(Threads, "each", _each)
+    patch.setattr(requests.adapters.HTTPAdapter, "send", _send_sync(clock, send))
+    patch.setattr(aiohttp.ClientSession, "get", _get_async(send))
+    patch.setattr(ExecutorSafeguard, "test_mode", True)
+    patch.setattr(time, "time", clock)
+    patch.setattr(time, "monotonic", clock)
+    patch.setattr(time, "sleep", clock.sleep)
+    before = asyncio.get_event_loop_policy()
+    asyncio.set_event_loop_policy(_Policy(clock))
+    try:
+        yield
+    finally:
+        asyncio.set_event_loop_policy(before)
+
+
+def _outcome(work: Callable[[Any], Any], item: Any) -> Any:
+    outcome: Future[Any] = Future()
+    try:
+        outcome.set_result(work(item))
+    except BaseException as error:  # noqa: BLE001 - raised where the outcome is read
+        outcome.set_exception(error)
+    return outcome
