@@ -107,6 +107,15 @@ def test_first_poll_is_spread_at_random(rules: dict[str, Any], longest: float) -
     assert put_off == pytest.approx([0.0, longest])
 
 
+@pytest.mark.parametrize(
+    ("at", "timeout", "pause"), [(7.0, 100.0, 7.0), (-3.0, 100.0, 0.0), (7.0, 4.0, 4.0), (7.0, -1.0, 0.0)]
+)
+def test_first_poll_waits_until_another_process_would_have_polled(at: float, timeout: float, pause: float) -> None:
+    watch = Story(timeout=timeout, first_poll_at=NOW + at).watch
+
+    assert watch.spread().poll_again_in == pause
+
+
 @pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("run_time", [1.0, 100.0, 1200.0, 7200.0])
 def test_default_interval_notices_the_end_within_a_twentieth(run_time: float, dice: float) -> None:

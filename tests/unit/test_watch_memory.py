@@ -29,7 +29,7 @@ from airflow_provider_crew.client.history import History
 from airflow_provider_crew.client.models import Completed, Failed, Paused, Progress, Running, TaskResult
 from airflow_provider_crew.client.watch import Step, Watch, WatchRules, WatchState
 from tests.unit.crew_builders import KICKOFF_ID, NOW
-from tests.unit.watch_stories import SKIPS_POLLS
+from tests.unit.watch_stories import SKIPS_POLLS, Story
 
 
 def running(word: str, task: str | None, done: int, last_task: TaskResult | None = None) -> Running:
@@ -395,3 +395,28 @@ def test_trouble_with_another_request_id_is_logged_once(kind: type[CallError]) -
     steps = [life.see(kind(f"The crew answers. Request {n:x}.", http_status=503), 10) for n in range(1000, 1010)]
 
     assert [bool(step.lines) for step in steps] == [True] + 9 * [False]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_equal"),
+    [
+        (running("RUNNING", "facts_task", 1), True),
+        (Paused(status="paused", **told("PAUSED", "facts_task", 1)), True),
+        (Unreachable("down"), False),
+    ],
+)
+def test_poll_that_brings_no_news_changes_what_is_stored_only_in_an_outage(outcome: Any, is_equal: Any) -> None:
+    story = Story()
+    story.see(outcome, at=0)
+    first = story.watch.memory.carried()
+    story.see(outcome, at=10)
+
+    assert (story.watch.memory.carried() == first) is is_equal
+
+
+def test_process_that_starts_later_counts_an_outage_from_its_own_start() -> None:
+    story = Story()
+    story.see(Unreachable("down"), at=0)
+
+    assert story.watch.memory.carried()["troubles"] == {"silent": NOW}
+    assert story.watch.memory.handed_over()["troubles"] == {"silent": None}

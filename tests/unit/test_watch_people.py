@@ -12,6 +12,7 @@ from airflow_provider_crew.client.errors import (
     ExecutionUnknown,
     HumanInputNeeded,
     LostContact,
+    WaitedTooLong,
 )
 from airflow_provider_crew.client.models import Failed, Paused, Progress
 from tests.unit.crew_builders import KICKOFF_ID, NOW
@@ -110,6 +111,37 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
             id="at another address it is not waited for",
         ),
         pytest.param(
+            {**EXISTS, "max_outage": 12.0},
+            [
+                (0, UNKNOWN, WARNING, SOON),
+                (10, UNKNOWN, [], 2.0),
+                (12, UNKNOWN, [], ExecutionUnknown),
+            ],
+            id="a short max_outage",
+        ),
+        pytest.param(
+            {**EXISTS, "kicked_off_at": NOW + 3600.0},
+            [
+                (0, UNKNOWN, [], SOON),
+                (29, UNKNOWN, [], SOON),
+                (30, UNKNOWN, WARNING, A_MINUTE),
+            ],
+            id="half a minute, even if the clock of the kickoff was ahead",
+        ),
+        pytest.param(
+            {**EXISTS, "answered_at": NOW},
+            [(0, PAUSED, INFO, SOON)],
+            id="paused after an answer",
+        ),
+        pytest.param(
+            {**EXISTS, "timeout": 100.0},
+            [
+                (0, RESEARCH, ["research_task"], USUAL),
+                (100, RESEARCH, [], WaitedTooLong),
+            ],
+            id="at work until the timeout",
+        ),
+        pytest.param(
             EXISTS,
             [
                 (0, RESEARCH, ["research_task"], USUAL),
@@ -185,8 +217,33 @@ def test_watch_stops_when_the_crew_needs_input(rules: dict[str, Any], outcome: A
     step = story.see(outcome, at=at)
 
     assert isinstance(step.error, HumanInputNeeded) is asks
+    assert logged(step) == (["info"] if outcome is PAUSED else [])
     if "answered_at" in rules and not asks:
         assert step.poll_again_in <= SOON
+
+
+def test_execution_unknown_at_another_address_names_both() -> None:
+    error: Any = Story(**EXISTS, address=ADDRESS).see(UNKNOWN_ELSEWHERE).error
+
+    assert (error.kickoff_id, error.elsewhere) == (KICKOFF_ID, ADDRESS)
+    assert ADDRESS in error.event
+    assert UNKNOWN_ELSEWHERE.address in error.event
+
+
+@pytest.mark.parametrize("outcome", [UNKNOWN, RESEARCH])
+def test_end_at_the_deadline_has_the_time_for_which_it_was_unknown(outcome: Any) -> None:
+    story = Story(**EXISTS)
+    story.see(RESEARCH, at=0)
+    story.see(outcome, at=10)
+    story.time = 70
+
+    error: Any = story.watch.on_deadline().error
+
+    assert error.kickoff_id == KICKOFF_ID
+    if outcome is UNKNOWN:
+        assert (type(error), error.lasted) == (ExecutionUnknown, 60.0)
+    else:
+        assert type(error) is WaitedTooLong
 
 
 def test_only_an_execution_that_may_not_exist_is_in_doubt() -> None:
