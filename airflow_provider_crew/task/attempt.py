@@ -201,7 +201,7 @@ class Attempt:
             self.task.warn(f"The kickoff record is unreadable: {error}")
         else:
             facts.reattachable = record.is_shared
-            facts.earlier = state_of(self.task, record, decision_of(self.task, record))
+            facts.earlier = state_of(self.task, record, decision_of(self.task, record, other_inputs=False))
         if not self.event:
             facts.kickoff_id = record.last_id
 

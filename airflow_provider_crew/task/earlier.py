@@ -93,9 +93,7 @@ def poll_recorded(task: Task, record: Record, output: Output, poll: Callable[[st
     return status
 
 
-def decision_of(
-    task: Task, record: Record, status: PolledStatus | None = None, *, other_inputs: bool = False
-) -> Decision:
+def decision_of(task: Task, record: Record, status: PolledStatus | None = None, *, other_inputs: bool) -> Decision:
     """Return the decision about the execution in the kickoff record."""
     last, limit = record.last, task.options.abandon_unknown_after
     return decide(
@@ -151,8 +149,7 @@ def _start_or_raise(task: Task, record: Record, decision: Decision) -> None:
         case Decision.KICK_OFF:
             pass
         case Decision.KICK_OFF_BY_CHOICE:
-            is_cleared = record.was_cleared and record.last and record.last.reported
-            why = "the task was cleared" if is_cleared else "on_uncertain_kickoff='retry'"
+            why = "on_uncertain_kickoff='retry'" if task.chooses_twice else "the task was cleared"
             task.warn(f"{_NO_RESPONSE} This attempt may start another, because {why}. Two may be billed.")
         case Decision.KICK_OFF_AFTER_EXPIRY:
             task.warn(

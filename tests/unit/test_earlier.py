@@ -15,7 +15,7 @@ from airflow_provider_crew.client.errors import Cost, CrewError
 from airflow_provider_crew.client.models import Completed, Execution, Failed, Paused, Running
 from airflow_provider_crew.exceptions import OtherInputs
 from airflow_provider_crew.task.decide import Decision
-from airflow_provider_crew.task.earlier import earlier
+from airflow_provider_crew.task.earlier import earlier, poll_earlier
 from airflow_provider_crew.task.record import KEY, KICKOFF_ID, LATE_ID, Record, fingerprint
 from airflow_provider_crew.task.task import Options, Task
 from airflow_provider_crew.task.verdict import Facts
@@ -94,6 +94,7 @@ class Attempt:
             found = earlier(task, record, seen.facts, output, poll)
         except CrewError as error:
             found = error
+        assert not isinstance(found, CrewError) or " " in found.event
         stored = None if self.store is None else self.store.get(KEY)
         return seen._replace(found=found, stored=stored, warnings=log.warnings)
 
@@ -165,6 +166,30 @@ def test_execution_unknown_at_another_address_is_not_replaced():
 
     assert isinstance(seen.found, errors.ExecutionUnknown)
     assert (seen.found.kickoff_id, seen.found.elsewhere) == ("k", "https://crew.example")
+    assert "https://other.example" in seen.found.event
+
+
+@pytest.mark.parametrize(
+    ("found", "status"),
+    [
+        (STATES["running"], "running"),
+        (STATES["paused"], "running"),
+        (STATES["completed"], "completed"),
+        (STATES["failed"], "failed"),
+        (STATES["stopped"], "stopped"),
+        (NOT_FOUND, "unknown"),
+        (UNREADABLE, "unreadable"),
+    ],
+)
+def test_poll_tells_the_status_of_an_execution(found, status):
+    task: Any = SimpleNamespace(warn=[].append)
+
+    def poll(_: str) -> Execution:
+        if isinstance(found, CrewError):
+            raise found
+        return found
+
+    assert poll_earlier(task, poll, "k") == (status, found if isinstance(found, Failed) else None)
 
 
 def test_execution_whose_address_is_unknown_is_reattached():
@@ -222,10 +247,16 @@ def test_author_may_choose_a_second_execution(stored):
 
 @pytest.mark.parametrize(
     ("own", "status", "expected"),
-    [(False, "running", None), (True, "running", OtherInputs), (True, "completed", None)],
+    [
+        (False, "running", None),
+        (True, "running", OtherInputs),
+        (True, "completed", None),
+        (True, "recorded", None),
+    ],
 )
 def test_other_inputs_of_the_same_attempt_are_another_item(own, status, expected):
-    attempt = Attempt(EXECUTION | {"fingerprint": OTHER, "try_number": 2 if own else 1})
+    last = ended("completed") if status == "recorded" else EXECUTION
+    attempt = Attempt(last | {"fingerprint": OTHER, "try_number": 2 if own else 1})
     seen = attempt.see(status)
 
     if expected:
@@ -265,9 +296,11 @@ def test_function_for_the_inputs_is_called_only_if_they_decide(stored, own, is_m
     last = EXECUTION | CLEARED | {"fingerprint": stored, "try_number": 2 if own else 1}
     attempt = Attempt(last, inputs=None, compute_inputs=compute)
     attempt.map_index = 0 if is_mapped else -1
-    attempt.see("completed")
+    seen = attempt.see("completed")
 
     assert bool(calls) is is_computed
+    if not stored:
+        assert (seen.found, seen.warnings) == ("k", 0)
 
 
 def failing(error: Exception) -> Callable[[], Any]:
@@ -294,6 +327,8 @@ def test_restored_state_belongs_to_the_inputs():
     attempt.map_index = 0
 
     assert isinstance(attempt.see().found, OtherInputs)
+    attempt.map_index = -1
+    assert attempt.see().warnings == 1
 
 
 def test_execution_whose_id_was_not_stored_is_named():
