@@ -16,7 +16,7 @@ from airflow_provider_crew.client.models import Completed, Execution, Failed, Pa
 from airflow_provider_crew.exceptions import OtherInputs
 from airflow_provider_crew.task.decide import Decision
 from airflow_provider_crew.task.earlier import earlier, poll_earlier
-from airflow_provider_crew.task.record import KEY, KICKOFF_ID, LATE_ID, Record, fingerprint
+from airflow_provider_crew.task.record import KEY, KICKOFF_ID, Record, fingerprint
 from airflow_provider_crew.task.task import Options, Task
 from airflow_provider_crew.task.verdict import Facts
 
@@ -329,15 +329,6 @@ def test_restored_state_belongs_to_the_inputs():
     assert isinstance(attempt.see().found, OtherInputs)
     attempt.map_index = -1
     assert attempt.see().warnings == 1
-
-
-def test_execution_whose_id_was_not_stored_is_named():
-    attempt = Attempt({})
-    attempt.server.xcom_keys_to_clear = ["return_value", f"{LATE_ID}late"]
-    error = attempt.see().found
-
-    assert isinstance(error, errors.UncertainKickoff)
-    assert error.kickoff_id == "late"
 
 
 # Without a record that attempts share.
