@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import CrewError
+from airflow_provider_crew.local import Scenario
 from tests.integration.ledger import Ledger
 from tests.integration.tasks import FAILING, INPUTS, QUICK, SLOW
 from tests.promises.harness import World
@@ -58,12 +59,27 @@ def _run_slowly(world: World, _: Job) -> None:
         world.crew.scenario = QUICK
         world.finish()
 
+    world.connect(dashboard_url=world.crew.dashboard_url)
     world.crew.scenario = SLOW
     world.at("status", finish, number=8)
 
 
+def _end_first_row(world: World, job: Job) -> None:
+    _run_slowly(world, job)
+    world.at("status", world.finish, number=2)
+
+
+def _run_slowly_until_marked(world: World, job: Job) -> None:
+    _run_slowly(world, job)
+    world.connect(cancel_on_kill=True)
+
+
 def _fail(world: World, _: Job) -> None:
     world.crew.scenario = FAILING
+
+
+def _report_usage(world: World, _: Job) -> None:
+    world.crew.scenario = QUICK.model_copy(update={"dialect": "deployed"})
 
 
 def _stop(world: World, _: Job) -> None:
@@ -111,12 +127,17 @@ SCENES: Mapping[str, Scene] = {
     "running": Scene(before=_run_slowly, at=("status", 2), alert="running", tab="Stopped waiting"),
     "failed": Scene(before=_fail, kickoffs=1, alert="ended", tab="Failed"),
     "stopped": Scene(before=_stop, error=errors.ExecutionStopped, alert="ended", tab="Failed"),
-    "misfit": Scene(options={"output_type": list[int]}, after=_fix_type, alert="ended", tab="Failed"),
+    "misfit": Scene(
+        options={"output_type": list[int]}, before=_report_usage, after=_fix_type, alert="ended", tab="Failed"
+    ),
     "delivered": Scene(after=_clear, kickoffs=1, tab="Completed"),
     "counted": Scene(
         before=_limit_kickoffs, after=_clear_with_limit, error=errors.DailyLimitReached, tab="Completed"
     ),
     "deferred": Scene(kind=DeferredRun, before=_run_slowly, at=("status", 4), alert="running", tab="Running"),
+    "deferred_with_cancel": Scene(
+        kind=DeferredRun, before=_run_slowly_until_marked, at=("status", 4), tab="Running"
+    ),
     "deferred_sensor": Scene(
         kind=DeferredSensor, before=_run_slowly, at=("status", 4), alert="running", tab="Running"
     ),
@@ -132,9 +153,9 @@ SCENES: Mapping[str, Scene] = {
     "batch_running": Scene(
         kind=Batch,
         options=_THREE_ROWS,
-        before=_run_slowly,
-        at=("status", 2),
-        kickoffs=2,
+        before=_end_first_row,
+        at=("status", 4),
+        kickoffs=1,
         rows={"success": 3},
         alert="unknown",
         tab="Uncertain kickoff",
@@ -180,25 +201,26 @@ def recorded(world: World, scene: Scene, ledger: Ledger) -> dict[str, Any]:
             }
         )
 
+    job.now.ti.rendered_map_index = "a row"
     scene.before(world, job)
     if scene.at:
         world.at(scene.at[0], take, number=scene.at[1])
-    job.attempt()
+    outcome = job.attempt()
     if not taken:
         take()
+        if outcome.value:
+            taken[0]["xcoms"]["return_value"] = outcome.value
     return taken[0]
 
 
-def restored(world: World, scene: Scene, stored: Mapping[str, Any], ledger: Ledger) -> Job:
-    """Return the task of a scene whose state is stored, with a crew that completes."""
+def restored(world: World, scene: Scene, stored: Mapping[str, Any], ledger: Ledger, crew: Scenario = QUICK) -> Job:
+    """Return the task of a scene whose state is stored, with a crew that completes by default."""
     world.forget()
     world.crew.faults.clear()
-    world.crew.scenario = QUICK
+    world.crew.scenario = crew
     for kickoff_id in stored["kickoff_ids"]:
-        if kickoff_id not in world.kickoff_ids:
-            world.crew.next_kickoff_id(kickoff_id)
-            world.crew.take(INPUTS, None, {})
-    world.finish()
+        world.crew.next_kickoff_id(kickoff_id)
+        world.crew.take(INPUTS, None, {})
     world.crew.requests.clear()
     job = scene.kind(world, timeout=DECADE, **scene.options)
     if isinstance(job, Sensor):

@@ -11,12 +11,22 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import DAG, TaskDeferred
 
+from airflow_provider_crew import __version__
 from airflow_provider_crew.answers.attempt import APPROVE
+from airflow_provider_crew.answers.attempt import KEY as ANSWER
+from airflow_provider_crew.answers.question import QUESTION
+from airflow_provider_crew.batch.files import FAILED, MANIFEST, OWNER, PARTS, REMOVED, RESULTS, SENT
+from airflow_provider_crew.client.progress import PROGRESS
+from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.notifications import CrewAlert
+from airflow_provider_crew.task.ask import REQUEST
+from airflow_provider_crew.task.record import BATCH, KEY, KICKOFF_ID, ROW
+from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, USAGE
+from airflow_provider_crew.triggers.events import DEFERRAL
 from dev.chromium import EXECUTABLE, Page
 from tests.golden.scenes import DECADE, SCENES, Scene, recorded, restored
 from tests.integration.tab_page import tab_page
-from tests.integration.tasks import TOKEN, rebuilt
+from tests.integration.tasks import SLOW, TOKEN, rebuilt
 from tests.promises.harness import Outcome, World
 from tests.promises.kinds import Batch
 from tests.supported import AIRFLOW
@@ -97,6 +107,17 @@ def test_task_continues_from_stored_event(world, ledger, name, stored):
 
     assert "event" in stored["deferral"]
     assert_continued(world, SCENES[name], stored, job.task.resume(stored["deferral"]))
+
+
+@pytest.mark.parametrize("name", ["deferred_with_cancel"])
+def test_mark_stops_stored_execution(world, ledger, name, stored):
+    job = restored(world, SCENES[name], stored, ledger, SLOW)
+    world.at("status", job.mark)
+    deferral = {**stored["deferral"], "event": None}
+
+    job.task.resume(deferral)
+
+    assert world.stopped_ids == stored["kickoff_ids"]
 
 
 @pytest.mark.parametrize("name", [name for name, scene in SCENES.items() if scene.alert])
@@ -189,3 +210,14 @@ def test_next_attempt_watches_stored_request(dialog):
     assert waiting.trigger.asked
     assert dialog.requests == []
     assert len(dialog.crew.kickoffs) == 1
+
+
+@pytest.mark.skipif(not (SETS / __version__).exists(), reason="make golden has not run for this version")
+def test_set_of_this_version_has_every_kind_of_entry():
+    stored = [json.loads(path.read_text()) for path in (SETS / __version__).iterdir()]
+    keys = {key.partition("_0")[0] for each in stored for key in (*each["xcoms"], *each["states"])}
+    files = {name.partition("/")[0] for each in stored for name in each.get("files", ())}
+
+    xcoms = {RETURN_VALUE, KICKOFF_ID, USAGE, RESULT, DASHBOARD_KEY, PROGRESS, ROW, DEFERRAL, QUESTION}
+    assert keys == xcoms | {KEY, BATCH, REQUEST, ANSWER, "crew_watch"}
+    assert files == {OWNER, SENT, PARTS, RESULTS, FAILED, REMOVED, MANIFEST}

@@ -126,6 +126,7 @@ class TaskInstance:
     _ti_context_from_server: Any = None
     refused_xcoms: frozenset[str] = frozenset()
     task: Any = None
+    rendered_map_index: str | None = None
 
     def xcom_push(self, key: str, value: Any) -> None:
         if key in self.refused_xcoms:

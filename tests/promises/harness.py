@@ -289,15 +289,15 @@ class Task:
         self.ti.start_date = datetime.now(UTC)
         left = self.world.xcoms.pop(self.ti.task_id, {})
         self.ti._ti_context_from_server = SimpleNamespace(task_reschedule_count=0, xcom_keys_to_clear=[*left])
-        return self._outcome(lambda operator, context: operator.execute(context))
+        return self._outcome(lambda: lambda operator, context: operator.execute(context))
 
     def resume(self, deferral: dict[str, Any]) -> Outcome:
         """Continue an attempt that was deferred, with its event if there is one."""
-        return self._outcome(self._resumed_by(deferral))
+        return self._outcome(lambda: self._resumed_by(deferral))
 
-    def _outcome(self, step: Callable[[Any, Any], Any]) -> Outcome:
+    def _outcome(self, first: Callable[[], Callable[[Any, Any], Any]]) -> Outcome:
         try:
-            return Outcome(self._run(step))
+            return Outcome(self._run(first()))
         except BaseException as error:  # noqa: BLE001 - the outcome
             self._state = "failed" if isinstance(error, Marked) else "up_for_retry"
             self.world.stored.append("".join(traceback.format_exception(error)) + repr(vars(error)))
