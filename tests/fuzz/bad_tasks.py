@@ -110,7 +110,7 @@ def airflow_without_delays() -> Iterator[None]:
         masker = import_module(mask_secret.__module__)._secrets_masker()
         stack.enter_context(patch.object(type(masker), "add_mask", lambda *_, **__: None))
         clock = Clock()
-        waits = SimpleNamespace(time=clock.time, monotonic=clock.time, sleep=clock.pause)
+        waits = SimpleNamespace(**vars(time) | {"time": clock.time, "monotonic": clock.time, "sleep": clock.pause})
         for module in ("triggers.crew", "triggers.watching", "hooks.polling"):
             stack.enter_context(patch(f"airflow_provider_crew.{module}.asyncio", clock))
         for module in ("triggers.crew", "hooks.polling", *(f"task.{part}" for part in _KIT)):
