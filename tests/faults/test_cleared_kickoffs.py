@@ -13,7 +13,6 @@ from airflow_provider_crew.versions import CLEARING_DELETES_TASK_STATE
 from tests.airflow_runs import eventually
 from tests.faults.rows import COMPLETED_IN_ATTEMPT_2, RUN, Ends, paid_again, row
 from tests.faults.scenes import PAUSE, Code
-from tests.supported import AIRFLOW
 
 
 @row(
@@ -40,8 +39,7 @@ def test_cleared_before_the_answer_and_again(scene):
 
 
 @row(
-    # On Airflow 3.3, a process that was replaced can't write to the task state store.
-    Ends("failed", "nothing", "completed", tries=2) if (3, 3) <= AIRFLOW < (3, 4) else COMPLETED_IN_ATTEMPT_2,
+    COMPLETED_IN_ATTEMPT_2,
     ways=(*RUN, "kickoff"),
     core=True,
     needs_store=(*RUN, "kickoff"),

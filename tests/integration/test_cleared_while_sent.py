@@ -13,6 +13,7 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.client.errors import Cost, UncertainKickoff, WaitedTooLong
 from airflow_provider_crew.exceptions import CrewTaskError, CrewTaskFailed, ExecutionFailed, ExecutionStopped
+from tests.airflow_runs import eventually
 from tests.integration.operators import every_operator, id_of, kickoff, run
 from tests.integration.tasks import (
     ASKING,
@@ -218,6 +219,7 @@ class TestAnAirflowThatForgetsWhenCleared:
         try:
             Task(lambda: made, store=store).run()
         finally:
+            eventually(lambda: seen)  # otherwise a late signal would end pytest
             signal.signal(signal.SIGTERM, before)
 
         remembered, again = seen
