@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 from datetime import timedelta
-from itertools import count
 from typing import Any
 
 import pytest
@@ -151,18 +150,6 @@ def test_rejected_kickoff_is_not_recorded_before_it_is_resent(live_crew, store, 
 
     assert [call for call, sent in calls if sent == 1] == ["delete", "set"]
     assert store.kickoff["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-
-
-def test_execution_without_stored_id_is_not_retried(live_crew, store):
-    live_crew.scenario = SLOW
-    noted = count()
-    store.breaks_at = lambda call: call == "set" and next(noted) == 1
-
-    with pytest.raises(CrewTaskFailed) as caught:
-        Task(lambda: run(timeout=0.1), store=store, retries=2).run()
-
-    assert caught.value.kickoff_id == live_crew.kickoffs[0].kickoff_id
-    assert caught.value.cost is Cost.RUNNING
 
 
 @pytest.mark.parametrize("spoil", ["event", "xcom"])
