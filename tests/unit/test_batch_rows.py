@@ -8,8 +8,21 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew.batch.reasons import count_reason, most_common
-from airflow_provider_crew.batch.rows import Row, decision_of
-from airflow_provider_crew.task.decide import Decision
+from airflow_provider_crew.batch.rows import (
+    LONGEST_KEY,
+    Row,
+    Spent,
+    decision_of,
+    failure,
+    last_kickoff,
+    lines_of,
+    merged,
+    rows_of,
+    with_execution,
+)
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.task.decide import Decision, KickoffRecord
+from airflow_provider_crew.task.record import BATCH, fingerprint
 
 ANOTHER = Decision.KICK_OFF_AFTER_END
 KEPT = Decision.REATTACH
@@ -104,3 +117,198 @@ def test_reasons_of_many_rows_stay_small():
         count_reason(groups, "k" * 200, "error", f"{number}: {'r' * 2_000}")
 
     assert len(json.dumps(groups)) < 64 * 1024
+
+
+TOPICS = [{"topic": "ferries"}, {"topic": "trains"}]
+LONGEST = "k" * LONGEST_KEY
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "names"),
+    [
+        (TOPICS, None, ["0", "1"]),
+        (iter(TOPICS), "topic", ["ferries", "trains"]),
+        ([{"id": 0}, {"id": 7}], "id", ["0", "7"]),
+        ([{"id": LONGEST}], "id", [LONGEST]),
+    ],
+)
+def test_row_is_named_by_its_key_or_its_position(given, key, names):
+    rows = rows_of(given, key, "state")
+
+    assert [(each.key, each.index) for each in rows] == [(name, index) for index, name in enumerate(names)]
+    assert [each.fingerprint for each in rows] == [fingerprint(each.inputs, "state") for each in rows]
+
+
+def test_row_of_a_failed_file_has_its_inputs():
+    line = {"key": "7", "index": 3, "status": "error", "inputs": TOPICS[0], "error": None}
+    more = line | {"note": ""}
+
+    assert [each.inputs for each in rows_of([line, more], None, None)] == [TOPICS[0], more]
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        *((given, None) for given in ("a text", b"bytes", TOPICS[0], 7, None, [], [TOPICS[0], "text"])),
+        *(([{"id": value}], "id") for value in (None, "", f"{LONGEST}k")),
+        (TOPICS, "id"),
+        ([*TOPICS, TOPICS[0]], "topic"),
+        ([{"topic": object()}], None),
+    ],
+)
+def test_unusable_rows_are_rejected_before_anything_is_sent(given, key):
+    with pytest.raises(errors.InvalidInputs) as caught:
+        rows_of(given, key, None)
+
+    assert " " in caught.value.event
+
+
+def test_rejected_row_is_named_by_its_position():
+    for given, key in (([*TOPICS, "text"], None), ([*TOPICS, {"topic": ""}], "topic")):
+        with pytest.raises(errors.InvalidInputs, match=r"inputs\[2\]"):
+            rows_of(given, key, None)
+    with pytest.raises(errors.InvalidInputs, match=r"inputs\[2\]"):
+        rows_of([*TOPICS, {"topic": object()}], None, None)
+    with pytest.raises(errors.InvalidInputs, match="Line 3 of rows.jsonl"):
+        list(lines_of(["{}\n", "\n", "{"], "rows.jsonl"))
+
+
+def test_line_of_a_file_is_read_unless_it_is_empty():
+    assert list(lines_of(['{"a": 1}\n', "  \n", "[]"], "rows.jsonl")) == [{"a": 1}, []]
+
+
+def line(key: str = "a", status: str = "success", attempts: int = 1, **more: Any) -> dict[str, Any]:
+    known = {"key": key, "fingerprint": "digest", "kickoff_id": "k", "status": status, "attempts": attempts}
+    return known | {"index": 9, "error": None, "ended_at": 1.0, "usage": None} | more
+
+
+WAITED: dict[str, Any] = {"error": {"type": "WaitedTooLong", "message": "", "stage": "wait"}}
+
+
+def sent(kickoff_id: str, attempts: int, *, at: float = 5.0) -> list[Any]:
+    return ["a", "digest", kickoff_id, at, attempts, "g"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "kickoffs", "expected"),
+    [
+        # A row, its kickoff ID, the time of a kickoff that no line reports, and its kickoffs.
+        ([], [], ("not_started", "", None, 0)),
+        ([line()], [], ("success", "", None, 1)),
+        ([line(status="error", **WAITED)], [], ("error", "k", None, 1)),
+        ([line(status="error"), line()], [], ("success", "", None, 1)),
+        ([line(attempts=2), line(status="error")], [], ("success", "", None, 2)),
+        ([line(status="not_started", attempts=0)], [], ("not_started", "", None, 0)),
+        ([], [sent("", 1)], ("not_started", "", 5.0, 1)),
+        ([], [sent("k1", 1)], ("not_started", "k1", 5.0, 1)),
+        (
+            [],
+            [sent("", 1), sent("k1", 1)],
+            ("not_started", "k1", 5.0, 1),
+        ),
+        (
+            [],
+            [sent("k1", 1), sent("", 1, at=6.0)],
+            ("not_started", "k1", 5.0, 1),
+        ),
+        (
+            [],
+            [sent("k2", 2), sent("k1", 1, at=6.0)],
+            ("not_started", "k2", 5.0, 2),
+        ),
+        ([line()], [sent("k1", 1)], ("success", "", None, 1)),
+        ([line()], [sent("", 2)], ("success", "", 5.0, 2)),
+        ([line(status="error", **WAITED)], [sent("k2", 2)], ("error", "k2", 5.0, 2)),
+        ([line(status="uncertain")], [sent("k1", 1)], ("uncertain", "k1", 5.0, 1)),
+        ([line(status="uncertain")], [sent("", 1)], ("uncertain", "", None, 1)),
+        ([line(status="error")], [sent("k1", 1)], ("error", "", None, 1)),
+    ],
+)
+def test_newest_kickoff_of_a_row_counts(lines, kickoffs, expected):
+    found = Row(0, "a", "digest")
+
+    assert merged([found], lines, kickoffs) == []
+    assert (found.status, found.kickoff_id, found.sent_at, found.attempts) == expected
+    assert not found.line or found.line["index"] == 0
+    if found.sent_at is not None:
+        assert found.group == "g"
+
+
+def test_rows_that_are_no_longer_among_the_inputs_are_returned():
+    rows = [Row(0, "a", "digest"), Row(1, "b", "digest")]
+    kickoffs = [["c", "digest", "", 5.0, 1, "g"], ["a", "other", "k2", 6.0, 1, "g"]]
+    removed = merged(rows, [line("b"), line("d", status="error", **WAITED)], kickoffs)
+
+    assert [(each.index, each.key, each.fingerprint) for each in removed] == [
+        (-1, "d", "digest"),
+        (-1, "c", "digest"),
+        (-1, "a", "other"),
+    ]
+    assert [(each.kickoff_id, each.sent_at) for each in removed] == [("k", None), ("", 5.0), ("k2", 6.0)]
+    assert [each.status for each in rows] == ["not_started", "success"]
+
+
+def test_last_kickoff_of_a_row_is_found_in_its_group():
+    entries = {
+        BATCH: {"groups": ["1", "2", "3"]},
+        f"{BATCH}_1": [["a", "digest", "k1", 5.0, 1, "1"], ["b", "digest", "k3", 5.0, 3, "1"]],
+        f"{BATCH}_2": [["a", "digest", "", 4.0, 2, "2"]],
+    }
+
+    assert last_kickoff(entries, "a") == (f"{BATCH}_2", KickoffRecord(0, 4.0))
+    assert last_kickoff(entries, "b") == (f"{BATCH}_1", KickoffRecord(0, 5.0, "k3"))
+    for unknown in (last_kickoff(entries, "c"), last_kickoff({BATCH: {}}, "a"), last_kickoff({}, "a")):
+        assert unknown == ("", None)
+
+
+def test_only_the_row_itself_gets_an_execution():
+    assert with_execution(sent("", 1), "a", "k") == sent("k", 1)
+    assert with_execution(sent("", 1), "b", "k") == sent("", 1)
+
+
+def test_line_about_a_row_has_all_fields():
+    found = Row(3, "a", "digest", sent_at=5.0, kickoff_id="k", attempts=2)
+    found.end("success", output={"title": "x"})
+    written: Any = found.line
+
+    assert written.pop("ended_at") > 5.0
+    assert written == {
+        "key": "a",
+        "index": 3,
+        "fingerprint": "digest",
+        "kickoff_id": "k",
+        "status": "success",
+        "output": {"title": "x"},
+        "raw_output": None,
+        "error": None,
+        "usage": None,
+        "attempts": 2,
+        "started_at": 5.0,
+    }
+    assert Row(0, "a", "digest").as_line("not_started")["kickoff_id"] is None
+
+
+def test_error_of_a_row_is_one_limited_line():
+    told = failure(errors.ExecutionFailed(f"out of\ncredit {'x' * 5_000}"), "execution")
+
+    assert (told["type"], told["stage"]) == ("ExecutionFailed", "execution")
+    assert told["message"].startswith("out of credit")
+    assert 1_000 < len(told["message"]) <= 2_001
+
+
+def test_token_usage_of_a_repeated_line_counts_once():
+    spent = Spent()
+    counts = [
+        spent.with_line(line(attempts=attempts, ended_at=at, usage=usage))
+        for attempts, at, usage in (
+            (1, 1.0, None),
+            (1, 2.0, {"total_tokens": 3, "model": "x"}),
+            (1, 2.0, {"total_tokens": 3}),
+            (2, 1.0, {"total_tokens": 4, "requests": 1}),
+            (1, 9.0, {"total_tokens": 5}),
+        )
+    ]
+
+    assert counts[0] is None
+    assert counts[1:3] == [{"total_tokens": 3}] * 2
+    assert counts[3:] == [{"total_tokens": 7, "requests": 1}] * 2

@@ -1,15 +1,24 @@
-"""Whether a process cancels: only if a user has marked its task, and not after it was suspended."""
+"""The end of a process: whether it cancels, sends or polls, and what becomes of its error."""
 
 from __future__ import annotations
 
+import time
+from contextlib import nullcontext
+from datetime import timedelta
 from itertools import chain, repeat
+from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
-from airflow_provider_crew.task.stop import Pulse, Stop
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.models import Failed
+from airflow_provider_crew.exceptions import CrewTaskError, CutShort, EndedByAirflow
+from airflow_provider_crew.task.stop import Pulse, Stop, as_cut_short, cancelled_if_wanted
 from airflow_provider_crew.task.task import Options, Task
+from airflow_provider_crew.task.verdict import Facts
 
 
 @pytest.fixture
@@ -39,3 +48,237 @@ def test_suspended_process_cancels_nothing(task, beats, cancels):
 def test_process_has_one_pulse(task):
     assert Stop(task)._pulse is Stop(task)._pulse
     assert Stop(task).cancels()
+
+
+def ending(*, suspended: bool = False, told: bool = True, **options: Any) -> tuple[Stop, list[str]]:
+    """Return the stop of a task that Airflow is ending, and its warnings."""
+    warnings: list[str] = []
+    context: dict[str, Any] = {"ti": SimpleNamespace(start_date=None)}
+    log: Any = SimpleNamespace(warning=lambda text, *_: warnings.append(text))
+    task = Task(Options(crew_conn_id="crew", **options), context, log, is_told_to_end=lambda: told)
+    return Stop(task, pulse(0.0, 65.0 if suspended else 5.0)), warnings
+
+
+CANCELS: dict[str, Any] = {"cancel_on_kill": True}
+
+
+@pytest.fixture
+def marked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Task instances that Airflow was asked about. A user has marked all of them."""
+    asked: list[Any] = []
+
+    def has_ended(ti: Any) -> bool:
+        asked.append(ti)
+        return True
+
+    monkeypatch.setattr("airflow_provider_crew.api_server.has_ended", has_ended)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("phase", "own", "earlier", "options", "cancels", "warns"),
+    [
+        ("waiting", "k", None, CANCELS, "k", False),
+        ("waiting", "k", "e", CANCELS, "k", False),
+        ("before", "", "e", CANCELS, "e", False),
+        ("before", "k", None, CANCELS, "", False),
+        ("before", "", None, CANCELS, "", False),
+        ("ended", "k", None, CANCELS, "", True),
+        ("waiting", "k", None, {"cancel_on_kill": False}, "", True),
+        ("waiting", "k", None, {**CANCELS, "suspended": True}, "", True),
+        ("waiting", "k", None, {**CANCELS, "told": False}, "", False),
+    ],
+)
+def test_marked_task_cancels_the_execution_for_which_it_waits(
+    marked, phase, own, earlier, options, cancels, warns
+):
+    stop, warnings = ending(**options)
+    facts = Facts(phase=phase, kickoff_id=own)
+
+    with pytest.raises(EndedByAirflow) if cancels else nullcontext() as caught:
+        stop.heed(facts, earlier)
+
+    assert bool(warnings) is warns
+    if cancels:
+        assert caught.value.kickoff_id == cancels
+        assert (facts.kickoff_id, facts.phase, facts.has_retry) == (cancels, "waiting", False)
+        assert marked == [stop._task.ti]
+    else:
+        assert facts == Facts(phase=phase, kickoff_id=own)
+    stop.heed(facts, earlier)
+    assert bool(warnings) is warns, "told once"
+
+
+def test_task_that_no_user_has_marked_cancels_nothing(monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.api_server.has_ended", lambda _: False)
+    stop, warnings = ending(**CANCELS)
+
+    stop.heed(Facts(phase="waiting", kickoff_id="k"), None)
+
+    assert len(warnings) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "interrupted", "error"),
+    [
+        ({"told": False}, False, None),
+        ({"told": False}, None, None),
+        ({"told": False}, True, CrewTaskError),
+        ({}, False, CrewTaskError),
+        ({}, None, CrewTaskError),
+        ({"told": False, "execution_timeout": timedelta(seconds=0.001)}, False, CutShort),
+        ({"execution_timeout": timedelta(seconds=0.001)}, True, CutShort),
+        ({"told": False, "execution_timeout": timedelta(hours=1)}, False, None),
+    ],
+)
+def test_nothing_is_sent_after_the_end_or_the_time(options, interrupted, error):
+    stop, _ = ending(**options)
+    stop._task.began -= 60.0
+    event = None if interrupted is None else Event()
+    if event and interrupted:
+        event.set()
+
+    with pytest.raises(error, match=r"before the kickoff") if error else nullcontext():
+        stop.look_before("kickoff", event)
+
+
+@pytest.mark.parametrize(("told", "seconds", "heeds"), [(True, 0.05, 1), (False, 0.05, 0), (True, 0.0, 0)])
+def test_sleep_heeds_the_end_of_the_task(told, seconds, heeds):
+    stop, _ = ending(told=told)
+    heeded: list[int] = []
+    began = time.monotonic()
+
+    stop.sleep(seconds, lambda: heeded.append(1))
+
+    assert time.monotonic() - began >= seconds
+    assert len(heeded) == heeds
+
+
+def test_long_sleep_looks_at_times():
+    stop, _ = ending()
+    heeded: list[int] = []
+
+    def heed() -> None:
+        heeded.append(1)
+        if len(heeded) == 2:
+            raise EndedByAirflow("ended", kickoff_id="k")
+
+    with pytest.raises(EndedByAirflow):
+        stop.sleep(3600.0, heed)
+
+
+def test_poll_is_repeated_after_an_interruption():
+    stop, _ = ending()
+    polled: list[str] = []
+    heeded: list[int] = []
+
+    def poll(kickoff_id: str) -> str:
+        polled.append(kickoff_id)
+        if len(polled) == 1:
+            stop.interrupt()
+        return "running"
+
+    assert stop.interruptibly(poll, "k", lambda: heeded.append(1)) == "running"
+    assert (polled, heeded) == (["k", "k"], [1])
+    stop.interrupt()  # no poll, so nothing is interrupted
+
+
+def test_second_signal_does_not_interrupt_what_the_first_one_asks_for():
+    stop, _ = ending()
+    polled: list[str] = []
+
+    def poll(kickoff_id: str) -> str:
+        polled.append(kickoff_id)
+        if len(polled) == 1:
+            stop.interrupt()
+        return "running"
+
+    stop.interruptibly(poll, "k", stop.interrupt)
+
+    assert len(polled) == 2
+
+
+def test_only_the_main_thread_is_interrupted():
+    stop, _ = ending()
+
+    def poll(_: str) -> str:
+        other = Thread(target=stop.interrupt)
+        other.start()
+        other.join()
+        return "running"
+
+    assert stop.interruptibly(poll, "k", lambda: None) == "running"
+
+
+TIME_OVER = errors.WaitedTooLong("too long", kickoff_id="k")
+
+
+@pytest.mark.parametrize(
+    ("error", "limit", "timeout", "is_cut"),
+    [
+        (AirflowTaskTimeout("time"), None, 60.0, True),
+        (TIME_OVER, 30.0, 60.0, True),
+        (TIME_OVER, 60.0, 60.0, False),
+        (TIME_OVER, 90.0, 60.0, False),
+        (TIME_OVER, None, 60.0, False),
+        (errors.LostContact("lost", kickoff_id="k"), 30.0, 60.0, False),
+        (errors.WaitStopped("stopped", kickoff_id="k"), 30.0, 60.0, False),
+        (ValueError("a defect"), 30.0, 60.0, False),
+    ],
+)
+def test_wait_is_cut_short_by_the_time_of_the_attempt(error, limit, timeout, is_cut):
+    stop, _ = ending(execution_timeout=limit and timedelta(seconds=limit), timeout=timeout)
+
+    ended: Any = as_cut_short(stop._task, error, "k")
+
+    if is_cut:
+        assert (type(ended), ended.kickoff_id) == (CutShort, "k")
+        assert " " in ended.event
+    else:
+        assert ended is error
+
+
+STOPPED = Failed(status="error", kickoff_id="k", error="revoked", word="REVOKED")
+
+
+def raised(error: Exception) -> Any:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "on_timeout", "is_asked"),
+    [
+        (EndedByAirflow("ended", kickoff_id="k"), False, True),
+        (TIME_OVER, True, True),
+        (CutShort("time", kickoff_id="k"), True, True),
+        (TIME_OVER, False, False),
+        (errors.LostContact("lost", kickoff_id="k"), True, False),
+        (ValueError("a defect"), True, False),
+    ],
+)
+def test_execution_is_cancelled_only_if_its_wait_has_ended_and_that_is_wanted(error, on_timeout, is_asked):
+    stop, _ = ending(cancel_on_timeout=on_timeout)
+    asked: list[int] = []
+
+    def cancel() -> Failed:
+        asked.append(1)
+        return STOPPED
+
+    told, end = cancelled_if_wanted(stop._task, error, cancel)
+
+    assert (len(asked), end) == ((1, STOPPED) if is_asked else (0, None))
+    if is_asked:
+        assert isinstance(told, errors.CrewError)
+        assert told is not error
+    else:
+        assert told is error
+
+
+def test_failed_cancellation_is_told_with_the_end_of_the_wait():
+    stop, _ = ending(cancel_on_timeout=True)
+
+    told, end = cancelled_if_wanted(stop._task, TIME_OVER, lambda: raised(RuntimeError("no secrets")))
+
+    assert end is None
+    assert isinstance(told, errors.WaitedTooLong)
+    assert "no secrets" in str(told.args)
