@@ -115,9 +115,9 @@ class Receiver:
 
 def app() -> FastAPI:
     """Return the application. It has one path and no description."""
-    application = FastAPI(title="Crew events", openapi_url=None, redirect_slashes=False)
+    application = FastAPI(openapi_url=None, redirect_slashes=False)
     receiver = Receiver()
-    application.add_api_route("/events", receiver.receive, methods=["POST"], response_class=Response)
+    application.add_api_route("/events", receiver.receive, methods=["POST"])
     return application
 
 

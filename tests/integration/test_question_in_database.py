@@ -57,7 +57,8 @@ class Database:
             session.execute(insert(TaskInstance).values(id=ti, pool="default_pool", state=state, **task))
             session.execute(insert(HITLDetail).values(ti_id=ti, options=["Approve"], subject="Draft"))
             for key in xcoms:
-                session.execute(insert(XComModel).values(dag_run_id=run_id, key=key, value=BOX, **task))
+                value = BOX if key == QUESTION else key
+                session.execute(insert(XComModel).values(dag_run_id=run_id, key=key, value=value, **task))
 
     def found(self) -> dict[str, Any]:
         """Return the XComs by task, map index and key, and the requests."""
@@ -83,7 +84,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
 
 @pytest.mark.parametrize("state", ["running", "deferred", "awaiting_input", "restarting", "queued", "scheduled"])
 def test_question_changes_the_task_that_waits_and_no_other(database, state):
-    database.add(TASK, state, xcoms=(QUESTION, "other"))
+    database.add(TASK, state, xcoms=("other", QUESTION, "more"))
     for other in DIFFERENCES:
         database.add(TASK | other, "running")
     before = database.found()

@@ -127,7 +127,7 @@ LONGEST = "k" * LONGEST_KEY
     ("given", "key", "names"),
     [
         (TOPICS, None, ["0", "1"]),
-        (iter(TOPICS), "topic", ["ferries", "trains"]),
+        (tuple(TOPICS), "topic", ["ferries", "trains"]),
         ([{"id": 0}, {"id": 7}], "id", ["0", "7"]),
         ([{"id": LONGEST}], "id", [LONGEST]),
     ],
