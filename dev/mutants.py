@@ -28,6 +28,7 @@ _SETTINGS = """
 [tool.mutmut]
 source_paths = ["{package}"]
 only_mutate = ["{package}/{path}"]
+process_isolation = "forkserver"
 also_copy = {needed}
 do_not_mutate_patterns = ['^\\s*f?"[^"]* [^"]* [^"]*"\\)?,?$']
 pytest_add_cli_args_test_selection = {tests}
