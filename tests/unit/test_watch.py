@@ -1,119 +1,122 @@
-"""Decisions of a watch, poll by poll: when to poll next, when to give up, what has ended."""
+"""
+Decisions of a watch, poll by poll, as text: ``python -m tests.unit.test_watch`` prints ``watch.txt`` again.
+
+Each story has a title, its rules if they are not the usual ones, and one line for each poll: after how many
+seconds, what came of it, what is logged (the task of the crew that a line names, or else its level), and what the
+watch does then. A poll ``until the end`` is repeated as often as the watch asks for.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import (
-    CallError,
     Cost,
     ExecutionFailed,
-    ExecutionNotFound,
     ExecutionStopped,
-    InvalidSettings,
+    ExecutionUnknown,
     LostContact,
-    NotAllowed,
-    NotAuthenticated,
-    RateLimited,
-    Rejected,
-    ResponseTooLarge,
-    ServiceError,
-    UnreadableResponse,
-    WatchBroken,
+    WaitedTooLong,
 )
-from airflow_provider_crew.client.models import Failed, Running, read_execution
+from airflow_provider_crew.client.models import Failed, Paused, Progress, Running, read_execution
+from airflow_provider_crew.client.watch import Step
 from airflow_provider_crew.client.wording import describe_progress, duration
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, logged, running
 
-REJECTED = NotAuthenticated("The token is not accepted.")
-UNKNOWN = ExecutionNotFound("The crew does not know it.")
+TABLE = Path(__file__).with_name("watch.txt")
+ADDRESS, ELSEWHERE = "https://crew.example", "https://other.example"
+OUTCOMES: dict[str, Any] = {
+    "running": running(),
+    "research": RESEARCH,
+    "writing": WRITING,
+    "success": SUCCESS,
+    "failed": Failed(status="error", kickoff_id=KICKOFF_ID, error="boom", execution_time=None),
+    "paused": Paused(
+        status="paused",
+        kickoff_id=KICKOFF_ID,
+        word="PAUSED",
+        progress=Progress(completed=1, total=3),
+        current_task="ask",
+    ),
+    **{word: running(word=word) for word in ("QUEUED", "Hatching", "resting", "PENDING")},
+    "resting at a_task": running("a_task", word="resting"),
+    "down": DOWN,
+    "429": errors.RateLimited("Too many."),
+    "503": errors.ServiceError("502"),
+    **{f"429 retry after {after}": errors.RateLimited("429", retry_after=after) for after in (1, 45, 60, 7200)},
+    **{f"503 retry after {after}": errors.ServiceError("503", retry_after=after) for after in (1, 60, 7200)},
+    "HTML": errors.UnreadableResponse("<html>"),
+    "401": errors.NotAuthenticated("The token is not accepted."),
+    "403": errors.NotAllowed("Not allowed."),
+    "405": errors.Rejected("An odd answer.", http_status=405),
+    "no token": errors.InvalidSettings("Connection 'crew' is unusable. There is no token."),
+    "too large": errors.ResponseTooLarge("It is too large."),
+    "any other": errors.CallError("any other"),
+    "unknown": errors.ExecutionNotFound("The crew does not know it.", address=ADDRESS),
+    f"unknown at {ELSEWHERE}": errors.ExecutionNotFound("?", address=ELSEWHERE),
+}
 
 
-@pytest.mark.parametrize(
-    "story",
-    [
-        pytest.param(
-            [
-                (0, running(), ["info"]),
-                (20, RESEARCH, ["research_task"]),
-                (30, RESEARCH, []),
-                (319, RESEARCH, []),
-                (320, RESEARCH, ["research_task"]),
-                (340, WRITING, ["writing_task"]),
-                (640, WRITING, ["writing_task"]),
-                (4210, SUCCESS, ["info"]),
-            ],
-            id="progress when it changes, and every five minutes",
-        ),
-        pytest.param(
-            [
-                (0, DOWN, ["warning"]),
-                (10, DOWN, []),
-                (20, RESEARCH, ["info", "research_task"]),
-                (30, RESEARCH, []),
-                (40, DOWN, ["warning"]),
-                (50, RateLimited("Too many."), ["warning"]),
-                (60, RateLimited("Too many."), []),
-                (350, RateLimited("Too many."), ["warning"]),
-                (360, RESEARCH, ["info"]),
-                (380, DOWN, ["warning"]),
-                (390, SUCCESS, ["info", "info"]),
-            ],
-            id="a trouble when it is new, and its end once",
-        ),
-        pytest.param(
-            [
-                (0, running(word="QUEUED"), ["info"]),
-                (10, running(word="Hatching"), ["warning", "info"]),
-                (30, running(word="resting"), ["warning", "info"]),
-                (40, running(word="PENDING"), ["info"]),
-                (50, running("a_task", word="resting"), ["warning", "a_task"]),
-            ],
-            id="an unknown state with each progress",
-        ),
-    ],
-)
-def test_watch_logs_news_and_reminders(story: list[tuple[float, Any, list[str]]]) -> None:
-    watch = Story(kicked_off_at=NOW)
-
-    for at, outcome, lines in story:
-        assert logged(watch.see(outcome, at=at)) == lines, f"after {at} s"
+def rule(name: str, value: str) -> Any:
+    if name.endswith("_at"):
+        return NOW + float(value)
+    known = {"True": True, "None": None, ADDRESS: ADDRESS}
+    return known[value] if value in known else float(value)
 
 
-@pytest.mark.parametrize(("dice", "seconds"), [(0.0, 9.0), (0.5, 10.0), (1.0, 11.0)])
-def test_next_poll_is_within_a_tenth_of_the_interval(dice: float, seconds: float) -> None:
-    assert Story(dice=dice).see(RESEARCH).poll_again_in == pytest.approx(seconds)
-    assert Story(dice=dice).see(DOWN).poll_again_in == pytest.approx(seconds)
-    assert Story(dice=dice, poll_interval=60).see(RESEARCH).poll_again_in == pytest.approx(6 * seconds)
+def then(story: Story, step: Step) -> str:
+    """Tell what a watch does after a poll."""
+    if step.completed:
+        return "completed"
+    if step.error:
+        cause = getattr(step.error, "cause", None)
+        of = f" of {type(cause).__name__}" if cause else ""
+        return f"{type(step.error).__name__}{of}, {step.error.cost}"
+    doubt = ", and it may not exist" if story.watch.is_in_doubt else ""
+    token = ", with the token read again" if step.renew_token else ""
+    return f"poll in {step.poll_again_in:g} s{token}{doubt}"
 
 
-@pytest.mark.parametrize(
-    ("rules", "longest"),
-    [
-        ({"poll_interval": 10.0}, 10.0),
-        ({"poll_interval": 30.0}, 15.0),
-        ({"poll_interval": None, "kicked_off_at": NOW}, 5.0),
-        ({"poll_interval": None, "kicked_off_at": NOW - 7200}, 15.0),
-        ({"poll_interval": 30.0, "timeout": 4.0}, 4.0),
-    ],
-)
-def test_first_poll_is_spread_at_random(rules: dict[str, Any], longest: float) -> None:
-    put_off = [Story(dice=dice, **rules).watch.spread().poll_again_in for dice in (0.0, 1.0)]
+def played(told: str) -> Iterator[str]:
+    """Yield the lines of a story, with what the watch makes of each poll."""
+    title, *lines = told.splitlines()
+    yield title
+    rules = {}
+    if "=" in lines[0]:
+        yield lines[0]
+        rules = {name: rule(name, value) for name, value in (each.split("=", 1) for each in lines.pop(0).split())}
+    story = Story(**rules)
+    for line in lines:
+        at, outcome = line.partition(" | ")[0].split(maxsplit=1)
+        outcome = outcome.rstrip()
+        story.time = float(at)
+        if outcome == "token renewed":
+            story.watch.token_renewed()
+            logs, does = "", ""
+        elif outcome == "spread":
+            logs, does = "", then(story, story.watch.spread())
+        else:
+            what, is_last = outcome.removesuffix(" until the end"), outcome.endswith(" until the end")
+            step = story.see_until_the_end(lambda: OUTCOMES[what]) if is_last else story.see(OUTCOMES[what])  # noqa: B023
+            logs = ", ".join(logged(step))
+            does = then(story, step) + (f" at {story.time:g} s, after {story.looks} polls" if is_last else "")
+        yield f"{at:>6} {outcome:<32} | {logs:<19} | {does}".rstrip(" |")
 
-    assert put_off == pytest.approx([0.0, longest])
+
+def table() -> str:
+    stories = TABLE.read_text(encoding="utf-8").strip().split("\n\n")
+    return "\n\n".join("\n".join(played(story)) for story in stories)
 
 
-@pytest.mark.parametrize(
-    ("at", "timeout", "pause"), [(7.0, 100.0, 7.0), (-3.0, 100.0, 0.0), (7.0, 4.0, 4.0), (7.0, -1.0, 0.0)]
-)
-def test_first_poll_waits_until_another_process_would_have_polled(at: float, timeout: float, pause: float) -> None:
-    watch = Story(timeout=timeout, first_poll_at=NOW + at).watch
-
-    assert watch.spread().poll_again_in == pause
+def test_watches_decide_as_in_the_table() -> None:
+    assert f"{table()}\n" == TABLE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
@@ -127,122 +130,6 @@ def test_default_interval_notices_the_end_within_a_twentieth(run_time: float, di
     assert told.time - run_time <= max(5.0, run_time / 20) + 1e-6
 
 
-@pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize(
-    ("retry_after", "least"),
-    [
-        pytest.param(60.0, 60.0, id="honoured"),
-        pytest.param(1.0, 9.0, id="shorter than the poll interval"),
-        pytest.param(7200.0, 300.0, id="capped at five minutes"),
-    ],
-)
-@pytest.mark.parametrize("kind", [RateLimited, ServiceError])
-def test_next_poll_is_never_before_retry_after(
-    kind: type[RateLimited | ServiceError], retry_after: float, least: float, dice: float
-) -> None:
-    step = Story(dice=dice).see(kind("slow down", retry_after=retry_after))
-
-    assert least <= step.poll_again_in <= least * 1.25
-
-
-@pytest.mark.parametrize("at", [100, 5000])
-def test_end_seen_at_the_deadline_counts(at: float) -> None:
-    failure = Failed(status="error", kickoff_id=KICKOFF_ID, error="boom", execution_time=None)
-
-    assert Story(timeout=100.0).see(SUCCESS, at=at).completed == SUCCESS
-    assert isinstance(Story(timeout=100.0).see(failure, at=at).error, ExecutionFailed)
-
-
-@pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize(
-    "error",
-    [DOWN, RateLimited("429", retry_after=45.0), ServiceError("502"), UnreadableResponse("<html>")],
-    ids=str,
-)
-@pytest.mark.parametrize("max_outage", [600.0, 20.0])
-def test_outage_ends_the_watch_after_max_outage(max_outage: float, error: Any, dice: float) -> None:
-    story = Story(dice=dice, max_outage=max_outage)
-    story.see(WRITING, at=0)
-    story.time = 60.0
-    lost = story.see_until_the_end(lambda: error).error
-
-    assert isinstance(lost, LostContact)
-    assert lost.kickoff_id == KICKOFF_ID
-    assert story.time == pytest.approx(60.0 + max_outage)
-    assert story.looks <= max_outage / 9 + 4
-    for words in (duration(max_outage), error.event, "writing_task"):
-        assert words in str(lost)
-
-
-@pytest.mark.parametrize("error", [REJECTED, NotAllowed("Not allowed.")], ids=["401", "403"])
-@pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
-def test_rejected_token_ends_the_watch_after_two_minutes(error: CallError, dice: float) -> None:
-    story = Story(dice=dice)
-    story.see(RESEARCH, at=0)
-    story.time = 60.0
-    first = story.see(error)
-
-    assert first.renew_token
-    assert logged(first) == ["warning"]
-    assert story.see(error, at=70).lines == ()
-    assert story.see_until_the_end(lambda: error).error.cause is error
-    assert story.time == pytest.approx(180)
-    assert story.looks <= 120 / 9 + 4
-
-
-@pytest.mark.parametrize("before", [None, DOWN, RESEARCH], ids=["renewed", "outage", "good answer"])
-def test_two_minutes_of_a_token_start_again(before: Any) -> None:
-    story = Story()
-    story.see(REJECTED, at=0)
-    story.see(before or REJECTED, at=110)
-    if not before:
-        story.watch.token_renewed()
-
-    assert story.see(REJECTED, at=130).error is None
-    assert story.see(REJECTED, at=249).error is None
-    assert story.see(REJECTED, at=251).error.cause is REJECTED
-
-
-@pytest.mark.parametrize(
-    ("kicked_off_at", "at", "over"),
-    [
-        pytest.param(NOW, 0, False, id="just kicked off"),
-        pytest.param(NOW, 30, True, id="after half a minute"),
-        pytest.param(NOW - 3600, 0, True, id="kicked off long ago"),
-        pytest.param(None, 0, True, id="kicked off by somebody else"),
-    ],
-)
-def test_unknown_execution_has_half_a_minute_after_kickoff(kicked_off_at: Any, at: float, over: Any) -> None:
-    step = Story(kicked_off_at=kicked_off_at, poll_interval=60).see(UNKNOWN, at=at)
-
-    assert step.error is (UNKNOWN if over else None)
-    assert step.lines == ()
-    assert over or step.poll_again_in == pytest.approx(5)
-
-
-@pytest.mark.parametrize("status", [302, 400, 405, 410, 421])
-def test_odd_answer_is_an_outage_after_two_minutes(status: int) -> None:
-    story, odd = Story(), Rejected("An odd answer.", http_status=status)
-    first = story.see(odd, at=0)
-
-    assert logged(first) == ["warning"]
-    assert story.see(RESEARCH, at=100).error is None
-    assert story.see(odd, at=110).error is None
-    assert story.see(odd, at=229).error is None
-    assert isinstance(story.see(odd, at=231).error, LostContact)
-
-
-def test_unusable_connection_ends_the_watch_after_two_minutes() -> None:
-    story, unusable = Story(), InvalidSettings("Connection 'crew' is unusable. There is no token.")
-    first = story.see(unusable, at=0)
-
-    assert (first.error, first.renew_token) == (None, False)
-    assert story.see(unusable, at=119).error is None
-    error = story.see(unusable, at=121).error
-    assert isinstance(error, WatchBroken)
-    assert error.cause is unusable
-
-
 @pytest.mark.parametrize("word", ["REVOKED", "Cancelled", "canceled", "stopped", "KILLED", "aborted", "timed_out"])
 @pytest.mark.parametrize("key", ["state", "status"])
 def test_stopped_execution_is_not_a_failed_one(word: str, key: str) -> None:
@@ -251,18 +138,6 @@ def test_stopped_execution_is_not_a_failed_one(word: str, key: str) -> None:
 
     assert type(error) is ExecutionStopped
     assert (error.cost, error.kickoff_id, error.usage) == (Cost.ENDED, KICKOFF_ID, {"total_tokens": 7})
-
-
-@pytest.mark.parametrize("error", [ResponseTooLarge("It is too large."), CallError("any other")], ids=str)
-def test_permanent_error_ends_the_watch_at_once(error: CallError) -> None:
-    step = Story(kicked_off_at=NOW).see(error)
-
-    assert isinstance(step.error, WatchBroken)
-    assert step.error.cause is error
-    assert step.error.kickoff_id == KICKOFF_ID
-    assert error.event in str(step.error)
-    assert step.error.cost is Cost.RUNNING
-    assert not step.renew_token
 
 
 def test_failed_execution_has_the_crews_error() -> None:
@@ -306,3 +181,42 @@ def test_long_task_name_is_one_short_line_in_the_log() -> None:
 
     assert "a ERROR b" in line.text
     assert len(line.text) <= 300
+
+
+def test_lost_contact_tells_how_long_and_where() -> None:
+    story = Story(max_outage=20.0)
+    story.see(WRITING)
+    lost = story.see_until_the_end(lambda: DOWN).error
+
+    assert isinstance(lost, LostContact)
+    assert lost.kickoff_id == KICKOFF_ID
+    for words in (duration(20.0), DOWN.event, "writing_task"):
+        assert words in str(lost)
+
+
+def test_execution_unknown_at_another_address_names_both() -> None:
+    error: Any = Story(exists=True, address=ADDRESS).see(OUTCOMES[f"unknown at {ELSEWHERE}"]).error
+
+    assert (error.kickoff_id, error.elsewhere) == (KICKOFF_ID, ADDRESS)
+    assert ADDRESS in error.event
+    assert ELSEWHERE in error.event
+
+
+@pytest.mark.parametrize("outcome", ["unknown", "research"])
+def test_end_at_the_deadline_has_the_time_for_which_it_was_unknown(outcome: str) -> None:
+    story = Story(exists=True)
+    story.see(RESEARCH, at=0)
+    story.see(OUTCOMES[outcome], at=10)
+    story.time = 70
+
+    error: Any = story.watch.on_deadline().error
+
+    assert error.kickoff_id == KICKOFF_ID
+    if outcome == "unknown":
+        assert (type(error), error.lasted) == (ExecutionUnknown, 60.0)
+    else:
+        assert type(error) is WaitedTooLong
+
+
+if __name__ == "__main__":
+    print(table())  # noqa: T201
