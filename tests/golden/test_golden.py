@@ -1,4 +1,8 @@
-"""What each release has stored is read by today's code, which goes on as if it had stored it itself."""
+"""
+What each release has stored is read by today's code, which continues as if it had stored it itself.
+
+If a format of a version that is not released changes, remove its set, and run ``make golden`` again.
+"""
 
 from __future__ import annotations
 
