@@ -1,0 +1,317 @@
+"""
+Processes of real tasks, each as a tree: what it asks next, after every answer that it got so far.
+
+The code is the real one, down to the client's calls. A process is played from its start for each new answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
+
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Running
+from airflow_provider_crew.client.progress import PROGRESS
+from airflow_provider_crew.client.watch import WatchRules
+from airflow_provider_crew.hooks.connection import load_connection
+from airflow_provider_crew.hooks.polling import Poller
+
+NOW = 1_800_000_000.0
+ADDRESS = "https://crew.example"
+DAYS = 30 * 86_400.0
+TOLD = ("told", "")
+"""Answer that is none: Airflow tells the process to end."""
+_ERRORS: dict[str, Callable[[], BaseException]] = {
+    "refused": lambda: RuntimeError("Airflow has refused it."),
+    "lost": lambda: errors.UncertainKickoff("The response is lost."),
+    "rejected": lambda: errors.Rejected("422", http_status=422),
+    "not found": lambda: errors.ExecutionNotFound("404", address=ADDRESS, cost=errors.Cost.RUNNING),
+    "unreadable": lambda: errors.NotAllowed("403"),
+    "not stopped": lambda: errors.NotCancelled("405"),
+    "limit": lambda: AirflowTaskTimeout("execution_timeout"),
+}
+
+
+_LIKELY = {"set": ("ok", None), "delete": ("ok", None), "status": ("ok", "completed"), "finish": ("ok", None)}
+"""Answers with which a process is played on, because most worlds give them."""
+
+
+class Start(NamedTuple):
+    """Everything that a process knows when it starts."""
+
+    task: str
+    try_number: int
+    max_tries: int
+    left: tuple[str, ...] = ()
+    resumes: tuple[str, str] | None = None
+    trigger: str = ""
+    """A trigger that was told that its task has left it, instead of a task."""
+
+
+class Aborted(SystemExit):
+    """The process has got every answer that there is. Neither a thread nor an event loop reports this."""
+
+
+@dataclass(eq=False)
+class Process:
+    """A process that waits for an answer, or has ended."""
+
+    start: Start
+    answers: tuple[tuple[str, Any], ...] = ()
+    request: tuple[Any, ...] = ("exit",)
+    pushed: tuple[tuple[str, str], ...] = ()
+    """XComs that it has pushed since the last answer."""
+    known: dict[tuple[str, Any], Process] = field(default_factory=dict)
+
+    def after(self, *answer: Any) -> Process:
+        """Return the process after one more answer."""
+        if answer not in self.known:
+            self.known[answer] = Play(self.start, (*self.answers, answer)).process
+        return self.known[answer]
+
+
+_play: list[Play] = []
+
+
+class Play:
+    """One run of a process up to the first request without an answer."""
+
+    def __init__(self, start: Start, answers: tuple[tuple[str, Any], ...]) -> None:
+        self.process = self._last = Process(start, answers)
+        self._answers = iter(answers)
+        self._operator: Any = None
+        self._clock = NOW
+        self._pushed: list[tuple[str, str]] = []
+        self._is_over = self.is_told = False
+        _play[:] = [self]
+        random.seed(0)
+        with suppress(BaseException):
+            (self._trigger if start.trigger else self._task)()
+        if not self._is_over:
+            self._last.pushed = tuple(self._pushed)
+        _play.clear()
+
+    def ask(self, *request: Any) -> Any:
+        """Return the next answer to the process, or raise it."""
+        while not self._is_over:
+            answer = next(self._answers, None)
+            if answer is None:
+                answer = self._likely_answer(request)
+            if answer is None:
+                self._is_over = True
+                break
+            self._pushed.clear()
+            if answer != TOLD:
+                kind, value = answer
+                if kind in _ERRORS:
+                    error = _ERRORS[kind]()
+                    raise error
+                return value
+            before, self.is_told = {*threading.enumerate()}, True
+            try:
+                self._operator.on_kill()
+            finally:
+                for thread in {*threading.enumerate()} - before:
+                    thread.join()
+        raise Aborted
+
+    def _likely_answer(self, request: tuple[Any, ...]) -> Any:
+        """Note the request of the process, and return an answer with which to play on. None if there is none."""
+        self._last.request, self._last.pushed = request, tuple(self._pushed)
+        answer = _LIKELY.get(request[0])
+        if answer:
+            process = Process(self._last.start, (*self._last.answers, answer))
+            self._last = self._last.known.setdefault(answer, process)
+        return answer
+
+    def push(self, key: str, value: Any) -> None:
+        """Push an XCom. Of the progress, only the sentences for the user count."""
+        if self._is_over:
+            return
+        if key == PROGRESS:
+            if not (shown := value.get("end") or {"choices": value.get("choices")}):
+                return
+            value = {name: shown.get(name) for name in ("choices", "if_retried", "cost", "if_lost")}
+        self._pushed.append((key, json.dumps(value, sort_keys=True)))
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass, as much as the answer says."""
+        self._clock += max(seconds, 60.0) + self.ask("sleep")
+
+    def now(self) -> float:
+        """Return the time."""
+        return self._clock
+
+    def _task(self) -> None:
+        start, operator = self.process.start, copy.copy(TASKS[self.process.start.task].operator())
+        self._operator = operator
+        ti = TaskInstance(start, operator)
+        context: Any = {"ti": ti, "task": operator, "dag_run": SimpleNamespace(clear_number=0)}
+        if TASKS[start.task].airflow >= (3, 3):
+            context["task_state_store"] = TaskStateStore()
+        try:
+            if start.resumes:
+                method, kwargs = start.resumes
+                value = operator.resume_execution(method, json.loads(kwargs), context)
+            else:
+                value = inspect.unwrap(type(operator).execute)(operator, context)
+            operator.post_execute(context, value)
+        except TaskDeferred as deferred:
+            trigger = deferred.trigger.serialize()
+            stored = json.dumps(trigger, sort_keys=True)
+            kwargs = json.dumps(deferred.kwargs or {}, sort_keys=True)
+            self.ask("finish", "deferred", deferred.method_name, kwargs, stored)
+            return
+        except Aborted:
+            return
+        except BaseException as error:  # noqa: BLE001 - the end of the task
+            failure = getattr(error, "failure", error)
+            is_final = isinstance(error, AirflowFailException | AirflowSensorTimeout | AirflowSkipException)
+            self.ask("finish", "failed" if is_final else "retry", type(failure).__name__)
+            return
+        self.ask("finish", "success", json.dumps(value, sort_keys=True))
+        for callback in operator.on_success_callback or ():
+            callback(context)
+
+    def _trigger(self) -> None:
+        path, stored = json.loads(self.process.start.trigger)
+        module, _, name = path.rpartition(".")
+        trigger = getattr(import_module(module), name)(**stored)
+        trigger.task_instance = TaskInstance(self.process.start, None)
+        hook = import_module("airflow_provider_crew.triggers.watching").hook_of(trigger)
+        trigger.report = Poller(hook, trigger.kickoff_id, WatchRules(**trigger.rules)).report
+        asyncio.run(trigger.on_kill())
+
+
+class TaskInstance:
+    """Airflow's task instance, as a process sees it."""
+
+    dag_id, run_id, task_id, map_index, id = "research", "manual", "crew", -1, "019ad"
+    start_date = datetime.fromtimestamp(NOW, UTC)
+
+    def __init__(self, start: Start, task: Any) -> None:
+        self.try_number, self.max_tries, self.task = start.try_number, start.max_tries, task
+        self._ti_context_from_server = SimpleNamespace(task_reschedule_count=0, xcom_keys_to_clear=start.left)
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        _play[0].push(key, value)
+
+    def xcom_pull(self, *, key: str, **_: Any) -> Any:
+        return json.loads(_play[0].ask("xcom", key))
+
+
+class TaskStateStore:
+    """Airflow's task state store, as a process sees it."""
+
+    def get(self, key: str) -> Any:
+        return json.loads(_play[0].ask("get", key))
+
+    def set(self, key: str, value: Any, **_: Any) -> None:
+        _play[0].ask("set", key, json.dumps(value, sort_keys=True))
+
+    def delete(self, key: str) -> None:
+        _play[0].ask("delete", key)
+
+
+class Client:
+    """The client of a crew, whose responses the model has."""
+
+    def __init__(self, settings: Any, _secrets: Any = ()) -> None:
+        self.settings = settings
+
+    def inputs(self) -> CrewInputs:
+        return CrewInputs(inputs=())
+
+    def kickoff(self, _request: Any) -> str:
+        return str(_play[0].ask("kickoff", _play[0].is_told))
+
+    def status(self, kickoff_id: str) -> Any:
+        return execution(kickoff_id, _play[0].ask("status", kickoff_id))
+
+    def cancel(self, kickoff_id: str) -> Any:
+        return execution(kickoff_id, _play[0].ask("stop", kickoff_id))
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def execution(kickoff_id: str, status: str) -> Any:
+    """Return an execution as the client returns it."""
+    match status:
+        case "running":
+            return Running(status="running", kickoff_id=kickoff_id, word="running")
+        case "completed":
+            return Completed(status="completed", kickoff_id=kickoff_id, output="A result.")
+    word, error = ("revoked", "It was revoked.") if status == "stopped" else ("failed", "No.")
+    return Failed(status="error", kickoff_id=kickoff_id, error=error, word=word)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A kind of task."""
+
+    operator: Callable[[], Any]
+    airflow: tuple[int, int] = (3, 3)
+    surprises: int = 1
+    chooses_twice: bool = False
+    is_durable: bool = True
+    has_ghosts: bool = False
+
+    @property
+    def has_store(self) -> bool:
+        """Whether the attempts of a task share a record."""
+        return self.is_durable and self.airflow >= (3, 3)
+
+
+TASKS: dict[str, Task] = {}
+
+
+class _Quiet:
+    def __getattr__(self, _: str) -> Callable[..., None]:
+        return lambda *_, **__: None
+
+
+def _while_playing(own: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function for a process that is played, and another for everything else."""
+    return lambda *given: own(_play[0], *given) if _play else other(*given)
+
+
+@contextmanager
+def played(task: Task) -> Iterator[None]:
+    """Replace what surrounds the processes of a task."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW_CONN_CREW_DEFAULT", f"crew://:token-of-twenty-signs@{ADDRESS.partition('//')[2]}")
+        connection = load_connection("crew_default")
+        patch.setattr("airflow_provider_crew.hooks.crew.load_connection", lambda *_: connection)
+        for module in ("task.attempt", "batch.start"):
+            patch.setattr(f"airflow_provider_crew.{module}.shielded", lambda work: work(threading.Event()))
+        for owner in ("operators.base.CrewTask", "hooks.crew.CrewHook", "triggers.crew.CrewExecutionTrigger"):
+            patch.setattr(f"airflow_provider_crew.{owner}.log", _Quiet())
+        for module in ("client.client", "batch.state"):
+            patch.setattr(f"airflow_provider_crew.{module}.CrewClient", Client)
+        patch.setattr("airflow_provider_crew.task.record.warn", lambda *_: None)
+        patch.setattr("airflow_provider_crew.versions.CLEARING_DELETES_TASK_STATE", task.airflow >= (3, 4))
+        states = "airflow.sdk.execution_time.task_runner.RuntimeTaskInstance.get_task_states"
+        patch.setattr(states, staticmethod(lambda **_: {"": {"": _play[0].ask("state")}}))
+        xcom = "airflow.sdk.bases.xcom.BaseXCom"
+        patch.setattr(f"{xcom}.set", staticmethod(lambda key, value, **_: _play[0].push(key, value)))
+        patch.setattr(f"{xcom}.get_one", staticmethod(lambda *, key, **_: json.loads(_play[0].ask("xcom", key))))
+        for name, own in (("sleep", Play.sleep), ("time", Play.now), ("monotonic", Play.now)):
+            patch.setattr(time, name, _while_playing(own, getattr(time, name)))
+        yield

@@ -1,0 +1,208 @@
+"""
+Walk every state of a task of each kind, and compare the broken promises with those that are known.
+
+CONTRIBUTING.md explains how to read a story. ``CREW_MODEL_SURPRISES=1`` walks further, which takes minutes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from airflow_provider_crew.client.errors import Cost, UncertainKickoff
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.task.decide import Decision, decide
+from airflow_provider_crew.task.earlier import poll_earlier
+from airflow_provider_crew.task.verdict import Verdict, verdict
+from tests.model.process import TASKS, Task, played
+from tests.model.world import World, Wrong, began, steps, wrong_at_rest
+
+PAGES = Path(__file__).parents[2] / "docs"
+MORE = int(os.environ.get("CREW_MODEL_SURPRISES", "0"))
+
+
+def task(operator: Any = CrewKickoffOperator, **options: Any) -> Task:
+    kind = {name: options.pop(name) for name in ("airflow", "surprises", "has_ghosts") if name in options}
+    create = cache(lambda: operator(task_id="crew", inputs={}, retries=1, **options))
+    return Task(
+        create, chooses_twice="on_uncertain_kickoff" in options, is_durable="durable" not in options, **kind
+    )
+
+
+TASKS |= {
+    "kickoff": task(cancel_on_kill=True, surprises=2),
+    "kickoff, and a process taken for dead": task(has_ghosts=True),
+    "kickoff, on_uncertain_kickoff=retry": task(on_uncertain_kickoff="retry"),
+    "kickoff, durable=False": task(durable=False),
+    "kickoff on 3.4": task(airflow=(3, 4)),
+    "run in a worker": task(CrewRunOperator, deferrable=False, cancel_on_kill=True),
+    "deferred run": task(CrewRunOperator, deferrable=True, cancel_on_kill=True),
+}
+
+
+class Known(NamedTuple):
+    """A broken promise that stays: why, and the line that tells users."""
+
+    promise: str
+    kinds: tuple[str, ...]
+    reason: str
+    page: str
+    line: str
+
+
+_ALL = tuple(kind for kind in TASKS if kind != "kickoff, durable=False")
+_AT_ONCE = "it starts a new execution, even if the Crew tab has just shown that it would not."
+_FORGETS = "without the record, the cleared task starts a new one."
+KNOWN = [
+    Known(
+        "Another execution is started although a result was returned after the user had read "
+        "'does what it no longer does'.",
+        tuple(kind for kind in _ALL if "retry" not in kind),
+        "Airflow clears the task as it is when the request arrives, not as the user saw it.",
+        "retries.md",
+        _AT_ONCE,
+    ),
+    Known(
+        "Another execution is started although one is running after the user had read "
+        "'does what it no longer does'.",
+        ("kickoff",),
+        "The same, for a task that has meanwhile reported the uncertain kickoff.",
+        "retries.md",
+        _AT_ONCE,
+    ),
+    Known(
+        "The attempt ends as UncertainKickoff although the user had read 'starts an execution, which is billed'.",
+        tuple(kind for kind in _ALL if "retry" not in kind),
+        "Nothing was sent. Deleting the intent could delete that of an attempt that has begun meanwhile.",
+        "retries.md",
+        "the next attempt reports the kickoff as uncertain.",
+    ),
+    Known(
+        "Another execution is started although one is running.",
+        ("kickoff, durable=False",),
+        "No attempt knows of the others.",
+        "retries.md",
+        "its worker is killed, retrying or clearing the task starts a second, billed execution.",
+    ),
+    *(
+        Known(
+            f"Another execution is started although {state} after the user had read 'discards the task state'.",
+            ("kickoff on 3.4",),
+            "Airflow 3.4 deletes the record.",
+            "retries.md",
+            _FORGETS,
+        )
+        for state in ("one is running", "a result was returned")
+    ),
+]
+
+
+def walked(kind: str, *, to: Callable[[Wrong], bool] = lambda _: False) -> dict[str, str]:
+    """Return the shortest story of each broken promise, up to a certain one."""
+    before: dict[World, tuple[World, str] | None] = {World(kind, TASKS[kind].surprises + MORE): None}
+    left, stories = deque(before), dict[str, str]()
+    began.cache_clear()
+    with played(TASKS[kind]):
+        while left:
+            world = left.popleft()
+            wrong = wrong_at_rest(world)
+            for sentence, then in [("", wrong)] if wrong else steps(world):
+                if isinstance(then, Wrong):
+                    stories.setdefault(then, story_of(world, sentence, before))
+                    if to(then):
+                        return stories
+                elif then not in before:
+                    before[then] = world, sentence
+                    left.append(then)
+    return stories
+
+
+def story_of(world: World, last: str, before: dict[World, tuple[World, str] | None]) -> str:
+    """Return what has happened until a promise was broken."""
+    lines = [last]
+    while (step := before[world]) is not None:
+        world, line = step
+        lines.append(line)
+    return "\n".join(f"{number:4}. {line}" for number, line in enumerate(filter(None, reversed(lines)), 1))
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_only_known_promises_are_broken(kind: str) -> None:
+    stories = walked(kind)
+    known = {each.promise for each in KNOWN if kind in each.kinds}
+
+    new = "\n\n".join(f"{kind}: {wrong}\n{story}" for wrong, story in stories.items() if wrong not in known)
+    assert not new, new
+    assert known <= stories.keys()
+
+
+@pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.promise)
+def test_documentation_tells_of_a_known_one(known: Known) -> None:
+    assert known.line in " ".join((PAGES / known.page).read_text().split())
+
+
+def _telling(**changes: Any) -> Callable[..., Verdict]:
+    """Return a verdict that tells something else about an uncertain kickoff."""
+
+    def wrong(error: BaseException, facts: Any) -> Verdict:
+        end = verdict(error, facts)
+        if not isinstance(error, UncertainKickoff):
+            return end
+        cost = changes.get("cost", end.failure.cost)
+        return replace(
+            end, failure=end.failure.replace(cost=cost), if_cleared=changes.get("if_cleared", end.if_cleared)
+        )
+
+    return wrong
+
+
+def _twice(call: Callable[[], Any], **_: Any) -> Any:
+    """Send again after a lost response."""
+    try:
+        return call()
+    except UncertainKickoff:
+        return call()
+
+
+def _unknown_is_failed(*given: Any) -> Any:
+    status, failed = poll_earlier(*given)
+    return "failed" if status == "unknown" else status, failed
+
+
+def _sends_after_uncertain(record: Any, *given: Any, **named: Any) -> Decision:
+    decision = decide(record, *given, **named)
+    return Decision.KICK_OFF if decision is Decision.FAIL_UNCERTAIN else decision
+
+
+MISTAKES: dict[str, tuple[str, str, Any]] = {
+    "an uncertain kickoff counts as none": ("kickoff", "task.earlier.decide", _sends_after_uncertain),
+    "NOT FOUND counts as ended": ("kickoff", "task.earlier.poll_earlier", _unknown_is_failed),
+    "a lost response counts as not sent": ("kickoff", "task.send.resend", _twice),
+    "the intent is not stored": ("kickoff", "task.attempt.RunSlot.save_intent", lambda _: None),
+    "an unreadable record counts as none": ("kickoff", "task.record.Store.get", lambda *_: None),
+    "there is no last look": ("kickoff", "task.stop.Stop.look_before", lambda *_: None),
+    "a cleared task counts as marked": ("kickoff", "api_server.has_ended", lambda _: True),
+    "a retry counts as cleared": ("kickoff", "task.record.Record.was_cleared", property(lambda _: True)),
+    "the wrong cost is told": ("kickoff", "task.attempt.verdict", _telling(cost=Cost.NONE)),
+    "the wrong effect is told": (
+        "kickoff",
+        "task.attempt.verdict",
+        _telling(if_cleared="waits for the same execution"),
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistake_in_the_code_is_found(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, name, wrong = MISTAKES[mistake]
+    monkeypatch.setattr(f"airflow_provider_crew.{name}", wrong)
+    known = {each.promise for each in KNOWN if kind in each.kinds}
+
+    assert walked(kind, to=lambda wrong: wrong not in known).keys() - known

@@ -1,0 +1,490 @@
+"""
+Everything around the processes of a task: its crew, its Airflow, and its user, in small immutable states.
+
+An execution counts as running until a process looks, because nothing depends on the moment at which it ends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
+from typing import Any, NamedTuple
+
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.progress import PROGRESS
+from airflow_provider_crew.client.wording import execution_failed
+from airflow_provider_crew.task.record import KEY, KICKOFF_ID
+from airflow_provider_crew.triggers.events import DEFERRAL, told_completed, told_error
+from tests.model.process import DAYS, TASKS, TOLD, Play, Process, Start, execution
+
+RETRIES = 1
+MOST_ATTEMPTS = 3
+_AT_REST = frozenset({"success", "failed", "retry"})
+_DISCARDS = "discards the task state"
+_CHANGED = "does what it no longer does"
+_STARTS = "starts an execution, which is billed"
+
+
+class Wrong(str):
+    """A broken promise, in words that are the same in all its stories."""
+
+    __slots__ = ()
+
+
+class World(NamedTuple):
+    """
+    A state of the world.
+
+    :param surprises: Faults and actions of the user that may still happen. A process has one of them at most.
+    :param is_calm: Whether the process has had none.
+    :param left: XComs of the last attempt, which Airflow has deleted.
+    :param resumes: Method and arguments with which a deferred task resumes.
+    :param ghost: Process that Airflow takes for dead, or a trigger that notices that its task has left it.
+    :param settled: Executions whose result was returned, or that the user has chosen to pay for besides another.
+    :param read: Effect of clearing that the page has shown a moment ago, and no longer shows.
+    :param choice: Effect that the user had read before the last clear, until it has come true.
+    :param allowed: The same for a kickoff of the process. Empty for one of the ghost.
+    :param expects: What the next attempt does, as far as the user knows.
+    """
+
+    task: str
+    surprises: int
+    state: str = "queued"
+    try_number: int = 0
+    max_tries: int = RETRIES
+    store: tuple[tuple[str, str], ...] = ()
+    xcoms: tuple[tuple[str, str], ...] = ()
+    left: tuple[str, ...] = ()
+    resumes: tuple[str, str] | None = None
+    trigger: str = ""
+    process: Process | None = None
+    is_calm: bool = True
+    is_told: bool = False
+    is_marked: bool = False
+    has_waited: bool = False
+    ghost: Process | None = None
+    crew: tuple[str, ...] = ()
+    settled: frozenset[str] = frozenset()
+    read: str = ""
+    choice: str | None = None
+    allowed: str | None = None
+    expects: str = ""
+
+    def but(self, **changes: Any) -> World:
+        """Return another state."""
+        return self._replace(**changes)
+
+    @property
+    def may_surprise(self) -> bool:
+        """Whether a fault may happen to the process."""
+        return self.surprises > 0 and self.is_calm
+
+    @property
+    def may_be_told(self) -> bool:
+        """Whether the process is told to end now. On 3.4, save_again() would wait for a request to the store."""
+        is_storing = self.process is not None and self.process.request[0] in {"set", "delete"}
+        return not (is_storing and TASKS[self.task].airflow >= (3, 4))
+
+    def surprised(self, **changes: Any) -> World:
+        """Return the state after a fault, about whose effect the user can have read nothing."""
+        return self._replace(surprises=self.surprises - 1, is_calm=False, expects="", **changes)
+
+    @property
+    def owed(self) -> list[str]:
+        """Status of each execution that the task may still owe its user."""
+        return [status for number, status in enumerate(self.crew, 1) if f"e{number}" not in self.settled]
+
+    def with_end(self, kickoff_id: str, status: str) -> World:
+        """Return the state in which an execution has ended."""
+        index = int(kickoff_id[1:]) - 1
+        return self._replace(crew=(*self.crew[:index], status, *self.crew[index + 1 :]))
+
+    def told(self) -> dict[str, str]:
+        """
+        Return what the user reads: the cost, and the effects of a retry and of clearing the task.
+
+        This is ``starting()`` and ``ending()`` in ``plugins/tab/ending.js``, which run in a browser.
+        """
+        is_begun = self.state != "queued" or self.resumes is not None
+        return _told(dict(self.xcoms).get(PROGRESS, "{}") if is_begun else "{}", *self._kept())
+
+    def _kept(self) -> tuple[str, bool, bool]:
+        is_lost = TASKS[self.task].has_store is False
+        return dict(self.store).get(KEY, "{}"), self.state in _AT_REST, is_lost
+
+
+@cache
+def _told(progress: str, record: str, is_at_rest: bool, is_lost: bool) -> dict[str, str]:  # noqa: FBT001
+    shown = json.loads(progress)
+    if shown.get("cost") or (shown and not is_at_rest):
+        clear = (shown["choices"] or {}).get("clear", "").removeprefix("it ")
+        return {"clear": clear, "retry": shown["if_retried"] or "", "cost": shown["cost"] or "running"}
+    if lost := json.loads(record).get("if_lost") or shown.get("if_lost"):
+        clear = lost["choices"]["clear"].removeprefix("it ")
+        return {"clear": clear, "retry": lost["if_retried"], "cost": lost["cost"]}
+    nothing = "" if is_lost else _STARTS
+    return {"clear": nothing, "retry": nothing, "cost": "unknown" if is_lost else "none"}
+
+
+Step = tuple[str, World | Wrong]
+
+
+def steps(world: World) -> Iterator[Step]:
+    """Yield every next state, with what has happened."""
+    for each in (_of_airflow(world), _of_process(world, "process"), _of_process(world, "ghost"), _of_user(world)):
+        for sentence, then in each:
+            yield sentence, _answered(world, then) if isinstance(then, World) else then
+
+
+def _answered(before: World, world: World) -> World:
+    """Return the state in which each process has the answers that nobody chooses."""
+    for slot in ("process", "ghost"):
+        while (process := getattr(world, slot)) and process.request[0] in {"exit", "xcom", "state"}:
+            match process.request:
+                case ("exit",):
+                    world = world.but(**{slot: None})
+                case ("xcom", key):
+                    world = _with(world, slot, process.after("ok", dict(world.xcoms).get(key, "null")))
+                case _:
+                    world = _with(world, slot, process.after("ok", world.state))
+    if not world.surprises:
+        return world.but(read="")
+    read = before.told()["clear"]
+    return world if read == world.told()["clear"] else world.but(read=read)
+
+
+def _with(world: World, slot: str, process: Process) -> World:
+    """Return the state with another process, and with the XComs that this has pushed."""
+    if slot == "ghost" or not process.pushed:  # Airflow may refuse the XComs of a ghost
+        return world.but(**{slot: process})
+    return world.but(process=process, xcoms=tuple(sorted({**dict(world.xcoms), **dict(process.pushed)}.items())))
+
+
+# Airflow.
+
+
+def _of_airflow(world: World) -> Iterator[Step]:
+    match world.state:
+        case "queued" | "retry" if world.process is None and world.try_number < MOST_ATTEMPTS:
+            yield _begun(world)
+        case "deferred":
+            yield from _of_trigger(world)
+        case "running" if world.process and world.may_surprise:
+            dead = _after_death(world.surprised(process=None))
+            yield "The worker dies.", dead
+            if world.may_be_told:
+                yield "The worker shuts down.", _told_to_end(world.surprised())
+            if not world.ghost and TASKS[world.task].has_ghosts:
+                yield "Airflow takes the process for dead, but it runs on.", dead.but(ghost=world.process)
+        case _ if world.process and world.is_told:
+            yield "Airflow kills the process.", _after_death(world.but(process=None))
+
+
+def _begun(world: World) -> Step:
+    resumes, number = world.resumes, world.try_number + (world.resumes is None)
+    left = world.left if resumes else tuple(key for key, _ in world.xcoms if key.startswith(KICKOFF_ID))
+    fresh: dict[str, Any] = {"is_calm": True, "is_told": False, "has_waited": False, "resumes": None}
+    xcoms = world.xcoms if resumes else ()
+    world = world.but(**fresh, state="running", try_number=number, left=left, xcoms=xcoms, allowed=world.choice)
+    process = began(Start(world.task, number, world.max_tries, left, resumes))
+    return f"Airflow {'resumes' if resumes else 'starts'} attempt {number}.", _with(world, "process", process)
+
+
+@cache
+def began(start: Start) -> Process:
+    return Play(start, ()).process
+
+
+def _told_to_end(world: World) -> World:
+    is_new = world.process and not world.is_told
+    return _with(world.but(is_told=True), "process", world.process.after(*TOLD)) if is_new else world
+
+
+def _after_death(world: World) -> World:
+    """Return the state after a process has ended without a result."""
+    if world.state == "restarting":
+        return world.but(state="queued", max_tries=world.try_number + RETRIES)
+    if world.state != "running":
+        return world
+    if not 0 < world.try_number <= world.max_tries:
+        return world.but(state="failed", expects="")
+    world = world.but(state="retry")
+    return world.but(expects=_expected(world, world.told()["retry"]))
+
+
+def _expected(world: World, effect: str) -> str:
+    """Return an effect, unless it depends on an end that no process has stored."""
+    is_news = effect.startswith(("waits", "reads")) and {"failed", "stopped"} & {*world.crew}
+    return "" if is_news or effect.startswith("reads the kickoff record") else effect
+
+
+def _of_trigger(world: World) -> Iterator[Step]:
+    """Yield the events of a trigger. ``watched()`` in ``triggers/watching.py`` makes them."""
+    stored, (_, kwargs) = json.loads(world.trigger)[1], world.resumes or ("", "{}")
+    kickoff_id, deadline = stored["kickoff_id"], stored["rules"]["deadline"]
+    for news, then in _looks(world, kickoff_id):
+        match news:
+            case "completed":
+                event = told_completed(execution(kickoff_id, news))
+            case "failed" | "stopped":
+                event = told_error(execution_failed(execution(kickoff_id, news), ""))
+            case "not found":
+                event = told_error(errors.ExecutionUnknown("?", kickoff_id=kickoff_id))
+            case "unreadable":
+                event = told_error(errors.LostContact("?", kickoff_id=kickoff_id))
+            case _:
+                event = told_error(errors.WaitedTooLong("?", kickoff_id=kickoff_id))
+        event |= {"kickoff_id": kickoff_id, "deadline": deadline, "seen": True}
+        what = "the timeout has passed" if news == "running" else f"{kickoff_id} is {news}"
+        resumes = "execute_complete", json.dumps({**json.loads(kwargs), "event": event})
+        yield f"The trigger fires, because {what}.", _left_trigger(then, resumes)
+    if world.may_surprise:
+        failed = "__fail__", json.dumps({"error": "Trigger failure"})
+        yield "The trigger fails.", _left_trigger(world.surprised(), failed)
+        yield "Another triggerer takes over.", _noticed(world.surprised())
+
+
+def _left_trigger(world: World, resumes: tuple[str, str]) -> World:
+    xcoms = dict(world.xcoms)
+    if DEFERRAL in xcoms:  # end_deferral() in triggers/watching.py
+        xcoms[DEFERRAL] = "null"
+    return world.but(state="queued", trigger="", xcoms=tuple(sorted(xcoms.items())), resumes=resumes)
+
+
+def _noticed(world: World) -> World:
+    """Return the state in which a triggerer notices that a task has left its trigger."""
+    start = Start(world.task, world.try_number, world.max_tries, trigger=world.trigger)
+    return world if world.ghost else world.but(ghost=began(start))
+
+
+# The crew.
+
+
+def _looks(world: World, kickoff_id: str) -> Iterator[tuple[str, World]]:
+    """Yield what a poll may find."""
+    status = world.crew[int(kickoff_id[1:]) - 1]
+    yield status, world
+    if status == "running":
+        yield "completed", world.with_end(kickoff_id, "completed")
+        for end in ("failed", "stopped"):
+            yield end, world.with_end(kickoff_id, end).but(expects="")
+    if world.may_surprise:
+        yield "not found", world.surprised()
+        yield "unreadable", world.surprised()
+
+
+def _kicked_off(world: World, slot: str) -> World | Wrong:
+    """Return the state in which the crew has started another execution."""
+    owed, allowed = world.owed, world.allowed if slot == "process" else ""
+    is_chosen = TASKS[world.task].chooses_twice or _is_choice(allowed or "")
+    harmless = {"failed"} if allowed is None else {"failed", "stopped"}
+    read = f" after the user had read {allowed.partition(',')[0]!r}" if allowed else ""
+    if not (is_chosen or harmless.issuperset(owed)):
+        status = min(owed, key=["running", "completed", "stopped", "failed"].index)
+        return Wrong(f"Another execution is started although one is {status}{read}.")
+    if not is_chosen and not owed and world.crew and world.crew[-1] not in harmless:
+        return Wrong(f"Another execution is started although a result was returned{read}.")
+    is_next = slot == "process" and world.state == "running"
+    if is_next and world.expects and not world.expects.startswith("starts"):
+        return Wrong(f"An execution is started although the user had read {world.expects!r}.")
+    settled = frozenset(f"e{number}" for number in range(1, len(world.crew) + 1))
+    world = world.but(crew=(*world.crew, "running"), settled=settled)
+    return world.but(expects="", choice=None if is_next else world.choice)
+
+
+def _is_choice(effect: str) -> bool:
+    """Whether a user who clears the task after reading this has chosen to pay for another execution."""
+    return effect.startswith("starts a new")
+
+
+# A process.
+
+
+def _of_process(world: World, slot: str) -> Iterator[Step]:
+    process: Process | None = getattr(world, slot)
+    if process is None:
+        return
+    if process.request[0] == "finish":
+        yield from _finished(world, slot, process)
+        return
+    who = "The task" if slot == "process" else "The old process"
+    for sentence, answer, then in _answers(world, slot, process.request):
+        said = sentence and f"{who} {sentence}."
+        yield said, then if isinstance(then, Wrong) else _with(then, slot, process.after(*answer))
+
+
+Answers = Iterator[tuple[str, tuple[str, Any], World | Wrong]]
+
+
+def _answers(world: World, slot: str, request: tuple[Any, ...]) -> Answers:
+    match request:
+        case ("get", key):
+            yield from _read(world, key)
+        case ("set" | "delete", key, *values):
+            yield from _stored(world, slot, key, values)
+        case ("sleep",):
+            yield from _waits(world)
+        case ("kickoff", is_late):
+            yield from _kickoffs(world, slot, is_late=is_late)
+        case ("status", kickoff_id):
+            yield from _polls(world, kickoff_id)
+        case ("stop", kickoff_id):
+            yield from _stops(world, kickoff_id)
+
+
+def _read(world: World, key: str) -> Answers:
+    yield "", ("ok", dict(world.store).get(key, "null")), world
+    if world.may_surprise:
+        yield f"cannot read {key}", ("refused", None), world.surprised()
+
+
+def _waits(world: World) -> Answers:
+    if not world.has_waited:
+        yield "waits", ("ok", 0.0), world.but(has_waited=True)
+    yield "waits in vain", ("ok", DAYS), world.but(has_waited=True)
+
+
+def _polls(world: World, kickoff_id: str) -> Answers:
+    for news, then in _looks(world, kickoff_id):
+        is_fault = news in {"not found", "unreadable"}
+        yield f"finds that {kickoff_id} is {news}", (news, None) if is_fault else ("ok", news), then
+
+
+def _stored(world: World, slot: str, key: str, values: list[str]) -> Answers:
+    others = [(name, kept) for name, kept in world.store if name != key]
+    store, what = tuple(sorted([*others, *((key, value) for value in values)])), _in_words(key, values)
+    # A task that was cleared has another ID. On 3.4, Airflow still takes what save_again() stores.
+    is_replaced = world.state not in {"running", "success", "failed"} and TASKS[world.task].airflow < (3, 4)
+    if slot == "ghost" or is_replaced:
+        yield f"cannot store {what}, because Airflow has replaced it", ("refused", None), world
+        return
+    yield f"stores {what}", ("ok", None), world.but(store=store)
+    if world.may_surprise:
+        yield f"cannot store {what}", ("refused", None), world.surprised()
+        yield f"stores {what}, but the response is lost", ("refused", None), world.surprised(store=store)
+
+
+def _in_words(key: str, values: list[str]) -> str:
+    if key != KEY or not values:
+        return key if values else f"that there is no {key}"
+    record = json.loads(values[0])
+    known = [record["kickoff_id"] or "the intent", record["end"]]
+    return ", ".join(filter(None, [*known, *(name for name in ("reported", "delivered") if record[name])]))
+
+
+def _kickoffs(world: World, slot: str, *, is_late: bool) -> Answers:
+    name, started = f"e{len(world.crew) + 1}", _kicked_off(world, slot)
+    if is_late:
+        started = Wrong("A kickoff is sent after the task was told to end.")
+    yield f"starts execution {name}", ("ok", name), started
+    if world.may_surprise:
+        lost = started.surprised() if isinstance(started, World) else started
+        yield f"starts execution {name}, but the response is lost", ("lost", None), lost
+        yield "sends a kickoff that does not arrive, and does not learn that", ("lost", None), world.surprised()
+        yield "sends a kickoff that the crew rejects", ("rejected", None), world.surprised()
+
+
+def _stops(world: World, kickoff_id: str) -> Answers:
+    what = f"asks the crew to stop {kickoff_id}"
+    if not world.is_marked:
+        yield what, ("", None), Wrong("An execution is stopped although nobody has marked the task.")
+        return
+    status = world.crew[int(kickoff_id[1:]) - 1]
+    end = "stopped" if status == "running" else status
+    yield what, ("ok", end), world.with_end(kickoff_id, end).but(expects="")
+    if world.may_surprise:
+        yield f"{what}, in vain", ("not stopped", None), world.surprised()
+
+
+def _finished(world: World, slot: str, process: Process) -> Iterator[Step]:
+    _, how, *about = process.request
+    if slot == "ghost" or world.state != "running":
+        ended = world.but(**{slot: None})
+        yield "", ended if slot == "ghost" else _after_death(ended)
+        return
+    value: Any = json.loads(about[0]) if how == "success" else None
+    error = about[0] if how in {"failed", "retry"} else ""
+    if wrong := _disappointed(world, how, error):
+        yield f"The task ends: {error or how}.", wrong
+    elif how == "success":
+        settled = world.settled | {value if isinstance(value, str) else value["kickoff_id"]}
+        done = world.but(state="success", settled=settled, has_waited=False, expects="")
+        yield "The task succeeds.", _with(done, "process", process.after("ok", None))
+    elif how == "deferred":
+        resumes, trigger = (about[0], about[1]), about[2]
+        deferred = world.but(state="deferred", process=None, is_calm=True, resumes=resumes, trigger=trigger)
+        yield "The task defers.", deferred
+    elif how == "failed":
+        yield f"The task fails without a retry: {error}.", world.but(state="failed", process=None, expects="")
+    else:
+        yield f"The task fails: {error}.", _after_death(world.but(process=None))
+
+
+def _disappointed(world: World, how: str, error: str) -> Wrong | None:
+    """Return what is wrong if an attempt has ended otherwise than the user had read."""
+    effect, is_report = world.expects, error == "UncertainKickoff"
+    starts = effect.startswith("starts") and not any(word in effect for word in ("only if", "unless", "may be"))
+    has_execution = KICKOFF_ID in dict(world.xcoms) or how in {"success", "deferred"}
+    waits = effect.startswith(("waits", "reads", "checks"))
+    # It may do better: an ID that Airflow refused to store may be in an XCom.
+    reports = effect.startswith("reports") and not is_report
+    if starts or ((waits or reports) and not has_execution):
+        return Wrong(f"The attempt ends as {error or how} although the user had read {effect!r}.")
+    return None
+
+
+# The user.
+
+
+def _of_user(world: World) -> Iterator[Step]:
+    """Yield what a user may do, who may have read the page a moment ago."""
+    is_ready = world.process is None or (world.may_surprise and world.may_be_told)
+    if not (world.surprises and world.try_number and is_ready):
+        return
+    now = world.told()["clear"]
+    keeps = [True, False] if TASKS[world.task].airflow >= (3, 4) else [True]
+    for read, kept in product({now, world.read} - {""}, keeps):
+        what = "clears the task" if kept else "clears the task without its kept state"
+        when = "reads" if read == now else "has just read"
+        yield f"A user {when} that clearing {read!r}, and {what}.", _cleared(world.surprised(), read, kept=kept)
+    if world.state in {"running", "deferred", "retry"}:
+        yield "A user marks the task as failed.", _marked(world.surprised())
+
+
+def _cleared(world: World, read: str, *, kept: bool) -> World:
+    is_current = read == world.told()["clear"]
+    # A request to stop the execution may be on its way.
+    stops = any(process and process.request[0] == "stop" for process in (world.process, world.ghost))
+    world = world.but(
+        expects=_expected(world, read) if kept and is_current else "",
+        choice=(read if is_current or _is_choice(read) else _CHANGED) if kept else _DISCARDS,
+        is_marked=world.is_marked and stops,
+        store=world.store if kept else (),
+    )
+    if world.state == "running":
+        return _told_to_end(world.but(state="restarting"))
+    if world.state == "deferred":
+        world = _noticed(world)
+    fresh: dict[str, Any] = {"state": "queued", "max_tries": world.try_number + RETRIES, "resumes": None}
+    ghost = world.ghost or world.process  # a process may still call its callbacks, or have to notice its end
+    return world.but(**fresh, trigger="", process=None, ghost=ghost)
+
+
+def _marked(world: World) -> World:
+    marked = world.but(state="failed", is_marked=True)
+    if world.state == "deferred":
+        return _noticed(marked).but(resumes=None, trigger="")
+    return _told_to_end(marked)
+
+
+def wrong_at_rest(world: World) -> Wrong | None:
+    """Return what is wrong with what the user reads if nothing more happens."""
+    if world.process or world.ghost or world.state not in _AT_REST:
+        return None
+    owed, cost = {"running", "completed"} & {*world.owed}, world.told()["cost"]
+    is_lost = owed and (world.state == "success" or cost == "none")
+    if is_lost or (cost == "ended" and "running" in owed):
+        return Wrong(f"The page shows {world.state!r} and the cost {cost!r} although one is {max(owed)}.")
+    return None
