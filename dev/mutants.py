@@ -69,7 +69,7 @@ def _try(path: str, tests: list[str]) -> int:
     try:
         _mutmut(work, "run")
     except subprocess.CalledProcessError as error:
-        print(f"{path}: mutmut failed. Its output ends with:\n{error.stdout[-3000:]}")
+        print(f"{path}: mutmut failed. Its output ends with:\n{(error.stdout + error.stderr)[-3000:]}")
         return 1
     outcomes = dict(line.strip().split(": ") for line in _mutmut(work, "results", "--all", "true"))
     survivors = [_shown(work, name) for name, outcome in outcomes.items() if outcome not in {"killed", "timeout"}]
@@ -106,7 +106,7 @@ def _prepared(path: str, tests: list[str]) -> Path:
 def _mutmut(work: Path, *arguments: str) -> list[str]:
     """Run a command of mutmut, and return the lines of its output."""
     command = [str(Path(sys.executable).with_name("mutmut")), *arguments]
-    done = subprocess.run(command, cwd=work, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
+    done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=True)  # noqa: S603
     return done.stdout.splitlines()
 
 

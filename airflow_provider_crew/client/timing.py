@@ -49,6 +49,8 @@ class Timing:
     # Airflow ends a task whose heartbeats fail for about this long, so the task stops asking its store as well.
     store_outage: float = 120.0
     store_pause: float = 2.0
+    # Between two looks of a process at the clock, which show that it was suspended.
+    beat: float = 5.0
     # Airflow needs this long to clear a task, from reading its state to the commit of the changes.
     time_to_clear: float = 1.0
     # The scheduler sometimes fails a task that starts again within about a second of its deferral or reschedule,

@@ -12,7 +12,7 @@ from typing import NoReturn, TypeVar
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
 from airflow_provider_crew import api_server
-from airflow_provider_crew.client import errors
+from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.models import Completed, Failed
 from airflow_provider_crew.client.wording import after_cancelling
@@ -24,9 +24,8 @@ T = TypeVar("T")
 
 # Seconds between two looks at whether Airflow is ending the task. It kills the process 5 seconds after SIGTERM.
 LOOK = 0.5
-# Seconds without a beat after which the process counts as suspended, and between two beats.
+# Seconds without a beat after which the process counts as suspended.
 _SUSPENDED = 60.0
-_BEAT = 5.0
 
 
 class _PollInterrupted(BaseException):
@@ -58,7 +57,7 @@ class Pulse:
         """Beat for ever."""
         pause = Event()
         while True:
-            pause.wait(_BEAT)
+            pause.wait(timing.current().beat)
             self.was_suspended()
 
 

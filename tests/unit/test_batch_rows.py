@@ -250,13 +250,13 @@ def test_rows_that_are_no_longer_among_the_inputs_are_returned():
 
 def test_last_kickoff_of_a_row_is_found_in_its_group():
     entries = {
-        BATCH: {"groups": ["1", "2", "3"]},
-        f"{BATCH}_1": [["a", "digest", "k1", 5.0, 1, "1"], ["b", "digest", "k3", 5.0, 3, "1"]],
+        BATCH: {"groups": ["1", "3", "2"]},
+        f"{BATCH}_3": [["a", "digest", "k1", 5.0, 1, "3"], ["b", "digest", "k3", 5.0, 3, "3"]],
         f"{BATCH}_2": [["a", "digest", "", 4.0, 2, "2"]],
     }
 
     assert last_kickoff(entries, "a") == (f"{BATCH}_2", KickoffRecord(0, 4.0))
-    assert last_kickoff(entries, "b") == (f"{BATCH}_1", KickoffRecord(0, 5.0, "k3"))
+    assert last_kickoff(entries, "b") == (f"{BATCH}_3", KickoffRecord(0, 5.0, "k3"))
     for unknown in (last_kickoff(entries, "c"), last_kickoff({BATCH: {}}, "a"), last_kickoff({}, "a")):
         assert unknown == ("", None)
 

@@ -50,6 +50,23 @@ def test_process_has_one_pulse(task):
     assert Stop(task).cancels()
 
 
+def test_process_notices_a_suspension_whatever_it_does(timing):
+    timing(beat=0.01)
+    beats = chain([0.0, 65.0], repeat(66.0))
+    has_beaten = Event()
+
+    def clock() -> float:
+        if (now := next(beats)) == 66.0:
+            has_beaten.set()
+        return now
+
+    own = Pulse(clock)
+    Thread(target=own.beat, daemon=True).start()
+
+    assert has_beaten.wait(60)
+    assert own.was_suspended()
+
+
 def ending(*, suspended: bool = False, told: bool = True, **options: Any) -> tuple[Stop, list[str]]:
     """Return the stop of a task that Airflow is ending, and its warnings."""
     warnings: list[str] = []
@@ -196,6 +213,24 @@ def test_second_signal_does_not_interrupt_what_the_first_one_asks_for():
     stop.interruptibly(poll, "k", stop.interrupt)
 
     assert len(polled) == 2
+
+
+def test_second_signal_does_not_interrupt_the_end_of_the_poll():
+    stop, _ = ending()
+    closed: list[str] = []
+
+    def poll(kickoff_id: str) -> str:
+        if closed:
+            return "running"
+        try:
+            stop.interrupt()
+        finally:
+            stop.interrupt()
+            closed.append(kickoff_id)
+        raise AssertionError
+
+    assert stop.interruptibly(poll, "k", lambda: None) == "running"
+    assert closed == ["k"]
 
 
 def test_only_the_main_thread_is_interrupted():
