@@ -302,7 +302,7 @@ def if_lost(
     return {
         "cost": cost.value,
         "billed": cost.sentence,
-        "if_retried": effect,
+        "if_retried": _ENDS_AGAIN if end == "stopped" else effect,  # only a person may start another
         "if_cleared": effect,
         "next_step": f"{fix}Clearing the task{keeping if effect in _NEED_RECORD else ''} {effect}.",
         "choices": _choices(effect, cost, keeping),

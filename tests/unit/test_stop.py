@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from itertools import chain, repeat
 from threading import Event, Thread
@@ -18,7 +19,7 @@ from airflow_provider_crew.client.models import Failed
 from airflow_provider_crew.exceptions import CrewTaskError, CutShort, EndedByAirflow
 from airflow_provider_crew.task.stop import Pulse, Stop, as_cut_short, cancelled_if_wanted
 from airflow_provider_crew.task.task import Options, Task
-from airflow_provider_crew.task.verdict import Facts
+from airflow_provider_crew.task.verdict import Facts, verdict
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def ending(*, suspended: bool = False, told: bool = True, **options: Any) -> tup
     """Return the stop of a task that Airflow is ending, and its warnings."""
     warnings: list[str] = []
     context: dict[str, Any] = {"ti": SimpleNamespace(start_date=None)}
-    log: Any = SimpleNamespace(warning=lambda text, *_: warnings.append(text))
+    log: Any = SimpleNamespace(warning=lambda text, *args: warnings.append(text % args))
     task = Task(Options(crew_conn_id="crew", **options), context, log, is_told_to_end=lambda: told)
     return Stop(task, pulse(0.0, 65.0 if suspended else 5.0)), warnings
 
@@ -116,6 +117,14 @@ def test_marked_task_cancels_the_execution_for_which_it_waits(
         stop.heed(facts, earlier)
 
     assert bool(warnings) is warns
+    if warns:
+        (told,) = warnings
+        step = verdict(
+            errors.CrewError("ending", kickoff_id=own), replace(facts, is_ending=True)
+        ).failure.next_step
+        assert step in told
+        assert f"execution {own}" in told
+        assert {"waiting": "The execution continues.", "ended": "The execution has completed."}[phase] in told
     if cancels:
         assert caught.value.kickoff_id == cancels
         assert (facts.kickoff_id, facts.phase, facts.has_retry) == (cancels, "waiting", False)

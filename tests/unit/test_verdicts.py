@@ -22,7 +22,18 @@ from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.notifications import CrewAlert
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.task.progress import TaskProgress
-from airflow_provider_crew.task.verdict import Facts, RowCounts, Verdict, fix_for, if_lost, verdict
+from airflow_provider_crew.task.verdict import (
+    Facts,
+    RowCounts,
+    Verdict,
+    after_adopting,
+    fix_for,
+    if_lost,
+    verdict,
+    while_cancelled,
+    while_rows_run,
+    while_waiting,
+)
 
 TABLE = Path(__file__).with_name("verdicts.txt")
 
@@ -162,6 +173,41 @@ def table() -> str:
         end = verdict(error, facts)
         cost = end.failure.cost.value
         rows.append((task, when, name, end.action, cost, end.if_retried or "-", end.if_cleared))
+    return f"{aligned(rows)}\n{aligned([('without a report', 'field', 'value'), *without_report()])}"
+
+
+def without_report() -> Iterator[tuple[str, str, str]]:
+    """Yield what is said about a task that waits, was lost, or has succeeded: when, and each field."""
+    stored: list[tuple[Any, Any]] = [(None, None), ("7", None)]
+    stored += [("7", end) for end in ("kicked off", "completed", "delivered", "failed", "stopped")]
+    for kickoff_id, end in stored:
+        yield from fields(f"record, {end or ('running' if kickoff_id else 'sent')}", if_lost(kickoff_id, end))
+        keeps = after_adopting(kickoff_id, end, keeping=" keeping its state", is_row=end == "completed")
+        yield f"adopted, {end or ('running' if kickoff_id else 'sent')}", "next_step", keeps
+    yield from fields("record, sent, on_uncertain_kickoff=retry", if_lost(None, None, may_start_twice=True))
+    usual: dict[str, Any] = {"is_sensor": False, "reattachable": True, "cancels": False}
+    for more in (
+        *({}, {"cancels": True}, {"cancels_at_timeout": True}, {"is_sensor": True}, {"reattachable": False}),
+        *({"is_unnamed": True}, {"is_unnamed": True, "reattachable": False}),
+        {"is_sensor": True, "reattachable": False},
+    ):
+        yield from fields(", ".join(("waiting", *more)), while_waiting(**usual | more))
+    for when, cancels in (("not started", False), ("half", False), ("half", True), ("half, rerun=all", False)):
+        name = f"rows run, {when}{', cancels' if cancels else ''}"
+        yield from fields(name, while_rows_run(ROWS[when], cancels=cancels))
+    for task, is_sensor in {"operator": False, "sensor": True}.items():
+        yield f"being cancelled, {task}", "next_step", while_cancelled(is_sensor)
+
+
+def fields(when: str, value: Any, name: str = "") -> Iterator[tuple[str, str, str]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from fields(when, inner, f"{name}.{key}".strip("."))
+    else:
+        yield when, name, str(value)
+
+
+def aligned(rows: list[Any]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "".join(f"{line.rstrip()}\n" for line in lines)
