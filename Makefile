@@ -50,7 +50,7 @@ SHOW := @$(PYTHON) -m dev.progress
 NEXT := apache-airflow~=3.4.0b1 apache-airflow-core~=3.4.0b1 apache-airflow-task-sdk~=1.4.0b1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo airflow test coverage test-all test-system test-agents test-crews test-faults test-fuzz mutants nightly \
+.PHONY: help demo airflow test coverage test-all test-system test-agents test-crews test-faults test-fuzz mutants defects nightly \
 	fault-table golden picture docs bench matrix lint types format lock release clean
 
 help:  ## List the targets
@@ -96,6 +96,11 @@ test-fuzz: $(READY)  ## Try a hundred thousand cases of bad input
 # With ARGS=decide, or other modules, those alone.
 mutants: $(MUTANTS_READY)  ## List mistakes in the code that decides about money which no test notices
 	$(MUTANTS_VENV)/bin/python -m dev.mutants $(ARGS)
+
+# Those of a crew as a tool need Airflow's agents.
+defects: $(READY) $(AGENTS_READY)  ## Put known defects back, one at a time, and check that a test notices
+	$(BIN)/python -m dev.defects $(ARGS)
+	$(AGENTS_VENV)/bin/python -m dev.defects $(ARGS)
 
 nightly:  ## Run what takes too long for every change: all faults, and every Airflow
 	.ci/nightly

@@ -185,8 +185,11 @@ class Task:
         try:
             return self._ended(operator, operator.execute(self.context))
         except TaskDeferred as deferred:
-            waiting = deferred
-        while True:  # a task defers again after it has asked under Required Actions
+            return self.finish(deferred)
+
+    def finish(self, waiting: TaskDeferred) -> Any:
+        """Run a deferred try to its end, through the triggerer each time that it defers again."""
+        while True:
             try:
                 return self.resume(waiting, asyncio.run(fired(self.revived(waiting))))
             except TaskDeferred as deferred:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import Stats
 
 from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.exceptions import BatchFailed
@@ -159,3 +161,14 @@ def test_row_whose_execution_runs_on_is_counted_once(live_crew, batch, each_look
     assert "0 failed" not in raised.value.event
     assert f"{counts['running']} running" in raised.value.event
     assert re.search(rf"0 succeeded, {counts['running']} running", task_log.text)
+
+
+@both_ways
+def test_metrics_count_rows_as_runs(live_crew, batch, mocker, deferrable):
+    counts: Counter[str] = Counter()
+    mocker.patch.object(Stats, "incr", side_effect=lambda name, by=1, **_: counts.update({name: by}))
+    live_crew.faults.reset(on="kickoff", after_taken=True)
+    batch(3, max_active=1, max_failed=None, deferrable=deferrable).run()
+
+    names = ("kickoff.uncertain", "kickoff.started", "execution.completed", "tokens.total")
+    assert [counts[f"crew.{name}"] for name in names] == [1, 2, 2, 2 * TOKENS]

@@ -22,6 +22,7 @@ from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[impor
 from airflow_provider_crew.batch import collect, recall
 from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.rows import STATUSES
+from airflow_provider_crew.batch.state import Threads
 from airflow_provider_crew.exceptions import (
     CrewTaskError,
     CrewTaskFailed,
@@ -592,7 +593,8 @@ def test_lost_result_file_makes_its_rows_uncertain(live_crew, batch, out, monkey
     assert {key for key, status in statuses(out).items() if status == "uncertain"} == keys != set()
 
 
-def test_result_file_lost_after_a_deferral_makes_its_rows_uncertain(live_crew, batch, out):
+@pytest.mark.parametrize("is_resumed", [False, True], ids=["in the next attempt", "in the same attempt"])
+def test_result_file_lost_after_a_deferral_makes_its_rows_uncertain(live_crew, batch, out, is_resumed):
     task = batch(rows(4), max_active=1, max_failed=None, deferrable=True)
     then = task.deferred()
     for _ in range(2):
@@ -601,7 +603,7 @@ def test_result_file_lost_after_a_deferral_makes_its_rows_uncertain(live_crew, b
         then = again.value
     min((out / "parts").iterdir()).unlink()
 
-    assert task.run()["counts"]["uncertain"] == 1
+    assert (task.finish(then) if is_resumed else task.run())["counts"]["uncertain"] == 1
     assert len(live_crew.kickoffs) == 4
 
 
@@ -674,3 +676,13 @@ def test_token_renewed_before_a_group_stops_no_row(live_crew, batch, monkeypatch
 
     assert counts["success"] == len(live_crew.kickoffs) == 12
     assert len([each for each in live_crew.requests.on("kickoff") if each.status == 401]) == 4
+
+
+def test_hanging_request_keeps_no_process_alive():
+    before = set(threading.enumerate())
+    for _ in Threads(2).each(len, ["one", "two"]):
+        pass
+
+    started = set(threading.enumerate()) - before
+    assert started
+    assert all(thread.daemon for thread in started)

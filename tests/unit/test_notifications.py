@@ -60,7 +60,11 @@ def sent():
 
 
 @pytest.fixture
-def alert(sent):
+def alert(sent, monkeypatch):
+    def sleep(_):
+        raise AssertionError("a callback waits, and Airflow executes the others after it")
+
+    monkeypatch.setattr("time.sleep", sleep)
     return CrewAlert(lambda subject, text: sent.append((subject, text)))
 
 
