@@ -50,8 +50,7 @@ def test_execution_is_one_span_below_its_task(traced, run, task_id):
     workers = {each.span_id: each for each in traced if each.name == f"worker.{task_id}"}
     assert span.parent_id in workers
     assert span.trace_id == workers[span.parent_id].trace_id
-    # A sensor that finds a completed execution pushes no progress.
-    known = run.xcom("kickoff") if task_id == "sensor" else run.xcom(task_id, "crew_progress")["kickoff_id"]
+    known = run.xcom("kickoff") if task_id == "sensor" else run.xcom(task_id, "kickoff_id")
     assert span.attributes["crewai.execution_uuid"] == known
 
 
