@@ -6,14 +6,16 @@ import gc
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
+from importlib import import_module
 from unittest.mock import patch
 
 import pytest
+from airflow.providers.common.compat.sdk import mask_secret
 
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.settings import ServiceSettings
+from airflow_provider_crew.client.timing import replaced
 from tests.async_crew import AsyncCrew
-from tests.fuzz.bad_tasks import airflow_without_delays
 from tests.fuzz.bad_values import TOKEN
 from tests.fuzz.world import LogReader, World
 from tests.integration.hostile import hostile_service
@@ -32,7 +34,10 @@ def world() -> Iterator[World]:
         stack.callback(log.removeHandler, reader)
         log.addHandler(reader)
         service = stack.enter_context(hostile_service())
-        stack.enter_context(airflow_without_delays())
+        stack.enter_context(replaced(longest_back_off=0.0, longest_retry_after=0.0))
+        # Airflow keeps, and looks for, every secret that it has ever been told.
+        masker = import_module(mask_secret.__module__)._secrets_masker()
+        stack.enter_context(patch.object(type(masker), "add_mask", lambda *_, **__: None))
         connection = f"crew://:{TOKEN}@127.0.0.1:{service.port}/http"
         stack.enter_context(patch.dict("os.environ", AIRFLOW_CONN_CREW_DEFAULT=connection))
         settings = ServiceSettings(address=service.url, token=TOKEN, request_timeout=60)

@@ -1,4 +1,4 @@
-"""Crew outputs where a DAG asks for a type: the result is kept, and never paid for twice."""
+"""Crew outputs where a DAG asks for a type: they fit, or are kept as they are."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, Json, field_validator
 
 from airflow_provider_crew.client.errors import Cost, InvalidOutput, storable_text
-from airflow_provider_crew.operators.crew import CrewRunOperator
+from airflow_provider_crew.client.models import read_execution
 from airflow_provider_crew.task.result import fitted
-from tests.fuzz.bad_tasks import Store, TaskInstance, context, ended
 from tests.fuzz.bad_values import BIG, DEEP, SECRET, any_json, any_text, as_bytes
 from tests.fuzz.cases import assert_presentable, assert_storable, cases, outcome
-from tests.fuzz.world import World
 
 
 class Tree(BaseModel):
@@ -101,40 +99,19 @@ outputs = (
 )
 
 
-@cases(
-    st.tuples(types, outputs, st.sampled_from(["fail", "retry"])),
-    known=[(name, text, "fail") for name in ("anything", "trees") for text in HOSTILE],
-)
-def test_output_is_kept_and_paid_for_once(world: World, case: Any) -> None:
-    name, text, on_invalid_output = case
-    world.prepare({"kickoff_id": "4711", "state": "SUCCESS", "result": text})
-    operator = CrewRunOperator(
-        task_id="crew",
-        inputs={},
-        validate_inputs=False,
-        output_type=TYPES[name],
-        on_invalid_output=on_invalid_output,
-    )
-    ti, store = TaskInstance(), Store()
-    result = ended(lambda: operator.execute(context(store, ti)))
-    assert world.kickoffs == 1
-    assert_kept(result, text, ti)
+@cases(st.tuples(types, outputs), known=[(name, text) for name in ("anything", "trees") for text in HOSTILE])
+def test_output_fits_or_is_kept_as_it_is(case: Any) -> None:
+    name, text = case
+    execution: Any = read_execution({"state": "SUCCESS", "result": text}, "4711")
+    result = outcome(partial(fitted, TYPES[name], "4711", execution.output, execution.output_json))
+
+    assert execution.output == storable_text(text)
+    assert_storable(execution.result())
     if isinstance(result, InvalidOutput):
         assert (result.kickoff_id, result.cost) == ("4711", Cost.ENDED)
         assert len(result.misfits) <= 10
-
-    world.service.requests.clear()
-    retried = ended(lambda: operator.execute(context(store, TaskInstance())))
-    starts_another = on_invalid_output == "retry" and isinstance(result, InvalidOutput) and bool(result.misfits)
-    assert world.kickoffs == starts_another
-    assert type(retried) is type(result)
-
-
-def assert_kept(result: Any, text: str, ti: TaskInstance) -> None:
-    """Check that the result is returned or in an XCom of its own."""
-    kept = result if isinstance(result, dict) else ti.xcoms["crew_result"]
-    assert_storable(kept)
-    assert kept["output"] == storable_text(text)
+    else:
+        assert_storable(result)
 
 
 @cases(

@@ -11,21 +11,13 @@ from hypothesis import strategies as st
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import error_record
 from airflow_provider_crew.client.models import read_execution
-from airflow_provider_crew.exceptions import CrewTaskFailed
-from airflow_provider_crew.operators.crew import CrewRunOperator
-from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from tests.fuzz.bad_tasks import Store, TaskInstance, context, ended
+from airflow_provider_crew.task.record import as_stored, read_record
+from airflow_provider_crew.triggers.events import read_event
 from tests.fuzz.bad_values import any_json
-from tests.fuzz.cases import assert_storable, cases
-from tests.fuzz.world import World
+from tests.fuzz.cases import assert_presentable, assert_storable, cases
 
 NOW = 1_750_000_000.0
 COMPLETED = {"status": "completed", "result": {"output": "Done.", "tasks": []}}
-RUNNING = {"status": "running", "current_task": "research"}
-FAILED = {"state": "FAILED", "status": "out of credit", "usage_metrics": {"total_tokens": 312}}
-UNKNOWN = {"state": "NOT FOUND", "status": "Task not found or Invalid kickoff id"}
-PAUSED = {"state": "PAUSED", "status": "Task is Paused"}
-documents = st.sampled_from([COMPLETED, RUNNING, FAILED, UNKNOWN, PAUSED])
 MISSING = object()
 
 
@@ -35,16 +27,6 @@ def spoilt(good: dict[str, Any], values: Any = any_json) -> st.SearchStrategy[An
     return st.one_of(*[some] * 4).map(
         lambda put: {key: value for key, value in {**good, **put}.items() if value is not MISSING}
     ) | st.one_of(values, st.just(good))
-
-
-def resumed(world: World, kind: Any, event: Any, document: dict[str, Any]) -> Any:
-    world.prepare(document)
-    needed: dict[str, Any] = {"inputs": {}} if kind is CrewRunOperator else {"kickoff_id": "4711"}
-    task = kind(task_id="crew", **needed)
-    ti = TaskInstance()
-    ti.xcoms["kickoff_id"] = "4711"
-    store = Store({"max_tries": 3, "kicked_off_at": NOW, "kickoff_id": "4711"})
-    return ended(lambda: task.resume_execution("execute_complete", {"event": event}, context(store, ti)))
 
 
 EVENT = {"kickoff_id": "4711", "deadline": NOW, "result": json.dumps(read_execution(COMPLETED, "4711").result())}
@@ -61,30 +43,18 @@ records = spoilt(LOST) | st.fixed_dictionaries(
 
 
 @cases(
-    st.tuples(
-        st.sampled_from([CrewRunOperator, CrewExecutionSensor]),
-        spoilt(EVENT, any_json | any_json.map(json.dumps) | st.sampled_from(["{", "{}", '{"output": 1}', "nul"]))
-        | spoilt(FAILED_EVENT, any_json | records.map(json.dumps)),
-        documents,
-    ),
-    known=[
-        (kind, {**EVENT, key: odd}, COMPLETED)
-        for kind in (CrewRunOperator, CrewExecutionSensor)
-        for key in EVENT.keys() | {"error"}
-        for odd in (None, 7, "{", "{}", "[]", ["x"])
-    ],
+    spoilt(EVENT, any_json | any_json.map(json.dumps) | st.sampled_from(["{", "{}", '{"output": 1}', "nul"]))
+    | spoilt(FAILED_EVENT, any_json | records.map(json.dumps)),
+    known=[{**EVENT, key: odd} for key in EVENT.keys() | {"error"} for odd in (None, 7, "{", "{}", "[]", ["x"])],
 )
-def test_resumed_task_never_starts_an_execution(world: World, case: Any) -> None:
-    kind, event, document = case
-    result = resumed(world, kind, event, document)
+def test_event_is_read_or_names_no_execution(event: Any) -> None:
+    end = read_event(event)
 
-    assert world.kickoffs == 0
-    if isinstance(result, dict):
-        assert_storable(result)
-        assert "output_json" in result
-    elif document is COMPLETED:
-        # The result is there, unless the event has an error or names another execution.
-        assert event.get("error") or event["kickoff_id"] != "4711"
+    assert end is None or end.kickoff_id == event["kickoff_id"]
+    if end and end.result:
+        assert_storable(end.result)
+    if end and end.error:
+        assert_presentable(end.error)
 
 
 KICKOFF = {
@@ -103,52 +73,18 @@ near = st.sampled_from(
 
 
 @cases(
-    st.tuples(spoilt(KICKOFF, any_json | near) | spoilt(KICKOFF, near), documents),
-    known=[
-        *(({**KICKOFF, "kickoff_id": odd}, COMPLETED) for odd in ("a\x00\ud800", "", 7, ["x"])),
-        *(
-            (
-                {**KICKOFF, "kickoff_id": kickoff_id, "max_tries": max_tries, "reported": reported, "end": end},
-                document,
-            )
-            for kickoff_id, end in ((None, None), ("4711", None), ("4711", "returned"), ("4711", "completed"))
-            for max_tries in (2, 3)
-            for reported in (False, True, 1, "yes")
-            for document in (COMPLETED, FAILED, UNKNOWN)
-        ),
-    ],
+    spoilt(KICKOFF, any_json | near) | spoilt(KICKOFF, near),
+    known=[{**KICKOFF, "kickoff_id": odd} for odd in ("a\x00\ud800", "", 7, ["x"])],
 )
-def test_attempt_with_any_record_pays_at_most_once(world: World, case: Any) -> None:
-    kept, document = case
-    world.prepare(document)
-    task = CrewRunOperator(task_id="crew", inputs={}, poll_interval=0.001, timeout=30.0, validate_inputs=False)
-    result = ended(lambda: task.execute(context(Store(kept))))
+def test_record_is_read_or_counts_as_unreported(kept: Any) -> None:
+    record, _ = read_record(kept, max_tries=3, now=NOW)
 
-    may_start = may_start_another(kept, document)
-    assert world.kickoffs <= may_start
-    if kept is KICKOFF and document is COMPLETED:
-        assert result["output"] == "Done."
-    if not may_start and not (isinstance(kept, dict) and kept.get("kickoff_id")):
-        assert isinstance(result, CrewTaskFailed)
+    if record.kickoff_id is not None:
+        assert record.kickoff_id == kept["kickoff_id"]
+    for name in ("reported", "delivered"):
+        assert not getattr(record, name) or kept[name] in TRUE
+    assert read_record(as_stored(record), max_tries=3, now=NOW)[0] == record
 
 
 # The values that pydantic reads as true.
 TRUE = (True, "true", "True", 1.0, "1", "yes", "on", "t", "y")
-
-
-def may_start_another(kept: Any, document: dict[str, Any]) -> bool:
-    """Whether any reading of the record allows another kickoff, by the least that has to hold for it."""
-    if kept is None:
-        return True
-    fields = kept if isinstance(kept, dict) else {}
-    end, kickoff_id = fields.get("end"), fields.get("kickoff_id")
-    cleared = fields.get("max_tries") != TaskInstance.max_tries
-    delivered = cleared and fields.get("delivered") in TRUE
-    if kickoff_id is None:
-        return cleared and fields.get("reported") in TRUE
-    if end in ("failed", "completed"):
-        return end == "failed" or delivered
-    if document is COMPLETED and delivered:
-        return True
-    # The kickoff of NOW is longer ago than abandon_unknown_after.
-    return document is FAILED or (document is UNKNOWN and cleared and fields.get("kicked_off_at") != time.time())
