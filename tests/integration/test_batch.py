@@ -19,7 +19,6 @@ from airflow_provider_crew.exceptions import (
     NotAuthenticated,
     WaitedTooLong,
 )
-from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.integration.tasks import FAILING, QUICK, SLOW, Task, TaskStateStore
 from tests.option_values import FIELDS, OPTIONS
@@ -207,21 +206,6 @@ def test_changed_and_removed_rows_are_named(live_crew, batch, tmp_path):
     ]
 
 
-def test_misfit_is_checked_again_after_a_clear(live_crew, batch):
-    options = {"output_type": int, "max_failed": 0}
-    task = batch(**options)
-    task._make = lambda: batch(**options)._make()
-    with pytest.raises(CrewTaskFailed):
-        task.run()
-    options["output_type"] = "builtins.dict"
-    live_crew.scenario = None
-    task.clear()
-    started = len(live_crew.kickoffs)
-    with pytest.raises(CrewTaskFailed):
-        task.run()
-    assert len(live_crew.kickoffs) == started
-
-
 @pytest.mark.usefixtures("live_crew")
 def test_rows_that_the_check_rejects_are_invalid(batch, tmp_path):
     batch(check=lambda inputs, output: inputs["topic"] in output and "3" not in output, max_failed=None).run()
@@ -277,16 +261,6 @@ def test_timeout_ends_the_batch_and_a_retry_waits_for_it(live_crew, batch, each_
     task._make = lambda: batch(max_failed=None)._make()
     manifest = task.run()
     assert (manifest["counts"]["cancelled"], manifest["counts"]["success"]) == (4, 6)
-
-
-@both_ways
-def test_timeout_cancels_running_rows_if_wanted(live_crew, batch, each_look_takes, deferrable):
-    live_crew.scenario = SLOW
-    each_look_takes(1)
-    with pytest.raises(WaitedTooLong):
-        batch(timeout=300, deferrable=deferrable, cancel_on_timeout=True).run()
-    assert len(live_crew.kickoffs) == 10
-    assert all(CrewHook().status(kickoff.kickoff_id).was_stopped for kickoff in live_crew.kickoffs)
 
 
 @both_ways

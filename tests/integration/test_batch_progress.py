@@ -173,17 +173,6 @@ def test_quick_rows_keep_the_task_in_its_worker(batch, is_quick):
     assert isinstance(then, dict if is_quick else TaskDeferred)
 
 
-@pytest.mark.usefixtures("live_crew")
-def test_log_has_a_line_every_thirty_seconds_of_short_watches(batch, capsys):
-    task = batch(8, deferrable=True, max_active=2)
-    first = task.deferred()
-    event = event_of(task, first, is_quick=True)
-    first.kwargs["batch"]["logged_at"] -= 60
-    capsys.readouterr()
-    resumed(task, **first.kwargs, event=event)
-    assert capsys.readouterr().out.count("rows have ended") == 1
-
-
 def test_slow_rows_after_quick_ones_defer_the_task_again(live_crew, batch, timing):
     timing(batch_wait=0.1)
     task = batch(8, deferrable=True, max_active=2)

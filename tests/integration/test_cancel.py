@@ -33,7 +33,7 @@ from airflow_provider_crew.task.verdict import Facts, while_waiting
 from airflow_provider_crew.triggers.events import DEFERRAL
 from tests.airflow_runs import eventually
 from tests.integration.clients import INPUTS, TOKEN
-from tests.integration.operators import both_ways, kickoff, run
+from tests.integration.operators import kickoff, run
 from tests.integration.tasks import CONNECTION, QUICK, SLOW, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -179,16 +179,6 @@ def test_command_reports_the_end(crew, kickoff_id, capsys, spoil, code, told):
 
 
 class TestTimeout:
-    @both_ways
-    def test_execution_is_cancelled_if_the_task_wants_it(self, live_crew, store, deferrable):
-        live_crew.scenario = SLOW
-        task = Task(lambda: run(deferrable=deferrable, timeout=0.5, cancel_on_timeout=True), store=store)
-
-        with pytest.raises(ExecutionCancelled):
-            task.run()
-
-        assert len(live_crew.requests.on("stop")) == 1
-
     @pytest.mark.parametrize(
         ("own", "default", "stops"), [(None, "true", 1), (False, "true", 0), (None, "false", 0)]
     )
@@ -255,19 +245,6 @@ class TestTimeout:
 
         assert caught.value.cost is Cost.RUNNING
         assert len(live_crew.requests.on("stop")) == (not lost)
-
-    def test_cancellation_uses_the_rotated_token(self, live_crew, store, monkeypatch):
-        def rotate() -> None:
-            live_crew.rotate_token("organization-token-4712")
-            monkeypatch.setenv(CONNECTION, live_crew.connection_uri)
-
-        live_crew.scenario = SLOW
-        live_crew.at_look(1, rotate)
-
-        with pytest.raises(ExecutionCancelled):
-            Task(lambda: run(deferrable=False, timeout=1.0, cancel_on_timeout=True), store=store).run()
-
-        assert [request.status for request in live_crew.requests.on("stop")] == [200]
 
 
 def test_signal_during_a_request_to_airflow_still_cancels(live_crew, store, monkeypatch):

@@ -12,7 +12,6 @@ from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.triggers.events import DEFERRAL, STOP_WAITING
 from tests.integration.operators import run, run_task, sensor_task
 from tests.integration.tasks import ASKING, CONNECTION, SLOW, TASK_STATES, Task, fired
-from tests.integration.test_resuming_rules import large_event
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -66,15 +65,6 @@ def test_task_that_is_marked_while_it_defers_cancels(live_crew, store, monkeypat
         operator.execute(task.context)
 
     assert len(live_crew.requests.on("stop")) == 1
-
-
-def test_large_result_has_the_grace_period_of_a_kickoff(live_crew, store):
-    task = Task(lambda: run(deferrable=True, max_outage=0.3, poll_interval=0.1), store=store)
-    waiting, event = large_event(task, live_crew)
-    live_crew.faults.answer(404, on="status", times=14)
-
-    assert "result" not in event
-    assert task.resume(waiting, event)["output"]
 
 
 @pytest.mark.skipif(AIRFLOW < (3, 3), reason="this Airflow has no requests for deferred tasks")

@@ -111,22 +111,6 @@ def test_unknown_execution_ends_wait_at_once(hook, live_crew):
     assert [request.path for request in live_crew.requests] == ["/status/never-was", "/never-was/status"]
 
 
-def test_token_rotated_while_waiting_is_picked_up(hook, live_crew, monkeypatch, timing, task_log):
-    live_crew.scenario = SLOW
-    timing(connection_age_if_rejected=0.0)
-    kickoff_id = hook.kickoff({})
-    live_crew.finish(kickoff_id)
-    live_crew.rotate_token("the-next-token-0815")
-    renewed = live_crew.connection_uri
-    live_crew.after = lambda request: request.status == 401 and monkeypatch.setenv(CONNECTION, renewed)
-
-    completed = hook.wait(kickoff_id, poll_interval=0.05)
-
-    assert completed.kickoff_id == kickoff_id
-    assert "token-0815" not in task_log.text
-    assert {request.status for request in live_crew.requests.on("status")} == {401, 200}
-
-
 def test_deleted_connection_does_not_end_wait(hook, live_crew, monkeypatch, timing):
     timing(connection_age_if_rejected=0.0)
     kickoff_id = hook.kickoff(INPUTS)

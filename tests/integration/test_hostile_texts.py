@@ -1,12 +1,15 @@
-"""Texts of a service forge no log line, command no terminal, and are shown in a bounded length."""
+"""Texts of a service forge no log line, command no terminal, are short, and show no token that they repeat."""
 
 from __future__ import annotations
 
 import json
 import logging
+import pickle
 import time
+import traceback
 import unicodedata
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -16,9 +19,10 @@ from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import read_event
-from tests.integration.clients import KICKOFF
-from tests.integration.hostile import answer
-from tests.integration.tasks import CONNECTION, INPUTS, TOKEN, Log, Task, fired
+from tests.integration.clients import TOKEN
+from tests.integration.hostile import CALLS, answer
+from tests.integration.operators import both_ways, run
+from tests.integration.tasks import CONNECTION, INPUTS, Log, Task, TaskInstance, fired
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -27,8 +31,24 @@ EVIL = (
     f"<script>alert(1)</script>\r\n{FORGED}\n\x1b[31mred\x1b]0;title\x07\x9b31m\x08\x7f\x00\u2028{FORGED}\u2029"
     "\u202emoc\u202c\u2066\u200f\ufeff\U000e0041 %s {0} \\n"
 )
-LONG = EVIL * 300
+# In the spellings of one who writes it into a text. tests/unit/test_masking.py has those of an encoder.
+TOKENS = " ".join(
+    [
+        TOKEN,
+        f"Bearer {TOKEN}",
+        f"https://x.example/?token={quote(TOKEN)}&a=b",
+        json.dumps(json.dumps({"a": TOKEN})),
+    ]
+)
+TEXTS = {"evil": EVIL + TOKENS, "tokens first": TOKENS + EVIL, "evil and long": (EVIL + TOKENS) * 100}
+LONG = TEXTS["evil and long"]
 LONGEST = 10_000
+
+
+def assert_nowhere(told: Any) -> None:
+    text = told if isinstance(told, str) else json.dumps(told, ensure_ascii=False, default=repr)
+    for candidate in (text, text.replace("\\", "")):
+        assert not [form for form in (TOKEN, quote(TOKEN, safe="")) if form in candidate]
 
 
 def assert_harmless(text: str, longest: int = LONGEST) -> None:
@@ -39,8 +59,13 @@ def assert_harmless(text: str, longest: int = LONGEST) -> None:
 
 
 def assert_error_is_harmless(error: BaseException | None) -> None:
+    """Check all that a report of an error could show: messages, facts, causes, and the variables on the way."""
     while error is not None:
+        assert isinstance(error, CrewError)
         assert_harmless(str(error))
+        assert_nowhere(repr(error) + repr(vars(error)))
+        stack = traceback.TracebackException.from_exception(error, capture_locals=True).stack
+        assert_nowhere([repr((frame.line, frame.locals)) for frame in stack if "/tests/" not in frame.filename])
         for name, fact in vars(error).items():
             # The crew's own message is kept as it is, for those who want all of it.
             if name != "error" and not isinstance(fact, BaseException):
@@ -53,7 +78,7 @@ def json_answer(body: Any, *headers: bytes, status: bytes = b"200 OK") -> bytes:
     return answer(json.dumps(body).encode(), *headers, status=status)
 
 
-HEADER = EVIL.replace("\r", "").replace("\n", "").replace("\0", "").encode() * 20
+HEADER = (EVIL + TOKENS).replace("\r", "").replace("\n", "").replace("\0", "").encode() * 20
 ANSWERS = {
     "an error": lambda text: json_answer({"error": text, "message": text}, status=b"500 Error"),
     "an error of JSON": lambda text: json_answer({text: {text: text}}, status=b"400 Bad"),
@@ -76,36 +101,53 @@ ANSWERS = {
     "a status word": lambda text: json_answer({"status": text, text: text}),
     "a task": lambda text: json_answer({"status": "running", "current_task": text}),
     "progress": lambda text: json_answer({"status": "running", "progress": {text: text, "total_tasks": text}}),
+    "a result": lambda text: json_answer(
+        {
+            "status": "completed",
+            "result": {"output": text, "tasks": [{"agent": text}]},
+            "result_json": {text: [text]},
+        }
+    ),
+    "JSON in a result": lambda text: json_answer({"status": "completed", "result": json.dumps({"a": text})}),
     "a failure": lambda text: json_answer({"status": "error", "error": text}),
     "a failure without a text": lambda text: json_answer({"status": "error", "error": {text: [text]}}),
     "a kickoff id": lambda text: json_answer({"kickoff_id": text}),
     "names of inputs": lambda text: json_answer({"inputs": [text, {"name": text + "2"}] * 30}),
     "types of inputs": lambda text: json_answer({"inputs": [{"name": text, "type": text, "description": text}]}),
+    "no answer": lambda _: b"",
+    "no HTTP": lambda _: b"SSH-2.0-OpenSSH_9\r\n",
+    "half an answer": lambda _: b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{",
+    "a bad chunk": lambda _: b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "a long header": lambda _: b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000,
 }
 
 
 @pytest.fixture(autouse=True)
 def every_line(caplog: pytest.LogCaptureFixture, timing) -> None:
-    caplog.set_level(logging.DEBUG)
+    for name in (None, "urllib3", "requests", "aiohttp", "asyncio", "http.client", "airflow_provider_crew"):
+        caplog.set_level(logging.DEBUG, logger=name)
     timing(longest_back_off=0.0, longest_retry_after=0.0)
 
 
 def assert_log_is_harmless(log: Log) -> None:
+    assert_nowhere(log.text)
     for line in log.text.split("\n"):
         assert_harmless(line)
         assert not line.startswith(FORGED)
 
 
-@pytest.mark.parametrize("text", [EVIL, LONG], ids=["evil", "evil and long"])
-@pytest.mark.parametrize("told", ANSWERS)
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("told", [*ANSWERS, "nobody", "no TLS"])
 def test_client_logs_and_raises_nothing_harmful(connect, hostile, task_log, told, text):
-    hostile.keeps = True
-    hostile.says = [ANSWERS[told](text)]
-    crew = connect(hostile.url, request_timeout=5)
+    hostile.keeps = told not in {"no answer", "half an answer"}
+    hostile.says = [ANSWERS.get(told, ANSWERS["no HTTP"])(TEXTS[text])]
+    crew = connect(hostile.url.replace("http:", "https:" if told == "no TLS" else "http:"), request_timeout=5)
+    if told == "nobody":
+        hostile.close()
 
-    for call in (crew.inputs, lambda: crew.kickoff(KICKOFF), lambda: crew.status("k-1")):
+    for call in CALLS.values():
         try:
-            call()
+            assert_nowhere(repr(call(crew)))
         except CrewError as error:
             assert_error_is_harmless(error)
     assert_log_is_harmless(task_log)
@@ -118,10 +160,11 @@ def connected(hostile, monkeypatch):
     return hostile
 
 
-LOOKS = [told for told in ANSWERS if told not in {"a kickoff id", "names of inputs", "types of inputs"}]
+LOOKS = [*ANSWERS][: [*ANSWERS].index("a kickoff id")]
+ENDING = {"a result", "JSON in a result"}
 
 
-@pytest.mark.parametrize("told", LOOKS)
+@pytest.mark.parametrize("told", [told for told in LOOKS if told not in ENDING])
 def test_wait_logs_and_raises_nothing_harmful(connected, task_log, told):
     connected.says = [ANSWERS[told](LONG)]
 
@@ -133,25 +176,27 @@ def test_wait_logs_and_raises_nothing_harmful(connected, task_log, told):
 
 
 @pytest.mark.parametrize("told", LOOKS)
-async def test_trigger_logs_and_fires_nothing_harmful(connected, task_log, told):
+async def test_trigger_logs_and_fires_nothing_harmful(live_crew, connected, task_log, told):
     connected.says = [ANSWERS[told](LONG)]
     rules = {"poll_interval": 0.01, "deadline": time.time() + 0.05, "max_outage": 0.03}
     trigger = CrewExecutionTrigger("k-1", "crew_default", rules=rules, deferred_at=1.0)
+    trigger.task_instance = TaskInstance()  # type: ignore[assignment]
 
     event = await fired(trigger)
 
     assert_error_is_harmless(read_event(event).error)
-    assert event["error"].isascii()
-    assert event["error"].isprintable()
-    assert len(event["error"]) < 500_000
+    assert all(text.isascii() and text.isprintable() and len(text) < 500_000 for text in (event.get("error", ""),))
+    assert_nowhere([event, repr(trigger), repr(vars(trigger)), trigger.serialize(), live_crew.xcoms.progress])
     assert_log_is_harmless(task_log)
 
 
-@pytest.mark.parametrize("text", [EVIL, LONG], ids=["evil", "evil and long"])
+@pytest.mark.parametrize("text", TEXTS)
 def test_connection_test_shows_nothing_harmful(connected, text):
     for told in ANSWERS.values():
-        connected.says = [told(text)]
-        assert_harmless(CrewHook().test_connection()[1])
+        connected.says = [told(TEXTS[text])]
+        shown = CrewHook().test_connection()[1]
+        assert_harmless(shown)
+        assert_nowhere(shown)
 
 
 def test_failed_task_shows_error_in_one_line(live_crew, task_log):
@@ -181,3 +226,32 @@ def test_result_is_kept_as_crew_gave_it(live_crew, deferrable):
     assert result["output"] == output
     assert result["output_json"] == {text: [text]}
     assert result["tasks"] == [{"task_id": text, "agent": text, "output": text, "execution_time": 1.0}]
+
+
+@both_ways
+def test_task_does_not_show_token(live_crew, connected, task_log, deferrable):
+    """What tests/promises does not look at: the rendered fields, and all that the operator holds."""
+    told = ("names of inputs", "a kickoff id", "a task", "a result")
+    connected.says = [ANSWERS[name](TOKENS[:200] if name == "a kickoff id" else TOKENS) for name in told]
+    operator = run(inputs={TOKEN[:4]: 1}, validate_inputs=False, deferrable=deferrable)
+
+    assert_nowhere(Task(lambda: operator).run())
+
+    assert [told["state"] for told in live_crew.xcoms.progress] == ["running", "completed"]
+    assert_nowhere([repr(operator), repr(vars(operator)), repr(vars(operator._attempt))])
+    assert_nowhere({name: getattr(operator, name) for name in operator.template_fields})
+    assert_nowhere(repr(operator.get_openlineage_facets_on_complete(None)))
+    assert_nowhere(task_log.text)
+
+
+@pytest.mark.usefixtures("live_crew")
+def test_pickled_hook_holds_no_token():
+    hook = CrewHook(token_type="organization")
+    hook.inputs()
+
+    stored = pickle.dumps(hook)
+    revived = pickle.loads(stored)  # noqa: S301 - our own
+
+    assert TOKEN.encode() not in stored
+    assert revived.token_type == "organization"
+    assert revived.inputs()

@@ -1,9 +1,6 @@
 """Human input for the local server: by ``POST /resume``, and on its page in a browser."""
 
 import re
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import pytest
 import requests
@@ -60,67 +57,6 @@ def waiting(client, clock):
 
 def documented(kickoff_id, *, approve, **more):
     return {"execution_id": kickoff_id, "human_feedback": "shorter", "is_approve": approve, **more}
-
-
-def live(kickoff_id, *, approve, **more):
-    return {"executionId": kickoff_id, "humanFeedback": "shorter", "isApprove": approve, **more}
-
-
-in_each_spelling = pytest.mark.parametrize("spelt", [documented, live])
-
-
-class TestResume:
-    @in_each_spelling
-    def test_an_approved_draft_lets_the_same_execution_go_on(self, client, waiting, spelt):
-        answer = client.resume(**spelt(waiting, approve=True))
-
-        assert (answer.status_code, answer.json()) == (200, {"kickoff_id": waiting})
-        assert client.status(waiting)["result"] == "the end"
-        assert len(client.service.kickoffs) == 1
-
-    @in_each_spelling
-    def test_a_rejected_draft_comes_again(self, client, waiting, clock, spelt):
-        first = client.service.execution(waiting).standing(clock.now).question
-        client.resume(**spelt(waiting, approve=False))
-        at_work = client.status(waiting)["state"]
-        clock.now += 5
-        again = client.service.execution(waiting).standing(clock.now)
-
-        assert at_work == "STARTED"
-        assert again.waiting
-        assert again.question != first
-        assert client.resume(**spelt(waiting, approve=True)).status_code == 200
-        assert client.status(waiting)["state"] == "SUCCESS"
-
-    def test_of_what_does_not_wait_changes_nothing(self, client):
-        kickoff_id = client.kickoff()
-
-        assert client.resume(**documented(kickoff_id, approve=True)).status_code == 409
-        assert client.resume(**documented("nobody", approve=True)).status_code == 404
-        assert client.status(kickoff_id)["state"] == "STARTED"
-
-    def test_needs_a_token(self, client, waiting):
-        client.token = "wrong"
-
-        assert client.resume(**documented(waiting, approve=True)).status_code == 401
-        assert client.service.execution(waiting).standing(client.service.now()).waiting
-
-
-@contextmanager
-def served():
-    """Return the address of a receiver, and the headers and the body of each request."""
-    received = []
-
-    class Receiver(BaseHTTPRequestHandler):
-        def do_POST(self):
-            received.append((self.headers, self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(204)
-            self.end_headers()
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/", received
-        server.shutdown()
 
 
 class TestOfAProject:

@@ -96,23 +96,6 @@ class TestScript:
         assert shown.end(signal.SIGINT) == ("", "", 0)
         assert sum("secret" in line for line in shown.lines) == 1
 
-    def test_repeated_polls_are_one_line(self, terminal):
-        shown = terminal("--seconds", "60")
-        first, second = shown.client.kickoff(), shown.client.kickoff()
-        for _ in range(3):
-            shown.client.status(first)
-            shown.client.status(second)
-        shown.client.get(f"/status/{first}", headers={})
-        shown.client.status(first)
-
-        assert shown.events()[2:] == [
-            f"GET /status/{first} 200",
-            f"GET /status/{second} 200",
-            "4 repeated requests",
-            f"GET /status/{first} 401",
-            f"GET /status/{first} 200",
-        ]
-
     def test_taken_port_is_an_error(self, capsys):
         with LocalCrewService() as other:
             code = __main__.main(["--port", str(other.port)])

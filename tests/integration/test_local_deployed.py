@@ -22,26 +22,6 @@ def connect(serve):
     return lambda **keys: serve(Scenario(**{"dialect": "deployed", "tasks": TASKS} | keys))
 
 
-class TestKickoff:
-    def test_flow_needs_nothing_and_drops_unlisted_inputs(self, connect):
-        client = connect(kind="flow", output="{topic} for {audience}.")
-        kickoff_id = client.kickoff({"topic": "tides", "other": 1})
-        client.service.finish(kickoff_id)
-
-        assert client.service.kickoffs[0].inputs == {"topic": "tides", "audience": ""}
-        assert client.status(kickoff_id)["result"] == "tides for ."
-
-    def test_flow_starts_from_the_state_of_an_earlier_run(self, connect):
-        client = connect(kind="flow")
-        earlier = client.kickoff({"topic": "tides", "audience": "sailors", "id": "mine"})
-
-        later = client.kickoff({"audience": "children"}, restoreFromStateId=earlier)
-
-        taken = client.service.kickoffs[-1]
-        assert taken.inputs == {"topic": "tides", "audience": "children"}
-        assert taken.restored_from == earlier != later
-
-
 class TestStatus:
     def test_running_crew(self, connect, clock):
         client = connect()
@@ -103,63 +83,3 @@ class TestStatus:
             "last_executed_task": body["last_executed_task"],
         }
         assert body["last_executed_task"]["name"] == "first"
-
-    @pytest.mark.parametrize(
-        ("output", "given", "expected"),
-        [
-            ('{"about": "{topic}"}', None, {"about": "tides"}),
-            ('["{topic}"]', None, None),
-            ('{"about": "{topic}"}', {"score": [1, None]}, {"score": [1, None]}),
-        ],
-    )
-    def test_json_is_that_of_an_object_or_of_the_scenario(self, connect, output, given, expected):
-        client = connect(output=output, result_json=given)
-        kickoff_id = client.kickoff()
-        client.service.finish(kickoff_id)
-
-        assert client.status(kickoff_id)["result_json"] == expected
-
-
-class TestHumanInput:
-    """One execution of two tasks, the first of which waits for a person."""
-
-    @pytest.fixture
-    def begin(self, serve, clock):
-        def start(human_input, *, last=False, **keys):
-            tasks = (
-                ScenarioTask(name="draft", seconds=5, output="a draft", human_input=human_input),
-                ScenarioTask(name="polish", seconds=5, output="the end", human_input=last),
-            )
-            client = serve(Scenario(**{"inputs": (), "tasks": tasks, "dialect": "deployed"} | keys))
-            kickoff_id = client.kickoff({})
-
-            def after(seconds):
-                clock.now = 1_000.0 + seconds
-                return client.status(kickoff_id)
-
-            return client.service, kickoff_id, after
-
-        return start
-
-    def test_crew_that_waits_reads_like_an_unknown_one(self, begin, clock):
-        service, kickoff_id, after = begin(human_input=True)
-
-        assert after(4.9)["state"] == "STARTED"
-        assert after(5) == after(1_000_000) == UNKNOWN
-        assert service.execution(kickoff_id).standing(clock.now).waiting
-
-    def test_flow_that_waits_is_paused(self, begin):
-        *_, after = begin(human_input=True, kind="flow")
-
-        body = after(60)
-
-        assert (body["state"], body["status"], body["usage_metrics"]) == ("PAUSED", "Task is Paused", None)
-        assert (body["progress"]["completed"], body["progress"]["current"]) == (0, "draft")
-        assert body["progress"]["updated_at"] == "1970-01-01T00:16:45Z"
-        assert body["progress"]["duration_seconds"] == 60.0
-
-    def test_wait_ends_by_itself_after_its_seconds(self, begin):
-        *_, after = begin(human_input=10)
-
-        states = [after(seconds)["state"] for seconds in (14.9, 15, 19.9, 20)]
-        assert states == ["NOT FOUND", "RUNNING", "RUNNING", "SUCCESS"]

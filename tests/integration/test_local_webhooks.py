@@ -101,30 +101,6 @@ def test_each_webhook_is_called_for_its_event(begin, receiver, said, dialect):
     assert said == []
 
 
-@pytest.mark.parametrize(
-    ("authentication", "header"),
-    [
-        (None, None),
-        (PROOF, "Bearer of the receiver"),
-        (
-            {"strategy": "basic", "username": "crew", "password": "of the receiver"},
-            "Basic Y3JldzpvZiB0aGUgcmVjZWl2ZXI=",
-        ),
-    ],
-    ids=["none", "bearer", "basic"],
-)
-def test_human_input_webhook_is_called_with_its_secret(begin, receiver, authentication, header):
-    url = f"http://127.0.0.1:{receiver.server_port}/with-secret"
-    webhook = {"url": url} | ({"authentication": authentication} if authentication else {})
-
-    _, kickoff_id = begin({"humanInputWebhook": webhook})
-
-    ((_, proof, asked),) = heard(receiver, "/with-secret")
-    assert (proof, asked["kickoff_id"]) == (header, kickoff_id)
-    # The kickoff also has a humanInputWebhookUrl.
-    assert "/person" not in [each[0] for each in receiver.heard]
-
-
 def test_failed_call_is_logged_without_secrets(begin, said):
     dead = "http://127.0.0.1:1/secret"
     changes = {"taskWebhookUrl": dead, "crewWebhookUrl": f"{dead}2", "webhooks": None}

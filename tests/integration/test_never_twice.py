@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -20,9 +18,8 @@ from airflow_provider_crew.client.errors import (
     WaitedTooLong,
 )
 from airflow_provider_crew.exceptions import CrewTaskError, CrewTaskFailed, CrewTaskTimeout
-from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from tests.integration.operators import kickoff, run
-from tests.integration.tasks import INPUTS, SLOW, Task
+from tests.integration.tasks import SLOW, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -102,56 +99,6 @@ def test_task_that_ends_before_kickoff_is_resent_starts_nothing(live_crew, store
     assert store.kickoff is None
 
 
-@pytest.mark.parametrize("operator", [run, kickoff])
-def test_time_that_is_over_when_the_intent_is_stored_starts_nothing(live_crew, store, operator):
-    """The alarm of execution_timeout may not have rung by then."""
-
-    def is_slow(call: str) -> bool:
-        time.sleep(0.3 * (call == "set"))
-        return False
-
-    store.breaks_at = is_slow
-    task = Task(lambda: operator(execution_timeout=timedelta(seconds=0.2)), store=store, retries=1)
-
-    with pytest.raises(CrewTaskTimeout) as caught:
-        task.run()
-
-    assert caught.value.cost is Cost.NONE
-    assert live_crew.kickoffs == ()
-    assert store.kickoff is None
-
-
-def test_timeout_of_retry_names_earlier_execution(live_crew, store, alarm, monkeypatch):
-    live_crew.scenario = SLOW
-    task = Task(lambda: run(timeout=0.1), store=store, retries=2)
-    with pytest.raises(WaitedTooLong):
-        task.run()
-    monkeypatch.setattr(CrewClient, "status", lambda *_, **__: alarm())
-
-    with pytest.raises(CrewTaskTimeout) as caught:
-        task.run()
-
-    assert caught.value.kickoff_id == live_crew.kickoffs[0].kickoff_id
-    assert caught.value.cost is Cost.RUNNING
-
-
-@pytest.mark.parametrize("operator", [run, kickoff])
-def test_rejected_kickoff_is_not_recorded_before_it_is_resent(live_crew, store, operator):
-    calls: list[tuple[str, int]] = []
-    live_crew.faults.answer(429, on="kickoff")
-
-    def note(call: str) -> bool:
-        calls.append((call, len(live_crew.requests.on("kickoff"))))
-        return False
-
-    store.breaks_at = note
-
-    Task(operator, store=store).run()
-
-    assert [call for call, sent in calls if sent == 1] == ["delete", "set"]
-    assert store.kickoff["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-
-
 @pytest.mark.parametrize("spoil", ["event", "xcom"])
 def test_task_that_cannot_be_resumed_is_not_retried(live_crew, spoil, monkeypatch):
     task = Task(lambda: run(deferrable=True), retries=2)
@@ -178,22 +125,6 @@ def test_rejected_kickoff_keeps_earlier_record(live_crew, store):
         Task(kickoff, store=store).run()
 
     assert store.kickoff == kept
-
-
-@pytest.mark.parametrize("deferrable", [True, False])
-def test_sensor_waits_for_execution_to_become_known(live_crew, deferrable):
-    live_crew.scenario = SLOW
-    kickoff_id = live_crew.take(INPUTS, None, {})
-    live_crew.finish(kickoff_id)
-    live_crew.faults.answer(404, on="status")
-
-    sensor = Task(
-        lambda: CrewExecutionSensor(
-            task_id="crew", kickoff_id=kickoff_id, deferrable=deferrable, poke_interval=0.05, retries=3
-        )
-    )
-
-    assert sensor.run()["kickoff_id"] == kickoff_id
 
 
 @pytest.mark.parametrize("broken", ["deleted", "of another kind"])
@@ -263,34 +194,18 @@ def test_unreadable_record_is_uncertain_and_logged(live_crew, store, task_log, o
     assert not live_crew.kickoffs
 
 
-@pytest.mark.parametrize("event", [None, {}, {"kickoff_id": 7}, {"kickoff_id": "4711", "error": "{"}], ids=str)
+@pytest.mark.parametrize(
+    "event", [None, {}, {"kickoff_id": 7}, {"kickoff_id": "4711", "error": "{"}, {"deadline": 0.0}], ids=str
+)
 def test_task_resumed_by_unreadable_event_polls_itself(live_crew, store, event):
     live_crew.scenario = SLOW
     task = Task(lambda: run(deferrable=True), store=store, retries=1)
     waiting = task.deferred()
     live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+    if event == {"deadline": 0.0}:
+        event = {"kickoff_id": live_crew.kickoffs[0].kickoff_id, **event}
 
     assert task.resume(waiting, event)["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-
-
-@pytest.mark.parametrize("deferrable", [False, True], ids=["worker", "deferred"])
-@pytest.mark.parametrize(
-    ("status", "body"),
-    [(200, {"status": "error", "message": "No database"}), (404, "<html>default backend: No database</html>")],
-)
-def test_gateway_error_causes_no_second_kickoff(live_crew, store, deferrable, status, body):
-    live_crew.scenario = SLOW
-    live_crew.faults.answer(status, body=body, on="status", times=10_000)
-    task = Task(lambda: run(max_outage=0.1, deferrable=deferrable), store=store, retries=2)
-
-    with pytest.raises(LostContact, match="No database") as caught:
-        task.run()
-    assert caught.value.cost is Cost.RUNNING
-
-    live_crew.faults.clear()
-    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
-    assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-    assert len(live_crew.kickoffs) == 1
 
 
 class Killed(BaseException):
@@ -326,12 +241,6 @@ def test_killed_task_names_its_execution(live_crew, task_log, during_kickoff):
 
     (taken,) = live_crew.kickoffs
     assert taken.kickoff_id in task_log.text + str(caught.value)
-
-
-def test_task_killed_before_its_kickoff_warns_of_nothing(task_log):
-    run().on_kill()
-
-    assert not task_log.warnings
 
 
 @pytest.mark.parametrize("with_store", [False, True])

@@ -6,14 +6,12 @@ import asyncio
 import json
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowTaskTimeout, TaskDeferred
+from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
 
 from airflow_provider_crew.client.errors import (
     Cost,
-    WaitedTooLong,
 )
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.task import task as kit
@@ -21,12 +19,6 @@ from tests.integration.operators import both_ways, run
 from tests.integration.tasks import CONNECTION, QUICK, SLOW, TOKEN, Task, TaskInstance, fired, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
-
-RUNNING = {
-    "status": "running",
-    "current_task": "writing_task",
-    "progress": {"completed_tasks": 1, "total_tasks": 3},
-}
 
 
 @both_ways
@@ -96,22 +88,6 @@ def test_own_deadline_comes_before_that_of_airflow():
     assert began <= deadline(None) - 24 * 3600 <= time.time()
 
 
-def test_timeout_enforced_by_airflow_is_told_with_its_cost(live_crew, monkeypatch):
-    def sleep(_: float) -> None:
-        raise AirflowTaskTimeout("Timeout, PID: 7")
-
-    live_crew.scenario = SLOW
-    monkeypatch.setattr("airflow_provider_crew.hooks.polling.time.sleep", sleep)
-
-    with pytest.raises(CrewTaskFailed, match="execution_timeout") as caught:
-        Task(run).run()
-
-    assert isinstance(caught.value.failure, WaitedTooLong)
-    assert caught.value.cost is Cost.RUNNING
-    assert caught.value.failure.kickoff_id == live_crew.kickoffs[0].kickoff_id
-    assert caught.value.__context__ is None or caught.value.__suppress_context__
-
-
 @both_ways
 def test_result_that_xcom_rejects_starts_no_other_execution(live_crew, deferrable):
     task = Task(lambda: run(deferrable=deferrable), retries=1, refused_xcoms=frozenset({"return_value"}))
@@ -147,35 +123,6 @@ def test_result_is_pushed_at_once_if_a_retry_would_lose_it(
     result = task.run()
 
     assert task.ti.xcoms.get("return_value") == (result if at_once else None)
-
-
-@both_ways
-def test_short_outage_ends_no_wait(live_crew, deferrable):
-    live_crew.faults.answer(503, on="status", times=3)
-    live_crew.faults.reset(on="status", times=2)
-
-    assert Task(lambda: run(deferrable=deferrable)).run()["output"]
-    assert len(live_crew.kickoffs) == 1
-
-
-@both_ways
-def test_token_rotated_during_the_wait_is_used(live_crew, monkeypatch, timing, deferrable, task_log):
-    timing(connection_age_if_rejected=0.0)
-    live_crew.scenario = SLOW
-    task = Task(lambda: run(deferrable=deferrable))
-
-    def rotate(request: Any) -> None:
-        if request.operation == "status" and live_crew.token == TOKEN:
-            live_crew.rotate_token("the-next-token-0815")
-            live_crew.finish(live_crew.kickoffs[0].kickoff_id)
-        if request.status == 401:
-            monkeypatch.setenv(CONNECTION, live_crew.connection_uri)
-
-    live_crew.after = rotate
-
-    assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-    assert "token-0815" not in task_log.text
-    assert TOKEN not in task_log.text
 
 
 def test_running_execution_with_a_large_status_is_deferred_again(live_crew, store, monkeypatch):
