@@ -87,9 +87,13 @@ CALLS = "crew_calls"
 """Key of the connections of all calls of an agent's task, in order. Each has a kickoff record by its number."""
 
 
-def as_stored(record: KickoffRecord, *, may_start_twice: bool = False, meta: str = "") -> dict[str, Any]:
+def as_stored(
+    record: KickoffRecord, *, may_start_twice: bool = False, meta: str = "", cleared: bool = False
+) -> dict[str, Any]:
     """Return a record as it is stored, with what the Crew tab shows if the task leaves no report."""
     end: str | None = record.end
+    if cleared and end == "stopped":  # the person who cleared the task wants another, which a retry starts as well
+        end = "failed"
     if record.delivered:  # a kickoff task delivers the ID of an execution that may be running
         end = "delivered" if end else "kicked off"
     lost = if_lost(record.kickoff_id, end, may_start_twice=may_start_twice) | {"meta": meta}
@@ -170,8 +174,7 @@ class Record:
         self.last, unread = read_record(kept, max_tries=self._max_tries, now=time.time())
         if self.last.kickoff_id is None:
             late = [key for key in xcom_keys_left_behind(self._ti) if key.startswith(self._late_id)]
-            if late:  # Airflow has deleted the XCom, so this process has to keep the ID
-                self.save_kickoff_id(bytes.fromhex(late[0].removeprefix(self._late_id)).decode())
+            self.last = replace(self.last, kickoff_id=late[0].removeprefix(self._late_id)) if late else self.last
         self.ended_id = self.last_id if self.last.end else ""
         if unread:
             # Log it before it is overwritten, with this attempt's max_tries: the next counts as a retry.
@@ -247,7 +250,7 @@ class Record:
             self.is_unnamed = not self.update(kickoff_id=kickoff_id)
         if self.is_unnamed:
             with suppress(Exception):
-                self._ti.xcom_push(key=f"{self._late_id}{kickoff_id.encode().hex()}", value=True)
+                self._ti.xcom_push(key=f"{self._late_id}{kickoff_id}", value=True)
                 self.is_unnamed = False
 
     @property
@@ -255,8 +258,7 @@ class Record:
         """
         Start of the XCom key of a kickoff ID that the store has refused.
 
-        The next attempt gets only the keys of the XComs of earlier ones. The ID is in hexadecimal, because Airflow
-        puts the key into a URL as it is.
+        The next attempt gets only the keys of the XComs of earlier ones.
         """
         return f"{KICKOFF_ID}.{self.key}.{self.last.try_number if self.last else 0}."
 
@@ -323,7 +325,8 @@ class Record:
         with self._saving:  # so that the last write stores the latest record
             if self.last:
                 task = self._task
-                kept = as_stored(self.last, may_start_twice=task.chooses_twice, meta=task.meta)
+                choices: Any = {"may_start_twice": task.chooses_twice, "cleared": self.was_cleared}
+                kept = as_stored(self.last, meta=task.meta, **choices)
                 self._store.set(self.key, kept)
             else:
                 self._store.delete(self.key)
