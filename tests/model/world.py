@@ -13,18 +13,20 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.errors import error_record
 from airflow_provider_crew.client.progress import PROGRESS
 from airflow_provider_crew.client.wording import execution_failed
 from airflow_provider_crew.task.record import KEY, KICKOFF_ID
 from airflow_provider_crew.triggers.events import DEFERRAL, told_completed, told_error
-from tests.model.process import DAYS, TASKS, TOLD, Play, Process, Start, execution
+from tests.model.process import DAYS, FILE, TASKS, TOLD, Play, Process, Start, execution
 
 RETRIES = 1
-MOST_ATTEMPTS = 3
 _AT_REST = frozenset({"success", "failed", "retry"})
 _DISCARDS = "discards the task state"
 _CHANGED = "does what it no longer does"
+_NOBODY_CHOOSES = frozenset({"exit", "names", "xcom", "state"})
 _STARTS = "starts an execution, which is billed"
+_STARTS_ANOTHER = "starts a new execution, which is billed again"
 
 
 class Wrong(str):
@@ -107,25 +109,26 @@ class World(NamedTuple):
 
         This is ``starting()`` and ``ending()`` in ``plugins/tab/ending.js``, which run in a browser.
         """
-        is_begun = self.state != "queued" or self.resumes is not None
-        return _told(dict(self.xcoms).get(PROGRESS, "{}") if is_begun else "{}", *self._kept())
-
-    def _kept(self) -> tuple[str, bool, bool]:
-        is_lost = TASKS[self.task].has_store is False
-        return dict(self.store).get(KEY, "{}"), self.state in _AT_REST, is_lost
+        xcoms = dict(self.xcoms) if self.state != "queued" or self.resumes else {}
+        if not TASKS[self.task].has_record and KICKOFF_ID in xcoms:
+            return {"clear": _STARTS_ANOTHER, "retry": _STARTS_ANOTHER, "cost": "running"}
+        kept = xcoms.get(PROGRESS, "{}"), dict(self.store).get(KEY, "{}")
+        return _told(*kept, self.state in _AT_REST, TASKS[self.task].has_record)
 
 
 @cache
-def _told(progress: str, record: str, is_at_rest: bool, is_lost: bool) -> dict[str, str]:  # noqa: FBT001
+def _told(progress: str, record: str, is_at_rest: bool, has_record: bool) -> dict[str, str]:  # noqa: FBT001
     shown = json.loads(progress)
     if shown.get("cost") or (shown and not is_at_rest):
         clear = (shown["choices"] or {}).get("clear", "").removeprefix("it ")
         return {"clear": clear, "retry": shown["if_retried"] or "", "cost": shown["cost"] or "running"}
-    if lost := json.loads(record).get("if_lost") or shown.get("if_lost"):
+    if shown.get("if_lost"):  # the page of a batch is as old as its last report
+        return {"clear": "", "retry": "", "cost": shown["if_lost"]["cost"]}
+    if lost := json.loads(record).get("if_lost"):
         clear = lost["choices"]["clear"].removeprefix("it ")
         return {"clear": clear, "retry": lost["if_retried"], "cost": lost["cost"]}
-    nothing = "" if is_lost else _STARTS
-    return {"clear": nothing, "retry": nothing, "cost": "unknown" if is_lost else "none"}
+    nothing = _STARTS if has_record else ""
+    return {"clear": nothing, "retry": nothing, "cost": "none" if has_record else "unknown"}
 
 
 Step = tuple[str, World | Wrong]
@@ -141,10 +144,13 @@ def steps(world: World) -> Iterator[Step]:
 def _answered(before: World, world: World) -> World:
     """Return the state in which each process has the answers that nobody chooses."""
     for slot in ("process", "ghost"):
-        while (process := getattr(world, slot)) and process.request[0] in {"exit", "xcom", "state"}:
+        while (process := getattr(world, slot)) and process.request[0] in _NOBODY_CHOOSES:
             match process.request:
                 case ("exit",):
                     world = world.but(**{slot: None})
+                case ("names", folder):
+                    names = tuple(key.removeprefix(FILE) for key, _ in world.store if key.startswith(folder))
+                    world = _with(world, slot, process.after("ok", names))
                 case ("xcom", key):
                     world = _with(world, slot, process.after("ok", dict(world.xcoms).get(key, "null")))
                 case _:
@@ -167,7 +173,7 @@ def _with(world: World, slot: str, process: Process) -> World:
 
 def _of_airflow(world: World) -> Iterator[Step]:
     match world.state:
-        case "queued" | "retry" if world.process is None and world.try_number < MOST_ATTEMPTS:
+        case "queued" | "retry" if world.process is None and world.try_number < TASKS[world.task].attempts:
             yield _begun(world)
         case "deferred":
             yield from _of_trigger(world)
@@ -217,26 +223,25 @@ def _after_death(world: World) -> World:
 def _expected(world: World, effect: str) -> str:
     """Return an effect, unless it depends on an end that no process has stored."""
     is_news = effect.startswith(("waits", "reads")) and {"failed", "stopped"} & {*world.crew}
-    return "" if is_news or effect.startswith("reads the kickoff record") else effect
+    is_open = effect.startswith("reads the kickoff record") or "starts the others" in effect
+    is_old = "row" in effect and world.state not in _AT_REST
+    return "" if is_news or is_open or is_old else effect
 
 
 def _of_trigger(world: World) -> Iterator[Step]:
-    """Yield the events of a trigger. ``watched()`` in ``triggers/watching.py`` makes them."""
+    """Yield the events of a trigger. ``watched()`` in ``triggers/`` and ``batch/watching.py`` makes them."""
     stored, (_, kwargs) = json.loads(world.trigger)[1], world.resumes or ("", "{}")
-    kickoff_id, deadline = stored["kickoff_id"], stored["rules"]["deadline"]
+    is_batch = "running" in stored
+    kickoff_id = stored["running"][0][0] if is_batch else stored["kickoff_id"]
     for news, then in _looks(world, kickoff_id):
-        match news:
-            case "completed":
-                event = told_completed(execution(kickoff_id, news))
-            case "failed" | "stopped":
-                event = told_error(execution_failed(execution(kickoff_id, news), ""))
-            case "not found":
-                event = told_error(errors.ExecutionUnknown("?", kickoff_id=kickoff_id))
-            case "unreadable":
-                event = told_error(errors.LostContact("?", kickoff_id=kickoff_id))
-            case _:
-                event = told_error(errors.WaitedTooLong("?", kickoff_id=kickoff_id))
-        event |= {"kickoff_id": kickoff_id, "deadline": deadline, "seen": True}
+        error, event = _error_of(news, kickoff_id), dict[str, Any]()
+        if is_batch:
+            end = None if news in {"completed", "failed", "stopped"} else error_record(error)
+            event = {"ends": {kickoff_id: end}, "error": None, "is_quick": False, "known": {}}
+        else:
+            event = {"kickoff_id": kickoff_id, "deadline": stored["rules"]["deadline"], "seen": True}
+            is_completed = news == "completed"
+            event |= told_completed(execution(kickoff_id, news)) if is_completed else told_error(error)
         what = "the timeout has passed" if news == "running" else f"{kickoff_id} is {news}"
         resumes = "execute_complete", json.dumps({**json.loads(kwargs), "event": event})
         yield f"The trigger fires, because {what}.", _left_trigger(then, resumes)
@@ -244,6 +249,13 @@ def _of_trigger(world: World) -> Iterator[Step]:
         failed = "__fail__", json.dumps({"error": "Trigger failure"})
         yield "The trigger fails.", _left_trigger(world.surprised(), failed)
         yield "Another triggerer takes over.", _noticed(world.surprised())
+
+
+def _error_of(news: str, kickoff_id: str) -> errors.CrewError:
+    kinds = {"not found": errors.ExecutionUnknown, "unreadable": errors.LostContact}
+    if news in {"failed", "stopped"}:
+        return execution_failed(execution(kickoff_id, news), "")
+    return kinds.get(news, errors.WaitedTooLong)("?", kickoff_id=kickoff_id)
 
 
 def _left_trigger(world: World, resumes: tuple[str, str]) -> World:
@@ -287,7 +299,7 @@ def _kicked_off(world: World, slot: str) -> World | Wrong:
     if not is_chosen and not owed and world.crew and world.crew[-1] not in harmless:
         return Wrong(f"Another execution is started although a result was returned{read}.")
     is_next = slot == "process" and world.state == "running"
-    if is_next and world.expects and not world.expects.startswith("starts"):
+    if is_next and world.expects and not world.expects.startswith(("starts", "reruns")):
         return Wrong(f"An execution is started although the user had read {world.expects!r}.")
     settled = frozenset(f"e{number}" for number in range(1, len(world.crew) + 1))
     world = world.but(crew=(*world.crew, "running"), settled=settled)
@@ -296,7 +308,7 @@ def _kicked_off(world: World, slot: str) -> World | Wrong:
 
 def _is_choice(effect: str) -> bool:
     """Whether a user who clears the task after reading this has chosen to pay for another execution."""
-    return effect.startswith("starts a new")
+    return effect.startswith(("starts a new", "reruns"))
 
 
 # A process.
@@ -336,7 +348,7 @@ def _answers(world: World, slot: str, request: tuple[Any, ...]) -> Answers:
 
 def _read(world: World, key: str) -> Answers:
     yield "", ("ok", dict(world.store).get(key, "null")), world
-    if world.may_surprise:
+    if world.may_surprise and not key.startswith(FILE):
         yield f"cannot read {key}", ("refused", None), world.surprised()
 
 
@@ -357,13 +369,14 @@ def _stored(world: World, slot: str, key: str, values: list[str]) -> Answers:
     store, what = tuple(sorted([*others, *((key, value) for value in values)])), _in_words(key, values)
     # A task that was cleared has another ID. On 3.4, Airflow still takes what save_again() stores.
     is_replaced = world.state not in {"running", "success", "failed"} and TASKS[world.task].airflow < (3, 4)
-    if slot == "ghost" or is_replaced:
+    if not key.startswith(FILE) and (slot == "ghost" or is_replaced):
         yield f"cannot store {what}, because Airflow has replaced it", ("refused", None), world
         return
     yield f"stores {what}", ("ok", None), world.but(store=store)
     if world.may_surprise:
         yield f"cannot store {what}", ("refused", None), world.surprised()
-        yield f"stores {what}, but the response is lost", ("refused", None), world.surprised(store=store)
+        if not key.startswith(FILE):
+            yield f"stores {what}, but the response is lost", ("refused", None), world.surprised(store=store)
 
 
 def _in_words(key: str, values: list[str]) -> str:
@@ -409,7 +422,7 @@ def _finished(world: World, slot: str, process: Process) -> Iterator[Step]:
     if wrong := _disappointed(world, how, error):
         yield f"The task ends: {error or how}.", wrong
     elif how == "success":
-        settled = world.settled | {value if isinstance(value, str) else value["kickoff_id"]}
+        settled = world.settled | _returned(world, value)
         done = world.but(state="success", settled=settled, has_waited=False, expects="")
         yield "The task succeeds.", _with(done, "process", process.after("ok", None))
     elif how == "deferred":
@@ -422,12 +435,22 @@ def _finished(world: World, slot: str, process: Process) -> Iterator[Step]:
         yield f"The task fails: {error}.", _after_death(world.but(process=None))
 
 
+def _returned(world: World, value: Any) -> set[str]:
+    """Return the executions whose results a task returns. A batch has but one row here."""
+    if isinstance(value, dict) and "counts" in value:
+        ended = {f"e{number}" for number, status in enumerate(world.crew, 1) if status == "completed"}
+        return ended if value["counts"]["success"] else set()
+    return {value if isinstance(value, str) else value["kickoff_id"]}
+
+
 def _disappointed(world: World, how: str, error: str) -> Wrong | None:
     """Return what is wrong if an attempt has ended otherwise than the user had read."""
     effect, is_report = world.expects, error == "UncertainKickoff"
-    starts = effect.startswith("starts") and not any(word in effect for word in ("only if", "unless", "may be"))
+    starts = effect.startswith(("starts", "reruns")) and not any(
+        word in effect for word in ("only if", "unless", "may be")
+    )
     has_execution = KICKOFF_ID in dict(world.xcoms) or how in {"success", "deferred"}
-    waits = effect.startswith(("waits", "reads", "checks"))
+    waits = effect.startswith(("waits", "reads", "checks", "keeps"))
     # It may do better: an ID that Airflow refused to store may be in an XCom.
     reports = effect.startswith("reports") and not is_report
     if starts or ((waits or reports) and not has_execution):
@@ -445,7 +468,7 @@ def _of_user(world: World) -> Iterator[Step]:
         return
     now = world.told()["clear"]
     keeps = [True, False] if TASKS[world.task].airflow >= (3, 4) else [True]
-    for read, kept in product({now, world.read} - {""}, keeps):
+    for read, kept in product({now, world.read or now}, keeps):
         what = "clears the task" if kept else "clears the task without its kept state"
         when = "reads" if read == now else "has just read"
         yield f"A user {when} that clearing {read!r}, and {what}.", _cleared(world.surprised(), read, kept=kept)
@@ -461,7 +484,7 @@ def _cleared(world: World, read: str, *, kept: bool) -> World:
         expects=_expected(world, read) if kept and is_current else "",
         choice=(read if is_current or _is_choice(read) else _CHANGED) if kept else _DISCARDS,
         is_marked=world.is_marked and stops,
-        store=world.store if kept else (),
+        store=world.store if kept else tuple(each for each in world.store if each[0].startswith(FILE)),
     )
     if world.state == "running":
         return _told_to_end(world.but(state="restarting"))
