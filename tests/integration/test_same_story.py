@@ -11,8 +11,8 @@ import pytest
 from airflow_provider_crew.exceptions import CrewTaskFailed, EndedTask
 from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
-from tests.integration.operators import both_ways, in_every_mode, in_every_way, run, run_task, sensor
-from tests.integration.tasks import INPUTS, QUICK, SLOW, Task, WatchedService, poked, skip_where_pokes_forget
+from tests.integration.operators import both_ways, in_every_way, run, run_task
+from tests.integration.tasks import QUICK, SLOW, Task, WatchedService, poked, skip_where_pokes_forget
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -111,26 +111,6 @@ def test_run_ends_alike_in_both_dialects(told, store, story, deferrable):
     task = Task(lambda: run(deferrable=deferrable, max_outage=max_outage), store=store, retries=1)
 
     assert (end_of(task, service), end_of(task, service)) == story.ends
-
-
-@in_every_mode
-@pytest.mark.parametrize(
-    ("story", "end"),
-    [
-        ("completed later", DONE),
-        ("completed with JSON", PARSED),
-        ("failed", "ExecutionFailed for good"),
-        ("revoked", "ExecutionStopped for good"),
-        ("forgotten", "ExecutionUnknown for good"),
-    ],
-)
-def test_sensor_ends_alike_in_both_dialects(told, store, story, end, mode):
-    if story == "forgotten":
-        skip_where_pokes_forget(mode)
-    service = told(STORIES[story])
-    kickoff_id = service.take(INPUTS, None, {})
-
-    assert end_of(Task(lambda: sensor(kickoff_id, max_outage=0.2, **mode), store=store), service) == end
 
 
 def test_task_outputs_are_complete_if_all_were_seen(told, store):
