@@ -101,6 +101,7 @@ ROWS = {
     "nothing read": RowCounts(Counter(), 0, False),
     "not started": RowCounts(Counter(not_started=100), 0, False),
     "not read": RowCounts(Counter(not_started=100), 0, False, is_blind=True),
+    "not read, rerun=all": RowCounts(Counter(not_started=100), 0, False, is_blind=True, runs_all=True),
     "all succeeded": RowCounts(Counter(success=100), 0, True),
     "failed": RowCounts(ENDED_ROWS + Counter(invalid_output=2), 0, True),
     "one failed": RowCounts(Counter(success=99, error=1), 0, True),
