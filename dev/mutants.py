@@ -23,7 +23,7 @@ _PACKAGE = "airflow_provider_crew"
 _LEAST_SCORE = 95.0
 # Tests assert facts, and people read the sentences in tests/unit/verdicts.txt. So a mutant that changes only a
 # sentence may survive.
-_SENTENCE = re.compile(r'"[^"]* [^"]* [^"]*"|(?<![\w"])\'[^\']* [^\']* [^\']*\'')
+_SENTENCE = re.compile(r'f?"[^"]* [^"]* [^"]*"|(?<![\w"])\'[^\']* [^\']* [^\']*\'')
 _SETTINGS = """
 [tool.mutmut]
 source_paths = ["{package}"]
