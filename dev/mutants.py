@@ -23,7 +23,7 @@ _PACKAGE = "airflow_provider_crew"
 _LEAST_SCORE = 95.0
 # Tests assert facts, and people read the sentences in tests/unit/verdicts.txt. So a mutant that changes only a
 # sentence may survive.
-_SENTENCE = re.compile(r'f?"[^"]* [^"]* [^"]*"|(?<![\w"])\'[^\']* [^\']* [^\']*\'')
+_TEXT = re.compile(r"""f?("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""")
 _SETTINGS = """
 [tool.mutmut]
 source_paths = ["{package}"]
@@ -49,8 +49,12 @@ class Survivor(NamedTuple):
     @property
     def is_wording(self) -> bool:
         """Whether the mutant changes or omits only a sentence."""
-        old, new = ([line[1:] for line in self.change.splitlines() if line[0] == sign] for sign in "-+")
-        return [_SENTENCE.sub("None", line) for line in old] == [_SENTENCE.sub("None", line) for line in new]
+        old, new = ([line for line in self.change.splitlines() if line[0] == sign] for sign in "-+")
+        return [_without_sentences(line[1:]) for line in old] == [_without_sentences(line[1:]) for line in new]
+
+
+def _without_sentences(line: str) -> str:
+    return _TEXT.sub(lambda text: "None" if text[1].count(" ") > 1 else text[0], line)
 
 
 def main(*names: str) -> int:

@@ -126,7 +126,7 @@ def test_nothing_is_sent_if_the_task_ends_while_the_intent_is_stored(way):
     if way == "interrupted":
         sending.interrupted.set()
 
-    with pytest.raises(CrewTaskError, match="kickoff"):
+    with pytest.raises(CrewTaskError, match="the kickoff"):
         sending.send()
 
     assert sending.steps == ["save", AFTER]
