@@ -34,6 +34,7 @@ from airflow_provider_crew.task.verdict import (
     while_rows_run,
     while_waiting,
 )
+from airflow_provider_crew.versions import KEEP
 
 TABLE = Path(__file__).with_name("verdicts.txt")
 
@@ -174,17 +175,26 @@ def table() -> str:
         end = verdict(error, facts)
         cost = end.failure.cost.value
         rows.append((task, when, name, end.action, cost, end.if_retried or "-", end.if_cleared))
-    return f"{aligned(rows)}\n{aligned([('without a report', 'field', 'value'), *without_report()])}"
+    steps = [(*case[:3], on_every_airflow(verdict(*case[3:]).failure.next_step)) for case in cases()]
+    return "\n".join(
+        (
+            aligned(rows),
+            aligned([("task", "when", "error", "next step"), *steps]),
+            aligned([("without a report", "field", "value"), *without_report()]),
+        )
+    )
 
 
 def without_report() -> Iterator[tuple[str, str, str]]:
     """Yield what is said about a task that waits, was lost, or has succeeded: when, and each field."""
+    keeping = " keeping its state"
     stored: list[tuple[Any, Any]] = [(None, None), ("7", None)]
     stored += [("7", end) for end in ("kicked off", "completed", "delivered", "failed", "stopped")]
     for kickoff_id, end in stored:
-        yield from fields(f"record, {end or ('running' if kickoff_id else 'sent')}", if_lost(kickoff_id, end))
-        keeps = after_adopting(kickoff_id, end, keeping=" keeping its state", is_row=end == "completed")
-        yield f"adopted, {end or ('running' if kickoff_id else 'sent')}", "next_step", keeps
+        known = end or ("running" if kickoff_id else "sent")
+        yield from fields(f"record, {known}", if_lost(kickoff_id, end, keeping=keeping))
+        adopted = after_adopting(kickoff_id, end, keeping=keeping, is_row=end == "completed")
+        yield f"adopted, {known}", "next_step", adopted
     yield from fields("record, sent, on_uncertain_kickoff=retry", if_lost(None, None, may_start_twice=True))
     usual: dict[str, Any] = {"is_sensor": False, "reattachable": True, "cancels": False}
     for more in (
@@ -205,7 +215,12 @@ def fields(when: str, value: Any, name: str = "") -> Iterator[tuple[str, str, st
         for key, inner in value.items():
             yield from fields(when, inner, f"{name}.{key}".strip("."))
     else:
-        yield when, name, str(value)
+        yield when, name, on_every_airflow(str(value))
+
+
+def on_every_airflow(text: str) -> str:
+    """Omit what is said only if clearing a task deletes its kickoff record."""
+    return text.replace(f"{KEEP[1:]}, it ", "it ").replace(KEEP, "")
 
 
 def aligned(rows: list[Any]) -> str:
