@@ -183,8 +183,8 @@ for each in ("dag and task", "dag", "task"):
             f"{cancelled}_mark_deferred": Case(mark, **BY_TRIGGER, callbacks=each),
         }
 for each in KINDS:
-    # A row whose kickoff is in flight would be uncertain.
-    lost: dict[str, Any] = {"kind": each, "kinds": ("unknown" if each == "batch" else "running",)}
+    # Unless the process of a batch could report its end, a kickoff may be in flight.
+    lost: dict[str, Any] = {"kind": each, "kinds": ("running", "unknown") if each == "batch" else ("running",)}
     for is_deferred in (False, True):
         named = f"alert_{each}{'_deferred' if is_deferred else ''}"
         of_task = f"deferrable={is_deferred}"
