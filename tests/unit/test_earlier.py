@@ -201,6 +201,7 @@ def test_span_of_a_failed_execution_has_its_time_tokens_and_error():
 
     assert (kickoff_id, took, usage, more) == ("k", 6.0, USAGE, {"is_own": False})
     assert isinstance(error, errors.ExecutionFailed)
+    assert "," not in error.at, "the place is unknown"
     assert Attempt(EXECUTION).see("completed").traced == []
 
 

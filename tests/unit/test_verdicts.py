@@ -41,7 +41,7 @@ TABLE = Path(__file__).with_name("verdicts.txt")
 # What may end a task before its kickoff, while it waits, and after the execution has completed.
 ANYWHERE: dict[str, BaseException] = {
     "execution_timeout": AirflowTaskTimeout("over"),
-    "MemoryError": MemoryError(),
+    "MemoryError": MemoryError("no memory is left."),
     "no connection": errors.Unreachable("no connection", sent=False, lacks_connection=True),
     "InvalidSettings": errors.InvalidSettings("no token"),
 }
@@ -163,6 +163,7 @@ def cases_of_tools() -> Iterator[tuple[str, str, str, BaseException, Facts]]:
 def cases_of_batches() -> Iterator[tuple[str, str, str, BaseException, Facts]]:
     for when, rows in ROWS.items():
         yield "batch", when, "BatchFailed", OF_BATCH["BatchFailed"], Facts(rows=rows)
+    yield "batch", "uncertain", "WatchBroken", WAITING["WatchBroken"], Facts(rows=ROWS["uncertain"])
     for name, error in OF_BATCH.items():
         if name != "BatchFailed":
             yield "batch", "failed", name, error, Facts(rows=ROWS["failed"])
@@ -175,7 +176,11 @@ def table() -> str:
         end = verdict(error, facts)
         cost = end.failure.cost.value
         rows.append((task, when, name, end.action, cost, end.if_retried or "-", end.if_cleared))
-    steps = [(*case[:3], on_every_airflow(verdict(*case[3:]).failure.next_step)) for case in cases()]
+    steps = []
+    for *case, error, facts in cases():
+        failure = verdict(error, facts).failure
+        event = "" if isinstance(error, errors.CrewError) else f"{failure.event} "
+        steps.append((*case, f"{event}{on_every_airflow(failure.next_step)}"))
     return "\n".join(
         (
             aligned(rows),
