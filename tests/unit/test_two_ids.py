@@ -70,6 +70,7 @@ def test_failed_continuation_of_unknown_execution_is_unknown():
         outcome(NOT_FOUND, "FAILED")
 
     assert caught.value.kickoff_id == "first"
+    assert " " in caught.value.event
 
 
 def test_one_id_is_returned_as_it_is():

@@ -202,8 +202,8 @@ def test_execution_unknown_at_another_address_names_both() -> None:
     assert ELSEWHERE in error.event
 
 
-@pytest.mark.parametrize("outcome", ["unknown", "research"])
-def test_end_at_the_deadline_has_the_time_for_which_it_was_unknown(outcome: str) -> None:
+@pytest.mark.parametrize("outcome", ["unknown", "research", "down"])
+def test_end_at_the_deadline_has_the_last_trouble(outcome: str) -> None:
     story = Story(exists=True)
     story.see(RESEARCH, at=0)
     story.see(OUTCOMES[outcome], at=10)
@@ -212,10 +212,12 @@ def test_end_at_the_deadline_has_the_time_for_which_it_was_unknown(outcome: str)
     error: Any = story.watch.on_deadline().error
 
     assert error.kickoff_id == KICKOFF_ID
+    assert (DOWN.event in error.event) is (outcome == "down")
     if outcome == "unknown":
         assert (type(error), error.lasted) == (ExecutionUnknown, 60.0)
     else:
         assert type(error) is WaitedTooLong
+        assert outcome == "down" or error.event.endswith("running.")
 
 
 if __name__ == "__main__":

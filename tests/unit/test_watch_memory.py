@@ -406,7 +406,7 @@ def test_trouble_with_another_request_id_is_logged_once(kind: type[CallError]) -
     ],
 )
 def test_poll_that_brings_no_news_changes_what_is_stored_only_in_an_outage(outcome: Any, is_equal: Any) -> None:
-    story = Story()
+    story = Story(poll_interval=None, kicked_off_at=NOW - 1000)
     story.see(outcome, at=0)
     first = story.watch.memory.carried()
     story.see(outcome, at=10)
