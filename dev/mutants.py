@@ -2,7 +2,8 @@
 Change the code in small ways, and list the changes that no test notices: ``make mutants ARGS="decide watch"``.
 
 ``mutants.toml`` lists the modules that decide about money, the tests that should notice, and the known survivors
-with a reason each. The command fails if another mutant survives, or if fewer than 95 % are killed or known.
+with a reason each. The command fails if another mutant survives, or if fewer than 95 % are killed or known. mutmut
+changes functions and methods, but no properties, constants and fields.
 """
 
 from __future__ import annotations

@@ -50,6 +50,7 @@ BEFORE = ANYWHERE | {
     "NotAuthenticated": errors.NotAuthenticated("401"),
     "refused": errors.Unreachable("refused", sent=False),
     "ServiceError": errors.ServiceError("503"),
+    "reset": errors.Unreachable("reset"),
     "UncertainKickoff": errors.UncertainKickoff("lost"),
     "ExecutionStopped": errors.ExecutionStopped("revoked"),
     "moved": errors.ExecutionUnknown("unknown", elsewhere="https://crew.example"),
@@ -116,6 +117,25 @@ ROWS = {
 EARLIER: list[Any] = ["none", "running", "completed", "may have started"]
 
 
+# Errors of the hook and of the commands, for which there is no verdict, and variants of the others.
+FIXED = {
+    "302": errors.Rejected("302", http_status=302),
+    "400": errors.Rejected("400", http_status=400),
+    "400, missing inputs": errors.Rejected("400", http_status=400, missing_inputs=("topic",)),
+    "404": errors.Rejected("404", http_status=404),
+    "missing inputs": errors.InvalidInputs("no topic", missing_inputs=("topic",)),
+    "lost in the triggerer": errors.LostContact("outage", only_in_triggerer=True),
+    "lost after 500": errors.LostContact("outage", http_status=500),
+    "lost without a connection": errors.LostContact("outage", lacks_connection=True),
+    "certificate": errors.Unreachable("certificate", trusted=False),
+    "HTML": errors.UnreadableResponse("HTML"),
+    "NotCancelled": errors.NotCancelled("running"),
+    "HumanInputNeeded": errors.HumanInputNeeded("paused"),
+    "completed, and unknown": errors.ExecutionUnknown("unknown", has_completed=True),
+    "CrewError": errors.CrewError("other"),
+}
+
+
 def cases() -> Iterator[tuple[str, str, str, BaseException, Facts]]:
     """Yield who waits, where, and with which error and facts."""
     for (name, error), earlier in product(BEFORE.items(), EARLIER):
@@ -126,6 +146,7 @@ def cases() -> Iterator[tuple[str, str, str, BaseException, Facts]]:
     for name, facts in {
         "not reported": Facts(is_reported=False),
         "on_uncertain_kickoff=retry": Facts(may_start_twice=True),
+        "meta": Facts(meta='{"dag_id": "d"}'),
     }.items():
         yield "operator", name, "UncertainKickoff", uncertain, facts
     unnamed: Any = {"kickoff_id": "7", "reattachable": False, "is_unnamed": True}
@@ -138,6 +159,8 @@ def cases() -> Iterator[tuple[str, str, str, BaseException, Facts]]:
     )
     told_to_end = BEFORE["CrewTaskError"]
     yield "operator", "before, intent stays", "CrewTaskError", told_to_end, Facts(is_unnamed=True)
+    unreadable = Facts(earlier="unreadable", reattachable=False)
+    yield "operator", "before, record unreadable", "CrewTaskError", told_to_end, unreadable
     misfit = ENDED["InvalidOutput"]
     facts = Facts(phase="ended", kickoff_id="7", rejects_misfits=False)
     yield "operator", "on_invalid_output=retry", "InvalidOutput", misfit, facts
@@ -211,6 +234,8 @@ def without_report() -> Iterator[tuple[str, str, str]]:
     for when, cancels in (("not started", False), ("half", False), ("half", True), ("half, rerun=all", False)):
         name = f"rows run, {when}{', cancels' if cancels else ''}"
         yield from fields(name, while_rows_run(ROWS[when], cancels=cancels))
+    for name, error in FIXED.items():
+        yield f"error, {name}", "fix", fix_for(error) or "-"
     for task, is_sensor in {"operator": False, "sensor": True}.items():
         yield f"being cancelled, {task}", "next_step", while_cancelled(is_sensor)
 

@@ -194,6 +194,33 @@ def test_lost_contact_tells_how_long_and_where() -> None:
         assert words in str(lost)
 
 
+@pytest.mark.parametrize(
+    ("error", "status", "lacks_connection"),
+    [
+        (errors.ServiceError("500", http_status=500), 500, False),
+        (errors.ServiceError("503", http_status=503), 503, False),
+        (errors.Unreachable("no connection", lacks_connection=True), None, True),
+        (errors.Unreachable("reset"), None, False),
+    ],
+)
+def test_lost_contact_has_the_facts_of_the_last_poll(
+    error: errors.CallError, status: int | None, lacks_connection: Any
+) -> None:
+    lost: Any = Story(max_outage=20.0).see_until_the_end(lambda: error).error
+
+    assert (lost.http_status, lost.lacks_connection) == (status, lacks_connection)
+    assert ("failed execution" in lost.event) is (status == 500)
+    assert lost.event.endswith((error.event, "."))
+    assert lost.at == "", "nothing was seen"
+
+
+def test_broken_watch_tells_why() -> None:
+    broken: Any = Story().see_until_the_end(lambda: OUTCOMES["401"]).error
+
+    assert OUTCOMES["401"].event in broken.event
+    assert broken.at == ""
+
+
 def test_execution_unknown_at_another_address_names_both() -> None:
     error: Any = Story(exists=True, address=ADDRESS).see(OUTCOMES[f"unknown at {ELSEWHERE}"]).error
 
