@@ -39,7 +39,7 @@ class Process:
     def __init__(self, world: World, operator: Any = None) -> None:
         self.world = world
         self.operator = operator
-        self.is_over = self.is_dead = False
+        self.is_over = self.is_dead = self.is_told = False
         self._rung = threading.Event()
 
     def die(self) -> None:
@@ -51,6 +51,7 @@ class Process:
     def tell(self) -> None:
         """Send SIGTERM, and SIGKILL later. On Airflow 3, the handler calls on_kill, and the task goes on."""
         if self.operator and not self.is_over:
+            self.is_told = True
             self.world.clock.later(_TIME_TO_END, self.die)
             self.operator.on_kill()
 

@@ -12,7 +12,7 @@ from airflow_provider_crew.local.faults.kinds import AnswerFault, HangFault, Hug
 from tests.machine.virtual import Refusal
 from tests.machine.world import World
 
-SEAMS = ("inputs", "kickoff", "status", "stop", "get", "set", "delete", "xcom", "success")
+SEAMS = ("files", "inputs", "kickoff", "status", "stop", "get", "set", "delete", "xcom", "success")
 FAULTS: dict[str, Callable[[str], Any]] = {
     "refused": Refusal,
     "lost before": lambda on: ResetFault(on=on),
@@ -41,6 +41,10 @@ def _kill(world: World) -> None:
 
 def _away(seconds: float, world: World) -> None:
     world.away_until = world.clock.now + seconds
+
+
+def _wait(seconds: float, world: World) -> None:
+    world.clock.now += seconds
 
 
 def _refuse(world: World) -> None:
@@ -111,12 +115,19 @@ DEEDS: dict[str, Callable[[World], object]] = {
     "a person approves": _on_last(_approve),
     "the crew forgets the execution": _on_last(lambda world, it: world.crew.forget(it.kickoff_id)),
     "the crew knows all executions": lambda world: world.crew.remember(()),
+    "the network recovers": lambda world: world.faults.clear(),
+    "an hour passes": partial(_wait, 3600.0),
+    "nine days pass": partial(_wait, 9 * 86400.0),
 }
 
 
-_DEED = st.sampled_from([*DEEDS])
+# What matters most happens more often.
+_DEED = st.sampled_from(
+    [*DEEDS, *["the process is killed"] * 8, *["a user clears the task", "the process is suspended"] * 2]
+)
+_SEAM = st.sampled_from([*SEAMS, *["kickoff", "set", "status"] * 3])
 _AT_STEPS = st.tuples(
-    st.just("step"), st.sampled_from(["before", "after"]), st.sampled_from(SEAMS), st.integers(1, 4), _DEED
+    st.just("step"), st.sampled_from(["before", "after"]), _SEAM, st.sampled_from([1, 1, 1, 2, 3, 4]), _DEED
 )
 _AT_TIMES = st.tuples(st.just("time"), st.sampled_from([3.0, 15.0, 50.0, 250.0]), _DEED)
 _FAULTY = st.tuples(
@@ -125,9 +136,15 @@ _FAULTY = st.tuples(
     st.sampled_from([*FAULTS]),
     st.sampled_from([1, 1, 3, 100]),
 )
-
-
-PLANS = st.lists(st.one_of(_AT_STEPS, _AT_TIMES, _FAULTY), max_size=4)
+COURSES = st.tuples(
+    st.just("course"),
+    st.sampled_from([0.0, 20.0, 400.0, 5000.0]),
+    st.sampled_from([None, None, "out of credit"]),
+    st.booleans(),
+    st.sampled_from([*[0] * 9, 2_200_000]),
+    st.sampled_from(["deployed", "documented"]),
+)
+PLANS = st.lists(st.one_of(_AT_STEPS, _AT_STEPS, _AT_TIMES, _FAULTY, _FAULTY, COURSES), max_size=4)
 
 
 def carry_out(world: World, kind: str, *what: Any) -> None:
@@ -137,6 +154,8 @@ def carry_out(world: World, kind: str, *what: Any) -> None:
             world.deeds.append([f"{when} {seam}", number, partial(DEEDS[deed], world)])
         case "time", (seconds, deed):
             world.clock.later(seconds, partial(DEEDS[deed], world))
+        case "course", (seconds, error, asks, size, dialect):
+            world.course(seconds=seconds, error=error, human_input=asks and not error, size=size, dialect=dialect)
         case "fault", (on, fault, times):
             for _ in range(times):
                 world.faults.add(FAULTS[fault](on))

@@ -28,6 +28,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.base import CrewTask
 from airflow_provider_crew.operators.crew import CrewBatchOperator, CrewKickoffOperator, CrewRunOperator
@@ -36,7 +37,7 @@ from airflow_provider_crew.task.stop import Pulse
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from tests.machine import virtual
 from tests.machine.airflow import Task
-from tests.machine.deeds import DEEDS, PLANS, carry_out
+from tests.machine.deeds import COURSES, DEEDS, PLANS, carry_out
 from tests.machine.world import World
 from tests.supported import AIRFLOW
 
@@ -53,7 +54,7 @@ _OPTIONS = {
     "max_outage": st.sampled_from([600.0, 60.0, None]),
     "poll_interval": st.sampled_from([None, 15.0]),
     "execution_timeout": st.sampled_from([None, None, timedelta(seconds=300)]),
-    "output_type": st.sampled_from([None, None, dict[str, int], list[int]]),
+    "output_type": st.sampled_from([None, None, dict[str, int | str], list[int]]),
 }
 _OF_A_RUN = {
     "human_input": _BOOLS,
@@ -64,11 +65,14 @@ _OF_A_RUN = {
 _OF_A_BATCH = {
     "rows": st.integers(1, 4),
     "max_active": st.integers(1, 3),
-    "row_timeout": st.sampled_from([None, None, 60.0]),
+    "row_timeout": st.sampled_from([None, 60.0]),
     "max_failed": st.sampled_from([None, 0]),
     "rerun": st.sampled_from(["failed", "failed", "all"]),
 }
 _OF_A_KICKOFF = frozenset({"on_uncertain_kickoff", "abandon_unknown_after", "validate_inputs"})
+
+
+_MOST_CLEARS = 4
 
 
 class Machine(RuleBasedStateMachine):
@@ -82,12 +86,13 @@ class Machine(RuleBasedStateMachine):
         self.world = type(self).world_of()
         self.is_batch = self.kind.endswith("batch")
 
-    @initialize(data=st.data(), retries=st.integers(0, 2), is_mapped=st.booleans())
-    def write_dag(self, *, data: Any, retries: int, is_mapped: bool) -> None:
+    @initialize(data=st.data(), course=COURSES, retries=st.integers(0, 2), is_mapped=st.booleans())
+    def write_dag(self, *, data: Any, course: Any, retries: int, is_mapped: bool) -> None:
         known = _OPTIONS | (_OF_A_BATCH if self.is_batch else _OF_A_RUN)
         options = data.draw(st.fixed_dictionaries(known))
         world = self.world
         world.options = options
+        carry_out(world, *course)
         map_index = 0 if is_mapped and not self.is_batch else -1
         named: dict[str, Any] = {"world": world, "retries": retries, "map_index": map_index}
         self.tasks = [Task(make=self._operator, **named)]
@@ -120,21 +125,6 @@ class Machine(RuleBasedStateMachine):
             )
         return CrewRunOperator(task_id="crew", inputs={"topic": "a"}, deferrable=deferrable, **own)
 
-    # The crew and the network.
-
-    @rule(
-        seconds=st.sampled_from([0.0, 20.0, 400.0, 5000.0]),
-        error=st.sampled_from([None, None, "out of credit"]),
-        asks=st.booleans(),
-        dialect=st.sampled_from(["deployed", "documented"]),
-    )
-    def crew_changes(self, *, error: str | None, asks: bool, **course: Any) -> None:
-        self.world.course(error=error, asks=asks and not error, **course)
-
-    @rule()
-    def network_recovers(self) -> None:
-        self.world.faults.clear()
-
     # Airflow and its users.
 
     @property
@@ -163,10 +153,6 @@ class Machine(RuleBasedStateMachine):
         for task in cleared if both else cleared[-1:]:
             task.clear(keeps=keeps)
 
-    @rule(seconds=st.sampled_from([60.0, 4000.0, 8 * 86400.0]))
-    def time_passes(self, seconds: float) -> None:
-        self.world.clock.sleep(seconds)
-
     @rule(deed=st.sampled_from([name for name in DEEDS if not name.startswith(("the process", "a user"))]))
     def now(self, deed: str) -> None:
         self.world.has_trouble = True
@@ -188,13 +174,22 @@ class Machine(RuleBasedStateMachine):
         world = self.world
         world.finish_all()
         world.options["output_type"] = None
-        for _ in range(5):
+        for _ in range(_MOST_CLEARS):
             while self.due:
                 self.attempt()
                 self.nothing_is_broken()
             if all(task.state == "success" for task in self.tasks):
-                break
+                return
             self.clear(keeps=True, both=True)
+        raise AssertionError("The task never succeeds, although nothing is wrong any more.")
+
+
+def _at_step(original: Any, current: list[World]) -> Callable[..., Any]:
+    def method(*given: Any, **named: Any) -> Any:
+        with current[-1].seam("files"):
+            return original(*given, **named)
+
+    return method
 
 
 @contextmanager
@@ -223,6 +218,8 @@ def _stage(patch: pytest.MonkeyPatch, folder: Path) -> Iterator[Callable[[], Wor
     patch.setattr("airflow_provider_crew.triggers.watching.close_required_action", lambda *_: None)
     patch.setattr("airflow_provider_crew.triggers.watching.read_required_action", lambda _: None)
     patch.setattr("airflow_provider_crew.task.stop.pulse_of", lambda _: Pulse(lambda: current[-1].suspended))
+    for name in ("claim", "write", "append", "delete", "compact"):
+        patch.setattr(ResultFiles, name, _at_step(getattr(ResultFiles, name), current))
     for kind in (CrewTask, CrewHook, CrewExecutionTrigger):
         patch.setattr(kind, "log", log, raising=False)
     patch.setattr(log, "propagate", False)
@@ -230,7 +227,7 @@ def _stage(patch: pytest.MonkeyPatch, folder: Path) -> Iterator[Callable[[], Wor
 
     def world_of() -> World:
         clock.forget()
-        clock.now = 1_800_000_000.0
+        clock.now = virtual.START
         world = World(clock, folder / f"{next(numbers)}")
         current[:] = [world]
         log.addHandler(world.handler)

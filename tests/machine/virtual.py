@@ -26,6 +26,7 @@ from airflow_provider_crew.local.faults.calls import Faults
 from airflow_provider_crew.local.faults.exchange import Exchange
 from airflow_provider_crew.local.record import ReceivedRequest
 
+START = 1_800_000_000.0
 _REQUEST_TAKES = 0.05
 
 
@@ -33,7 +34,7 @@ class Clock:
     """Seconds since the epoch, and what happens at which of them."""
 
     def __init__(self) -> None:
-        self.now = 1_800_000_000.0
+        self.now = START
         self._numbers = count()
         self._later: list[tuple[float, int, Callable[[], object]]] = []
 
@@ -80,7 +81,7 @@ class Loop(asyncio.SelectorEventLoop):
         super().__init__(selector)
 
     def time(self) -> float:
-        return self._clock.now
+        return self._clock.now - START  # a large number has no room for the resolution of asyncio
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
         del executor

@@ -29,6 +29,7 @@ from tests.machine.airflow import Killed, Outcome, Process, Task
 from tests.machine.virtual import Clock, Wire, faults
 
 _ID = re.compile(r"kickoff-\d{4}")
+_MOST_WITH_OLD_TOKEN = 5
 
 
 @dataclass
@@ -55,6 +56,10 @@ class Fact:
         return self.execution.kickoff_id
 
 
+def _output(number: int, size: int) -> str:
+    return json.dumps({"number": number, "text": "x" * size})
+
+
 class _Crew(Crew):
     """A crew whose executions have readable IDs, and each an output of its own."""
 
@@ -63,7 +68,7 @@ class _Crew(Crew):
     def take(self, *args: Any) -> JsonValue:
         number = len(self.kickoffs) + 1
         self.next_kickoff_id(f"kickoff-{number:04}")
-        tasks = (self.scenario.tasks[0].model_copy(update={"output": f'{{"number": {number}}}'}),)
+        tasks = (self.scenario.tasks[0].model_copy(update={"output": _output(number, self.world.size)}),)
         self.scenario = self.scenario.model_copy(update={"tasks": tasks})
         return super().take(*args)
 
@@ -115,6 +120,7 @@ class World:
 
     def connect(self) -> None:
         """Write the connection as a user has it."""
+        self._rejected: list[str] = []
         known = {
             "conn_type": "crew",
             "host": "127.0.0.1",
@@ -166,21 +172,31 @@ class World:
 
     # The crew.
 
-    def course(
-        self, *, seconds: float, error: str | None = None, asks: bool = False, dialect: str = "deployed"
-    ) -> None:
+    def course(self, *, seconds: float, size: int = 0, dialect: Any = "deployed", **task: Any) -> None:
         """Set the course of the next executions."""
-        task = ScenarioTask(name="writing", seconds=seconds, error=error, human_input=asks)
-        self.crew.scenario = Scenario(tasks=(task,), inputs=(), dialect=dialect, token=self.tokens[-1])
+        self.size = size
+        self.has_trouble = self.has_trouble or bool(task.get("human_input"))  # a deployed crew is unknown then
+        tasks = (ScenarioTask(name="writing", seconds=seconds, **task),)
+        self.crew.scenario = Scenario(tasks=tasks, inputs=(), dialect=dialect, token=self.tokens[-1])
 
     def send(self, request: ReceivedRequest) -> Answer:
         """Send a request to the crew, and return what the client gets, or raise what it sees."""
         operation = str(request.operation)
+        if operation == "kickoff" and self.process and self.process.is_told:
+            self.broken.append("a kickoff was sent after the process was told to end")
+        self._check_token(request)
         with self.seam(operation):
             if operation == "stop":
                 self._check_stop(request.path.rpartition("/")[2])
             fault = self.faults.next_for(request.operation)
             return Wire(request, self.api.answer).result_of(fault)
+
+    def _check_token(self, request: ReceivedRequest) -> None:
+        """Check that a task soon uses the token that the connection has."""
+        is_old = self.has_connection and str(request.header("authorization")).split()[-1] != self.known_token
+        self._rejected = [*self._rejected, request.path] if is_old else self._rejected
+        if self._rejected.count(request.path) > _MOST_WITH_OLD_TOKEN:
+            self.broken.append(f"{request.path} is polled with an old token")
 
     @property
     def last(self) -> Execution | None:
@@ -267,10 +283,8 @@ class World:
         fact = self.facts[kickoff_id]
         if fact.task is task:
             fact.delivered_at = task.clears
-        number = int(kickoff_id.rpartition("-")[2])
-        output = json.loads(output) if isinstance(output, str) else output
-        if output != {"number": number}:
-            self.broken.append(f"{kickoff_id} has returned {output!r}")
+        if (output if isinstance(output, str) else json.dumps(output)) != fact.execution.scenario.tasks[0].output:
+            self.broken.append(f"{kickoff_id} has returned {str(output)[:80]}")
 
     def note_clear(self, task: Task) -> None:
         """Note which executions a user gives up who clears a task."""
@@ -301,14 +315,14 @@ class World:
         for fact in own:
             is_told = isinstance(failure, UncertainKickoff) or fact.unit.rpartition(" ")[2] in keys
             fact.uncertain = fact.uncertain or (is_told and not self.is_stored(fact))
-        if cost := getattr(failure, "cost", None):
-            current = [fact for fact in own if not fact.chosen and task.wipes == fact.wipes]
-            if why := self._is_untrue(cost, current, has_started=len(self.facts) > started_before):
-                self.broken.append(f"{type(failure).__name__} says that the cost is {cost}, but {why}")
+        cost, has_started = getattr(failure, "cost", None), len(self.facts) > started_before
+        if cost and (why := self._is_untrue(cost, own, has_started=has_started)):
+            self.broken.append(f"{type(failure).__name__} says that the cost is {cost}, but {why}")
 
     def _is_untrue(self, cost: Cost, facts: list[Fact], *, has_started: bool) -> str:
         """Return why a cost is wrong, or an empty text."""
-        running = [fact.kickoff_id for fact in facts if not self.is_over(fact.execution)]
+        current = [it for it in facts if not it.chosen and it.task.wipes == it.wipes]
+        running = [it.kickoff_id for it in current if not self.is_over(it.execution)]
         if running and cost in {Cost.ENDED, Cost.NONE}:
             return f"{running[0]} is running"
         if cost is Cost.NONE and has_started:
