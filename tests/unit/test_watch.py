@@ -24,7 +24,7 @@ from airflow_provider_crew.client.errors import (
     LostContact,
     WaitedTooLong,
 )
-from airflow_provider_crew.client.models import Failed, Paused, Progress, Running, read_execution
+from airflow_provider_crew.client.models import Failed, Paused, Progress, Running, TaskResult, read_execution
 from airflow_provider_crew.client.watch import Step
 from airflow_provider_crew.client.wording import describe_progress, duration
 from tests.unit.crew_builders import KICKOFF_ID, NOW
@@ -213,6 +213,58 @@ def test_lost_contact_has_the_facts_of_the_last_poll(
     assert ("failed execution" in lost.event) is (status == 500)
     assert lost.event.endswith((error.event, "."))
     assert lost.at == "", "nothing was seen"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "line"),
+    [("paused", "continues"), ("unknown", "the execution is known again"), ("down", "responds again")],
+)
+def test_recovery_names_what_is_over(outcome: str, line: str) -> None:
+    story = Story(exists=True)
+    story.see(OUTCOMES[outcome], at=0)
+
+    assert story.see(RESEARCH, at=10).lines[0].text == line
+
+
+def test_watch_notes_a_response_and_work() -> None:
+    story = Story()
+    for outcome, has_response, works in (
+        (DOWN, False, False),
+        (OUTCOMES["paused"], True, False),
+        (RESEARCH, True, True),
+    ):
+        story.see(outcome)
+        assert (story.watch.has_response, story.watch.memory.works) == (has_response, works)
+
+
+def test_failed_execution_keeps_its_place_and_its_last_task() -> None:
+    story = Story()
+    story.see(WRITING)
+    last = TaskResult(task_id="facts_task", agent="Writer", output="facts")
+    failed: Any = story.see(OUTCOMES["failed"].model_copy(update={"last_task": last})).error
+
+    assert "writing_task" in failed.at
+    assert [task.output for task in story.watch.memory.history.tasks] == ["facts"]
+
+
+def test_outage_is_polled_until_its_very_end() -> None:
+    story = Story(poll_interval=0.5, max_outage=20.0)
+
+    assert story.see(DOWN, at=0).poll_again_in == 0.5
+    assert story.see(DOWN, at=19.9).poll_again_in == pytest.approx(0.1)
+    assert isinstance(story.see(DOWN, at=20.0).error, LostContact)
+
+
+@pytest.mark.parametrize(
+    "second", [errors.Unreachable("other"), errors.UnreadableResponse("HTML", http_status=503)]
+)
+def test_each_kind_of_trouble_is_logged(second: errors.CallError) -> None:
+    story = Story()
+    story.see(DOWN)
+    assert logged(story.see(errors.ServiceError("503", http_status=503))) == ["warning"]
+    story.see(DOWN if isinstance(second, errors.Unreachable) else errors.ServiceError("503", http_status=503))
+
+    assert logged(story.see(second)) == ["warning"]
 
 
 def test_broken_watch_tells_why() -> None:
