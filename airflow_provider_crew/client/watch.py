@@ -179,7 +179,7 @@ class Watch:
         """Whether a poll of this process returned a status."""
         self.polled_at = clock()
         """Time of the current poll's response."""
-        self.memory = memory or WatchState(started_at=self.polled_at, said_at=self.polled_at)
+        self.memory = memory or WatchState(started_at=self.polled_at)
         self.is_in_doubt = False
         """Whether the execution may not exist, or is not known yet. Only another poll, soon, can tell."""
         self.request_timeout = limits.REQUEST_TIMEOUT

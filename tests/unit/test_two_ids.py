@@ -4,6 +4,7 @@ import pytest
 
 from airflow_provider_crew.client.errors import ExecutionNotFound, ExecutionUnknown, ServiceError
 from airflow_provider_crew.client.models import read_execution
+from airflow_provider_crew.client.options import REQUEST_TIMEOUT
 from airflow_provider_crew.client.watch import Watch, WatchRules
 
 NOT_FOUND = ExecutionNotFound("unknown")
@@ -77,4 +78,5 @@ def test_one_id_is_returned_as_it_is():
     (only,) = found = [execution("SUCCESS", "first")]
 
     assert watch().whichever(found) is only
-    assert Watch("a", WatchRules(deadline=1.0), clock=lambda: 0.0, random=lambda: 0.5).ids == ["a"]
+    alone = Watch("a", WatchRules(deadline=1.0), clock=lambda: 0.0, random=lambda: 0.5)
+    assert (alone.ids, alone.request_timeout) == (["a"], REQUEST_TIMEOUT)

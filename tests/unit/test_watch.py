@@ -267,6 +267,17 @@ def test_each_kind_of_trouble_is_logged(second: errors.CallError) -> None:
     assert logged(story.see(second)) == ["warning"]
 
 
+def test_wait_is_polled_until_its_very_end() -> None:
+    assert Story(timeout=0.5).see(RESEARCH).poll_again_in == 0.5
+
+
+def test_outage_may_last_for_ever() -> None:
+    story = Story(max_outage=None, timeout=1e9)
+    story.see(DOWN, at=0)
+
+    assert story.see(DOWN, at=1e8).error is None
+
+
 def test_broken_watch_tells_why() -> None:
     broken: Any = Story().see_until_the_end(lambda: OUTCOMES["401"]).error
 

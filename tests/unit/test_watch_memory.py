@@ -419,4 +419,7 @@ def test_process_that_starts_later_counts_an_outage_from_its_own_start() -> None
     story.see(Unreachable("down"), at=0)
 
     assert story.watch.memory.carried()["troubles"] == {"silent": NOW}
-    assert story.watch.memory.handed_over()["troubles"] == {"silent": None}
+    kept = story.watch.memory.handed_over()
+    assert kept["troubles"] == {"silent": None}
+    later = Story(memory=WatchState.recalled(kept), max_outage=20.0)
+    assert [bool(later.see(Unreachable("down"), at=at).error) for at in (100, 119, 120)] == [False, False, True]
