@@ -144,7 +144,8 @@ class ResultFiles:
         for name in (REMOVED, RESULTS, *parts):
             number = -1
             for number, line in enumerate(self.read(name)):
-                usage = spent[line["key"], line["fingerprint"]].with_line(line)
+                which, is_final = (line["key"], line["fingerprint"]), name in {REMOVED, RESULTS}
+                usage = spent[which].with_line(line, is_final=is_final)
                 yield (name, number), line | {"usage": usage}
             if number < 0 and name in parts:
                 raise CrewTaskError(f"{self.path}/{name} has vanished. Another process may have ended the batch.")

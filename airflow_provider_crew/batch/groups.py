@@ -78,6 +78,7 @@ def save_groups(board: Board, *new: str) -> None:
         "groups": sorted(groups.union(new, board.state.unanswered)),
         "max_tries": board.task.ti.max_tries,
         "plan": board.state.plan[0],
+        "is_billed": board.state.is_billed,
         # The rows of a new group are in its own entry, until it is known whether they were sent.
         "started": _packed(row.attempts > 0 and row.group not in new for row in board.rows),
     }

@@ -99,17 +99,24 @@ class Row:
 
 @dataclass(slots=True)
 class Spent:
-    """Token usage of all executions of a row, from its lines. One of a final file includes earlier ones."""
+    """Token usage of all executions of a row, from its lines, by the number of the kickoff."""
 
-    usage: Counter[str] = field(default_factory=Counter)
-    last: tuple[int, float] = (-1, 0.0)
+    up_to: int = -1
+    earlier: Mapping[str, float] = field(default_factory=dict)
+    others: dict[int, Mapping[str, float]] = field(default_factory=dict)
 
-    def with_line(self, line: Mapping[str, Any]) -> dict[str, float] | None:
-        """Add the usage of the next line, unless a file that was not deleted repeats it. Return the sum."""
-        if (end := (line["attempts"], line["ended_at"])) > self.last:
-            self.last = end
-            self.usage.update({name: n for name, n in (line["usage"] or {}).items() if isinstance(n, int | float)})
-        return dict(self.usage) or None
+    def with_line(self, line: Mapping[str, Any], *, is_final: bool) -> dict[str, float] | None:
+        """Return the sum with the next line, which includes earlier kickoffs if it is one of a final file."""
+        number = line["attempts"]
+        usage = {name: n for name, n in (line["usage"] or {}).items() if isinstance(n, int | float)}
+        if is_final and number >= self.up_to:
+            self.up_to, self.earlier = number, usage
+        elif usage and not is_final:  # not by time: the clocks of workers differ
+            self.others[number] = usage
+        total = Counter(self.earlier)
+        for kickoff, spent in self.others.items():
+            total.update(spent if kickoff > self.up_to else {})
+        return dict(total) or None
 
 
 def failure(error: CrewError, stage: str) -> dict[str, Any]:

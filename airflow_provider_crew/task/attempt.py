@@ -200,7 +200,7 @@ class Attempt:
                 raise CrewTaskError(event) from None
             self.task.warn(f"The kickoff record is unreadable: {error}")
         else:
-            facts.reattachable = record.is_shared
+            facts.reattachable, facts.is_unnamed = record.is_shared, record.is_unnamed
             facts.earlier = state_of(self.task, record, decision_of(self.task, record, other_inputs=False))
         if not self.event:
             facts.kickoff_id = record.last_id

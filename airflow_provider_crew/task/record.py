@@ -174,7 +174,8 @@ class Record:
         self.last, unread = read_record(kept, max_tries=self._max_tries, now=time.time())
         if self.last.kickoff_id is None:
             late = [key for key in xcom_keys_left_behind(self._ti) if key.startswith(self._late_id)]
-            self.last = replace(self.last, kickoff_id=late[0].removeprefix(self._late_id)) if late else self.last
+            if late:  # Airflow has deleted the XCom, so this process has to keep the ID
+                self.save_kickoff_id(bytes.fromhex(late[0].removeprefix(self._late_id)).decode())
         self.ended_id = self.last_id if self.last.end else ""
         if unread:
             # Log it before it is overwritten, with this attempt's max_tries: the next counts as a retry.
@@ -250,7 +251,7 @@ class Record:
             self.is_unnamed = not self.update(kickoff_id=kickoff_id)
         if self.is_unnamed:
             with suppress(Exception):
-                self._ti.xcom_push(key=f"{self._late_id}{kickoff_id}", value=True)
+                self._ti.xcom_push(key=f"{self._late_id}{kickoff_id.encode().hex()}", value=True)
                 self.is_unnamed = False
 
     @property
@@ -258,7 +259,8 @@ class Record:
         """
         Start of the XCom key of a kickoff ID that the store has refused.
 
-        The next attempt gets only the keys of the XComs of earlier ones.
+        The next attempt gets only the keys of the XComs of earlier ones. The ID is in hexadecimal, because Airflow
+        puts the key into a URL as it is.
         """
         return f"{KICKOFF_ID}.{self.key}.{self.last.try_number if self.last else 0}."
 

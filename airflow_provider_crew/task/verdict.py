@@ -322,12 +322,7 @@ def while_cancelled(is_sensor: bool) -> str:  # noqa: FBT001 - a fact
 
 
 def while_waiting(
-    *,
-    is_sensor: bool,
-    reattachable: bool,
-    cancels: bool,
-    cancels_at_timeout: bool = False,
-    is_unnamed: bool = False,
+    facts: Facts, *, reattachable: bool, cancels: bool, cancels_at_timeout: bool = False
 ) -> dict[str, dict[str, str]]:
     """
     Return the sentences for a task that waits, before a user does anything.
@@ -336,9 +331,9 @@ def while_waiting(
     next step after the trigger has tried to cancel the execution, by whether it is ``cancelled``, has ``ended`` by
     itself, or is ``running``.
     """
-    lasts = is_sensor or reattachable
-    starts = _SEARCHES if is_unnamed else _STARTS_ANOTHER
-    again, anew = _WAITS if lasts else starts, _ENDS_AGAIN if is_sensor else starts
+    lasts = facts.is_sensor or reattachable
+    starts = _without_record(facts, _STARTS_ANOTHER)
+    again, anew = _WAITS if lasts else starts, _ENDS_AGAIN if facts.is_sensor else starts
     keeps, cancelled = _LEFT[Cost.RUNNING][0], _CANCELS[0]
     mark = {"mark": cancelled if cancels else keeps}
     nothing = {"nothing": _RETURNS[0], "unanswered": cancelled if cancels_at_timeout else keeps}

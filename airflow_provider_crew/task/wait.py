@@ -183,9 +183,8 @@ class Wait:
         task, facts = self.task, self.facts
         cancels = self._trigger_cancels() if task.options.deferrable else task.cancels_on("kill")
         shown = while_waiting(
-            is_sensor=facts.is_sensor,
+            facts,
             reattachable=self.record.is_shared,
-            is_unnamed=self.record.is_unnamed,
             cancels=cancels,
             cancels_at_timeout=task.cancels_on("timeout"),
         )

@@ -111,6 +111,19 @@ def test_rejected_rows_cost_nothing(live_crew, batch):
     assert not live_crew.kickoffs
 
 
+def test_failed_execution_is_billed_although_the_crew_takes_no_other(live_crew, batch):
+    live_crew.scenario = FAILING
+    task = batch(rows(1), max_failed=0)
+    with pytest.raises(BatchFailed):
+        task.run()
+    live_crew.faults.answer(422, on="kickoff", times=2)
+    for _ in range(2):
+        with pytest.raises(BatchFailed) as raised:
+            task.run()
+        assert raised.value.cost == "ended"
+    assert len(live_crew.kickoffs) == 1
+
+
 def test_lost_response_is_uncertain_and_not_resent_by_a_retry(live_crew, batch, tmp_path):
     live_crew.faults.reset(after_taken=True, on="kickoff")
     task = batch(max_failed=0, max_active=1)

@@ -29,7 +29,7 @@ from airflow_provider_crew.client.models import Completed, Failed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
-from airflow_provider_crew.task.verdict import while_waiting
+from airflow_provider_crew.task.verdict import Facts, while_waiting
 from airflow_provider_crew.triggers.events import DEFERRAL
 from tests.airflow_runs import eventually
 from tests.integration.clients import INPUTS, TOKEN
@@ -349,4 +349,4 @@ def test_trigger_cancels_nothing_in_a_task_loop(live_crew, is_in_a_loop):
     cancels = versions.TRIGGERS_CANCEL and not is_in_a_loop
     assert trigger.cancel_on_kill is cancels
     assert (DEFERRAL in task.ti.xcoms) is cancels
-    assert trigger.shown == while_waiting(is_sensor=False, reattachable=False, cancels=cancels)
+    assert trigger.shown == while_waiting(Facts(), reattachable=False, cancels=cancels)

@@ -52,6 +52,24 @@ def test_id_that_the_store_refuses_is_found_again(live_crew, store, operator):
     assert len(live_crew.kickoffs) == 1
 
 
+def killed(*_: Any) -> None:
+    """End the process."""
+    raise KeyboardInterrupt
+
+
+def test_late_id_outlives_an_attempt_that_ends_early(live_crew, store, monkeypatch):
+    live_crew.scenario = SLOW
+    task = Task(kickoff, store=store)
+    cleared_on_its_way(task, live_crew)
+    with monkeypatch.context() as patched:
+        patched.setattr("airflow_provider_crew.task.attempt.earlier", killed)
+        with pytest.raises(KeyboardInterrupt):
+            task.run()
+
+    assert task.run() == live_crew.kickoffs[0].kickoff_id
+    assert len(live_crew.kickoffs) == 1
+
+
 def test_late_id_of_an_older_kickoff_is_not_taken_for_that_of_a_newer_one(live_crew, store):
     task = Task(kickoff, store=store)
     cleared_on_its_way(task, live_crew)

@@ -14,7 +14,7 @@ import pytest
 from airflow_provider_crew.client.errors import Cost, ExecutionFailed
 from airflow_provider_crew.client.progress import begun, completed
 from airflow_provider_crew.client.progress import ended as progress_ended
-from airflow_provider_crew.task.verdict import if_lost, while_waiting
+from airflow_provider_crew.task.verdict import Facts, if_lost, while_waiting
 from airflow_provider_crew.versions import KEEPING
 from dev.chromium import EXECUTABLE, Page
 from tests.integration.tab_page import tab_page
@@ -114,9 +114,9 @@ def test_killed_process_shows_its_cost_and_next_step(page, facts, cost):
     assert shown["kickoffId"] == (facts.get("kickoff_id") or (facts.get("record") or {}).get("kickoff_id") or "")
 
 
-WAITING = while_waiting(is_sensor=False, reattachable=True, cancels=False)["choices"]
-CANCELS = while_waiting(is_sensor=False, reattachable=True, cancels=True)["choices"]
-CANCELS_LATE = while_waiting(is_sensor=False, reattachable=True, cancels=False, cancels_at_timeout=True)["choices"]
+WAITING = while_waiting(Facts(), reattachable=True, cancels=False)["choices"]
+CANCELS = while_waiting(Facts(), reattachable=True, cancels=True)["choices"]
+CANCELS_LATE = while_waiting(Facts(), reattachable=True, cancels=False, cancels_at_timeout=True)["choices"]
 DELIVERED = if_lost(KICKOFF_ID, "delivered")
 
 

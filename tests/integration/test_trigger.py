@@ -19,7 +19,7 @@ from airflow_provider_crew.client.errors import (
     WatchBroken,
 )
 from airflow_provider_crew.client.watch import WatchRules
-from airflow_provider_crew.task.verdict import while_waiting
+from airflow_provider_crew.task.verdict import Facts, while_waiting
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import DEFERRAL, LARGEST_RESPONSE, read_event
 from tests.integration.tasks import (
@@ -250,7 +250,7 @@ async def test_cancellation_says_how_to_go_on(live_crew, monkeypatch, is_support
         kicked_off(live_crew, SLOW),
         deferred_at=5.0,
         cancel_on_kill=True,
-        shown=while_waiting(is_sensor=False, reattachable=True, cancels=True),
+        shown=while_waiting(Facts(), reattachable=True, cancels=True),
     )
     marked.task_instance = TaskInstance(try_number=2)  # type: ignore[assignment]
     loop, polled = asyncio.get_running_loop(), asyncio.Event()

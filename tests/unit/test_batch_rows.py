@@ -296,19 +296,26 @@ def test_error_of_a_row_is_one_limited_line():
     assert 1_000 < len(told["message"]) <= 2_001
 
 
-def test_token_usage_of_a_repeated_line_counts_once():
+@pytest.mark.parametrize(
+    ("lines", "total"),
+    [
+        ([(1, 9.0, None, False), (1, 2.0, 3, False)], 3),  # a slow clock
+        ([(1, 1.0, 3, False), (1, 1.0, 3, False), (2, 1.0, 4, False)], 7),
+        ([(2, 5.0, 7, True), (1, 1.0, 3, False), (2, 5.0, 4, False)], 7),  # parts that were not deleted
+        ([(1, 1.0, 3, True), (2, 2.0, 7, True), (2, 2.0, 4, False), (3, 3.0, 1, False)], 8),
+        (
+            [(3, 3.0, 5, False), (1, 1.0, 3, False), (2, 2.0, 4, False)],
+            12,
+        ),  # of a run that was created again
+    ],
+)
+def test_token_usage_counts_each_kickoff_once(lines, total):
     spent = Spent()
     counts = [
-        spent.with_line(line(attempts=attempts, ended_at=at, usage=usage))
-        for attempts, at, usage in (
-            (1, 1.0, None),
-            (1, 2.0, {"total_tokens": 3, "model": "x"}),
-            (1, 2.0, {"total_tokens": 3}),
-            (2, 1.0, {"total_tokens": 4, "requests": 1}),
-            (1, 9.0, {"total_tokens": 5}),
+        spent.with_line(
+            line(attempts=attempts, ended_at=at, usage=tokens and {"total_tokens": tokens, "model": "x"}),
+            is_final=is_final,
         )
+        for attempts, at, tokens, is_final in lines
     ]
-
-    assert counts[0] is None
-    assert counts[1:3] == [{"total_tokens": 3}] * 2
-    assert counts[3:] == [{"total_tokens": 7, "requests": 1}] * 2
+    assert counts[-1] == {"total_tokens": total}

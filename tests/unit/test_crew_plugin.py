@@ -100,7 +100,7 @@ def test_types_of_the_tab_name_every_key_of_the_progress():
     batch = batch_progress()
     error = InvalidOutput("It does not match.", error="line 1\nline 2")
     failed = ended(begun("", 1.0), error, 2.0)["end"] | verdict(error, Facts()).as_dict()
-    shown = while_waiting(is_sensor=False, reattachable=True, cancels=False)
+    shown = while_waiting(Facts(), reattachable=True, cancels=False)
 
     assert typed["Progress"] == {*batch}
     assert typed["Batch"] == {*batch["batch"], *batch["batch"]["reasons"][0]}

@@ -29,7 +29,14 @@ from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed, CrewTa
 from airflow_provider_crew.notifications import CrewAlert
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.task.verdict import RowCounts, if_lost, while_cancelled, while_rows_run, while_waiting
+from airflow_provider_crew.task.verdict import (
+    Facts,
+    RowCounts,
+    if_lost,
+    while_cancelled,
+    while_rows_run,
+    while_waiting,
+)
 from tests.supported import AIRFLOW
 
 needs_store = pytest.mark.skipif(AIRFLOW < (3, 3), reason="Airflow has a task state store from 3.3 on")
@@ -308,7 +315,7 @@ def test_polled_execution_of_a_marked_task_is_cancelled(alert, dag, airflow, sen
 @pytest.mark.parametrize("state", ["failed", "skipped"])
 @pytest.mark.parametrize("cancels", [True, False])
 def test_alert_says_what_a_mark_does_to_the_execution(alert, dag, airflow, sent, state, cancels):
-    choices = while_waiting(is_sensor=False, reattachable=True, cancels=cancels)["choices"]
+    choices = while_waiting(Facts(), reattachable=True, cancels=cancels)["choices"]
     airflow.states = {("report", -1): state}
     airflow.xcoms["report", -1, "crew_progress"] = {"kickoff_id": KICKOFF_ID, "end": None, "choices": choices}
 
