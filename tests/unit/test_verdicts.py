@@ -224,13 +224,16 @@ def without_report() -> Iterator[tuple[str, str, str]]:
         adopted = after_adopting(kickoff_id, end, keeping=keeping, is_row=end == "completed")
         yield f"adopted, {known}", "next_step", adopted
     yield from fields("record, sent, on_uncertain_kickoff=retry", if_lost(None, None, may_start_twice=True))
-    usual: dict[str, Any] = {"is_sensor": False, "reattachable": True, "cancels": False}
-    for more in (
+    usual: dict[str, Any] = {"reattachable": True, "cancels": False}
+    waits: tuple[dict[str, Any], ...] = (
         *({}, {"cancels": True}, {"cancels_at_timeout": True}, {"is_sensor": True}, {"reattachable": False}),
         *({"is_unnamed": True}, {"is_unnamed": True, "reattachable": False}),
         {"is_sensor": True, "reattachable": False},
-    ):
-        yield from fields(", ".join(("waiting", *more)), while_waiting(**usual | more))
+    )
+    for more in waits:
+        facts = Facts(**{name: value for name, value in more.items() if name.startswith("is_")})
+        options = {name: value for name, value in more.items() if not name.startswith("is_")}
+        yield from fields(", ".join(("waiting", *more)), while_waiting(facts, **usual | options))
     for when, cancels in (("not started", False), ("half", False), ("half", True), ("half, rerun=all", False)):
         name = f"rows run, {when}{', cancels' if cancels else ''}"
         yield from fields(name, while_rows_run(ROWS[when], cancels=cancels))
