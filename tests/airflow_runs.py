@@ -132,7 +132,25 @@ class Run:
         return self.airflow.api.run_state(self.dag_id, self.run_id)
 
     def wait(self) -> str:
-        return self.airflow.api.wait_for(self.dag_id, self.run_id, PATIENCE)
+        """Wait for its end. What is told about a failed one shows where a test fails."""
+        state = self.airflow.api.wait_for(self.dag_id, self.run_id, PATIENCE)
+        if state == "failed":
+            self.tell()
+        return state
+
+    def tell(self) -> None:
+        """Print the state of each task, the log of those that failed, and what the scheduler says about them."""
+        told: list[Any] = []
+        for ti in self.airflow.api.task_instances(self.dag_id, self.run_id):
+            told.append({name: ti[name] for name in ("task_id", "map_index", "state", "try_number")})
+            if ti["state"] == "failed":
+                at = (ti["task_id"], ti["try_number"], ti["map_index"])
+                with suppress(ApiError):
+                    told += self.airflow.log_events(self.dag_id, self.run_id, *at)[-50:]
+        for scheduler in self.airflow.all_of("scheduler"):
+            lines = scheduler.log.read_text(errors="replace").splitlines()
+            told += [line for line in lines if self.run_id in line][-50:]
+        print(self.dag_id, *told, sep="\n")  # noqa: T201 - pytest shows it if the test fails
 
     def wait_for(self, task_id: str, state: str, *, tries: int = 1) -> None:
         """Wait until a task is in a state after this many tries."""
