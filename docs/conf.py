@@ -7,6 +7,7 @@ The source directory is the whole repository, so links point to the same files h
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,9 +58,20 @@ html_search_scorer = str(Path(__file__).with_name("search.js"))
 html_show_copyright = False
 
 
+ROOT = Path(__file__).parents[1]
+# A link to an example, alone on its line, whose code isn't below it.
+EXAMPLE = re.compile(r"^\[(example_dags/\S+\.py)\]\(\S+\)\n(?!\n```python)", re.MULTILINE)
+
+
 def setup(app: Sphinx) -> None:
     """Connect the handlers that settings cannot express."""
+    app.connect("source-read", _show_examples)
     app.connect("autodoc-process-signature", _signature)
+
+
+def _show_examples(_app: Sphinx, _name: str, source: list[str]) -> None:
+    """Show the code of an example below a link to it. On GitHub, readers follow the link."""
+    source[0] = EXAMPLE.sub(lambda link: f"{link[0]}\n```python\n{(ROOT / link[1]).read_text()}```\n", source[0])
 
 
 def _signature(_app: Sphinx, what: str, _name: str, shown: Any, *_: Any) -> tuple[str, str] | None:

@@ -120,7 +120,7 @@ class Spent:
 
 
 def failure(error: CrewError, stage: str) -> dict[str, Any]:
-    """Return an error for a line. ``stage``: see ``docs/batch.md``."""
+    """Return an error for a line. ``stage``: see ``docs/batch-reference.md``."""
     return {"type": type(error).__name__, "message": one_line(error.event, _LONGEST_REASON), "stage": stage}
 
 

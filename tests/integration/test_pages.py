@@ -37,7 +37,6 @@ from tests.integration.pages import (
     OPERATORS,
     PAGES,
     RECEIVER,
-    RECIPES,
     ROOT,
     anywhere,
     blocks,
@@ -55,10 +54,8 @@ RUN_HERE = ("hook.inputs().names", "async def brief", "def test_", A_RESULT, REC
 RUN_IN_A_DAG = ("CrewRunOperator(", "CrewExecutionSensor(", "@task.crew")
 
 
-# test_pages_recipes.py compares the recipes with their files. The migration page's blocks are parts of DAGs.
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if not page.startswith((MIGRATING, RECIPES)) and blocks(page, "python")]
-)
+# The blocks about a migration are parts of DAGs.
+@pytest.mark.parametrize("page", [page for page in PAGES if page != MIGRATING and blocks(page, "python")])
 def test_every_block_of_a_page_is_run(page):
     marks = (*RUN_HERE, *(RUN_IN_A_DAG if page == OPERATORS else ()))
     for shown in blocks(page, "python"):
@@ -83,7 +80,7 @@ def test_links_lead_somewhere(page):
 def test_index_links_to_every_page():
     folder = ROOT / "docs"
     for_contributors = {"index.md", "architecture.md", "releasing.md"}
-    pages = {path.relative_to(folder).as_posix() for path in (*folder.glob("*.md"), *folder.glob("recipes/*.md"))}
+    pages = {path.relative_to(folder).as_posix() for path in folder.glob("*.md")}
 
     assert pages - for_contributors <= {*re.findall(r"\]\(([^)#]*)", PAGES["docs/index.md"])}
 
@@ -243,12 +240,8 @@ def test_errors_page_quotes_log_lines_of_the_package():
         assert all(part.strip() in source for part in text.split("…")), text
 
 
-def test_local_server_page_lists_every_key_of_a_scenario():
-    listed = {
-        word
-        for row in table("docs/local-server.md", "Write a scenario")
-        for word in re.findall(r"`(\w+)`", str(row))
-    }
+def test_scenario_page_lists_every_key():
+    listed = {word for row in table("docs/scenario.md", "Keys") for word in re.findall(r"`(\w+)`", str(row))}
 
     for model in (Scenario, ScenarioTask, CrewInput, Delivery):
         assert model.model_fields.keys() <= listed
@@ -292,5 +285,5 @@ def test_command_line_page_lists_every_command(capsys):
 
 @pytest.mark.usefixtures("connected")
 def test_the_test_button_answers_as_shown():
-    assert CrewHook().test_connection()[1] in PAGES["docs/connect.md"]
+    assert CrewHook().test_connection()[1] in PAGES["docs/installation.md"]
     assert CrewHook().kickoff(INPUTS)

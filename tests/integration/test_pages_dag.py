@@ -23,6 +23,7 @@ from tests.integration.pages import (
     QUICKSTART,
     README,
     RECIPES,
+    ROOT,
     RUN_A_CREW,
     SHOWN_FILE,
     block,
@@ -113,16 +114,12 @@ def files_of(page: str) -> list[str]:
 
 
 BATCH = "docs/batch.md"
-# The quickstart and the recipes have tests of their own.
-FILES = {
-    page: files_of(page)
-    for page in PAGES
-    if page not in {MIGRATING, QUICKSTART} and not page.startswith(RECIPES) and blocks(page, "python")
-}
+BATCH_FILES = "docs/batch-reference.md"
+# The quickstart has a test of its own.
+FILES = {page: files for page in PAGES if page not in {MIGRATING, QUICKSTART} and (files := files_of(page))}
 if not has("Batches"):
     del FILES[BATCH]
-EXPLAINS = "docs/recipes/crew_explains_failure.md"
-FILES[EXPLAINS] = blocks(EXPLAINS, "python")
+FILES[RECIPES] = [(ROOT / "example_dags/recipes/crew_explains_failure.py").read_text()]
 
 
 @dataclass
@@ -240,7 +237,7 @@ def test_chat_receives_the_failure_as_shown(pages):
 
 @pytest.mark.timeout(600)
 def test_chat_receives_the_explanation_as_shown(pages):
-    (shown,) = blocks(EXPLAINS, "text")
+    shown = block(RECIPES, "text", "load_prices")
     (text,) = [message["text"] for message in pages.messages if "load_prices" in message["text"]]
     assert text.startswith(shown.removesuffix("…\n"))
 
@@ -258,13 +255,13 @@ def test_batch_writes_the_results_as_shown(pages):
     (results,) = pages.bucket.glob("briefs/*/results.jsonl")
     lines = [json.loads(line) for line in results.read_text().splitlines()]
     assert sorted(line["key"] for line in lines) == ["12", "7"]
-    files = {row[0].strip("`/") for row in table(BATCH, "Files")}
+    files = {row[0].strip("`/") for row in table(BATCH_FILES, "Files")}
     assert {path.name for path in results.parent.iterdir()} == files
-    (keys,) = re.findall(r"^Each line of.*?\n\n(.*?)\n\n", PAGES[BATCH], re.DOTALL | re.MULTILINE)
+    (keys,) = re.findall(r"^Each line of.*?\n\n(.*?)\n\n", PAGES[BATCH_FILES], re.DOTALL | re.MULTILINE)
     shown = {name for row in keys.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split(" | ")[0])}
     assert shown == {*lines[0]}
     manifest = json.loads((results.parent / "manifest.json").read_text())
-    assert all(f"`{name}`" in PAGES[BATCH] for name in (*manifest, *manifest["counts"]))
+    assert all(f"`{name}`" in PAGES[BATCH_FILES] for name in (*manifest, *manifest["counts"]))
 
 
 @pytest.mark.timeout(600)

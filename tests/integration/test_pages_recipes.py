@@ -1,4 +1,4 @@
-"""Recipe pages show whole files, which tests/system/test_recipes.py runs in a real Airflow."""
+"""Pages show recipes or link to them, and tests/system/test_recipes.py runs them in a real Airflow."""
 
 from __future__ import annotations
 
@@ -7,27 +7,31 @@ import runpy
 import pytest
 
 from airflow_provider_crew.client import errors
-from tests.integration.pages import PAGES, RECIPES, ROOT, SHOWN_FILE, blocks, table
+from tests.integration.pages import LINKED_FILE, PAGES, RECIPES, ROOT, SHOWN_FILE, table
 from tests.supported import has
 
+RECIPE_FILES = ROOT / "example_dags/recipes"
 
-def test_pages_show_each_recipe_as_it_is():
-    shown = dict(recipe for text in PAGES.values() for recipe in SHOWN_FILE.findall(text))
-    files = [*(ROOT / "example_dags/recipes").glob("*.py"), ROOT / "example_dags/crew_asset.py"]
 
-    assert shown == {str(path.relative_to(ROOT)): path.read_text() for path in files}
-    in_recipes = {code for page in PAGES if page.startswith(RECIPES) for code in blocks(page, "python")}
-    assert in_recipes <= set(shown.values())
+def test_pages_show_recipes_as_they_are():
+    for path, code in (recipe for text in PAGES.values() for recipe in SHOWN_FILE.findall(text)):
+        assert code == (ROOT / path).read_text()
+
+
+def test_pages_link_to_each_recipe_once():
+    linked = [path for text in PAGES.values() for path in LINKED_FILE.findall(text) if "/recipes/" in path]
+
+    assert sorted(linked) == sorted(f"example_dags/recipes/{path.name}" for path in RECIPE_FILES.glob("*.py"))
 
 
 def test_index_lists_every_example():
-    listed = {row[0].split("]")[0].strip("[") for row in table("docs/recipes/index.md", "Example DAGs")}
+    listed = {row[0].split("]")[0].strip("[") for row in table(RECIPES, "Example DAGs")}
 
     assert listed == {path.stem for path in (ROOT / "example_dags").glob("*.py")}
 
 
 def recipe(name):
-    return runpy.run_path(str(ROOT / "example_dags/recipes" / f"{name}.py"))
+    return runpy.run_path(str(RECIPE_FILES / f"{name}.py"))
 
 
 @pytest.mark.skipif(not has("Recipe: retry policy"), reason="Airflow has retry policies from 3.3 on")

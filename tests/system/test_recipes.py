@@ -1,4 +1,4 @@
-"""The recipes of docs/recipes/, run by a real Airflow with a PostgreSQL, a mail server and a chat."""
+"""The recipes of docs/recipes.md, run by a real Airflow with a PostgreSQL, a mail server and a chat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a retry and a cleared task do with a row of a batch, as in docs/batch.md, and why rows failed."""
+"""What a retry and a cleared task do with a row of a batch, as in docs/batch-reference.md, and why rows failed."""
 
 from __future__ import annotations
 
