@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -49,6 +51,16 @@ def test_receiver_rejects_another_secret(served: Any, told: list[dict[str, Any]]
     answer = requests.post(served[1], json=CALL, headers=headers, timeout=30)
 
     assert (answer.status_code, told) == (401, [])
+
+
+@pytest.mark.parametrize("length", [b"99999999999", b"-1", b"many"])
+def test_receiver_reads_no_body_of_another_length(served: Any, told: list[dict[str, Any]], length: bytes) -> None:
+    address = urlsplit(served[1])
+    with socket.create_connection((address.hostname, address.port), timeout=30) as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nContent-Length: " + length + b"\r\n\r\n")
+        answer = connection.recv(1024)
+
+    assert (answer.split()[1], told) == (b"413", [])
 
 
 @pytest.mark.parametrize("connection", [{"password": SECRET}, {"password": "another"}, None])
