@@ -42,21 +42,20 @@ class CrewBatchOperator(KickoffTask):
     """
     Run a crew for each row of a table, with a limited number of concurrent executions, and return a manifest.
 
-    The result of each row is a line of JSON in files under ``result_path``. Each execution is billed. A retry, or
-    clearing the task, continues the batch: rows that have succeeded are not run again, and rows that are running
-    are waited for. Needs Airflow 3.3.
+    The result of each row is a line of JSON in files under ``result_path``. Each execution is billed. Retrying or
+    clearing the task continues the batch: it keeps successful rows and waits for running ones. Needs Airflow 3.3.
 
     Takes the kickoff's arguments of CrewKickoffOperator and the following:
 
     :param inputs: Inputs of the rows: a list of objects, the result of a task, or the path of a file with one JSON
         object in each line. (templated)
-    :param result_path: Folder or prefix in an object store for the results. One batch owns it. (templated)
+    :param result_path: Folder or prefix in an object store for the results. Each batch needs its own. (templated)
     :param key: Input that names a row in logs, results and errors. By default its position. A row with another key
         or other inputs is another row.
-    :param max_active: Number of executions at a time.
-    :param max_failed: Number or share, such as ``"5%"``, of rows that may fail. With more, no further rows are
-        started, the running ones are waited for, and the task fails. A share counts after 50 rows. ``None``: no
-        limit.
+    :param max_active: Number of concurrent executions.
+    :param max_failed: Number of rows, or share, such as ``"5%"``, of the rows that have ended, that may fail. With
+        more, the batch starts no further rows, waits for the running ones and fails. A share stops it early only
+        after 50 rows. ``None``: no limit.
     :param row_timeout: Seconds from the start of an execution after which its row fails. ``None``: no limit.
     :param timeout: Seconds after which an attempt stops waiting. Default: 24 hours.
     :param rerun: Rows that run again when the task is cleared: ``failed`` or ``all``.

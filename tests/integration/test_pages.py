@@ -96,7 +96,7 @@ def anchors(text: str) -> set[str]:
     "shown", [*wherever("console", "'crew://:TOKEN"), *wherever("console", '"conn_type": "crew"')]
 )
 def test_a_connection_as_shown_is_read(monkeypatch, shown):
-    value = re.search(r"(?:AIRFLOW_CONN_CREW_DEFAULT|conn_uri)='(.*?)'", shown, re.DOTALL)
+    value = re.search(r"(?:AIRFLOW_CONN_CREW_DEFAULT|conn_uri|connection)='(.*?)'", shown, re.DOTALL)
     assert value
     monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", value[1])
 
