@@ -50,7 +50,7 @@ class CrewTaskSkipped(EndedTask, sdk.AirflowSkipException):
 
 
 class CrewTaskError(CrewError, sdk.AirflowException):
-    """An error in Airflow, and not in the crew, has prevented the kickoff. Airflow retries the task."""
+    """An error in Airflow, not in the crew, prevented the kickoff. Airflow retries the task."""
 
 
 class InvalidResultPath(CrewTaskError):
@@ -71,7 +71,7 @@ class BatchFailed(CrewError):
 
 
 class EndedByAirflow(CrewError):
-    """Airflow has ended the task while its execution was running, and ``cancel_on_kill`` applies."""
+    """Airflow ended the task while its execution was running, and ``cancel_on_kill`` applies."""
 
     cost: Cost = Cost.RUNNING
 

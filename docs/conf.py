@@ -59,18 +59,21 @@ html_show_copyright = False
 
 
 ROOT = Path(__file__).parents[1]
+# A link from a page of the API reference to its source.
+SOURCE = re.compile(r"`(\S+\.py)\s+<\.\./\.\./\S+>`__")
 # A link to an example, alone on its line, whose code isn't below it.
 EXAMPLE = re.compile(r"^\[(example_dags/\S+\.py)\]\(\S+\)\n(?!\n```python)", re.MULTILINE)
 
 
 def setup(app: Sphinx) -> None:
     """Connect the handlers that settings cannot express."""
-    app.connect("source-read", _show_examples)
+    app.connect("source-read", _replace_links)
     app.connect("autodoc-process-signature", _signature)
 
 
-def _show_examples(_app: Sphinx, _name: str, source: list[str]) -> None:
-    """Show the code of an example below a link to it. On GitHub, readers follow the link."""
+def _replace_links(_app: Sphinx, _name: str, source: list[str]) -> None:
+    """Show the code of an example below a link to it, and drop links to sources, which GitHub follows."""
+    source[0] = SOURCE.sub(r"``\1``", source[0])
     source[0] = EXAMPLE.sub(lambda link: f"{link[0]}\n```python\n{(ROOT / link[1]).read_text()}```\n", source[0])
 
 

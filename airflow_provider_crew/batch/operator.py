@@ -58,11 +58,11 @@ class CrewBatchOperator(KickoffTask):
         after 50 rows. ``None``: no limit.
     :param row_timeout: Seconds from the start of an execution after which its row fails. ``None``: no limit.
     :param timeout: Seconds after which an attempt stops waiting. Default: 24 hours.
-    :param rerun: Rows that run again when the task is cleared: ``failed`` or ``all``.
+    :param rerun: Rows that run again if you clear the task: ``failed`` or ``all``.
     :param check: Function of the inputs and the output of a row. If it returns False, the row is invalid_output.
     :param output_type: Type that each output must match, as in CrewRunOperator.
-    :param on_uncertain_kickoff: Reaction to a row of which it is unknown whether it was started. ``fail`` reports
-        it, and ``retry`` lets a retry of the task start it again, so that two may be billed.
+    :param on_uncertain_kickoff: Reaction if it is unknown whether a row was started. ``fail`` reports the row.
+        ``retry`` lets a retry start it again, so two may be billed.
     :param deferrable: Whether to wait in the triggerer instead of a worker, unless rows end every few seconds. By
         default ``[operators] default_deferrable``.
     :param poll_interval: Seconds between two polls of a row, as in CrewRunOperator.

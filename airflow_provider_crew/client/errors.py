@@ -280,14 +280,14 @@ class ExecutionStopped(ExecutionFailed):
 
 
 class ExecutionCancelled(ExecutionFailed):
-    """The task has cancelled its execution, because a timeout passed or Airflow has ended the task."""
+    """The task cancelled its execution because a timeout passed or Airflow ended the task."""
 
 
 class InvalidOutput(WatchError):
     """
     The execution has completed, but its output does not match ``output_type``.
 
-    ``misfits`` name the fields that do not match. It is empty if the output could not be checked.
+    ``misfits`` lists the fields that do not match. It is empty if the output could not be checked.
     """
 
     cost: Cost = Cost.ENDED
@@ -299,7 +299,7 @@ class HumanInputNeeded(WatchError):
 
 
 class WaitStopped(WatchError):
-    """A user has chosen to stop waiting for a crew that waits for human input."""
+    """A user chose to stop waiting for a crew that waits for human input."""
 
 
 class WaitedTooLong(WatchError):
@@ -329,7 +329,7 @@ class LostContact(WatchError):
     """
     There was no usable response for longer than ``max_outage``.
 
-    ``http_status``: that of the last response. ``lacks_connection``: Airflow's connection was unreadable.
+    ``http_status``: status of the last response. ``lacks_connection``: Airflow's connection was unreadable.
     ``only_in_triggerer``: the worker had a usable response.
     """
 

@@ -48,7 +48,7 @@ class CrewHook(BaseHook):
     :param webhook_conn_id: Connection whose password the crew sends with events to its webhooks and with requests
         for human input. It is masked in responses.
 
-    The methods reuse one keep-alive connection. ``wait_async`` polls on the event loop, and shares connections
+    The methods reuse one keep-alive connection. ``wait_async`` polls on the event loop and shares connections
     with all other waits there. The other ``_async`` methods call the synchronous ones in a thread.
     """
 

@@ -63,7 +63,7 @@ class CrewKickoffOperator(KickoffTask):
     :param durable: Whether to reattach to the execution of an earlier attempt. Needs Airflow 3.3 or
         later.
     :param abandon_unknown_after: Seconds after which clearing the task abandons an execution unknown to the
-        crew, and starts another. Until then it may be waiting for human input. ``None`` never abandons it.
+        crew and starts another. Until then it may be waiting for human input. ``None`` never abandons it.
         Default: 7 days.
     :param cancel_on_kill: Whether to cancel the execution if someone marks the task as failed, success or
         skipped, or dagrun_timeout stops it.
@@ -141,7 +141,7 @@ class CrewRunOperator(KickoffTask):
     :param response_timeout: Seconds that users have to answer. ``None`` disables the limit.
     :param on_response_timeout: Reaction if no user answers within ``response_timeout``. ``leave`` closes the
         request, and the task keeps waiting for an answer in the crew's dashboard. ``approve`` approves the draft.
-        ``send_back`` makes the crew do its task again, once, and then leaves the next draft.
+        ``send_back`` makes the crew do its task again, at most once per execution.
     :param assigned_users: Users who may answer, as ``{"id": ..., "name": ...}``. By default, every user who may
         edit the task's run.
     :param notifiers: Notifiers to call for each question.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 class CrewExecutionSensor(CrewTask, BaseSensorOperator):
     """
-    Wait until an execution has completed, and return its result.
+    Wait until an execution completes and return its result.
 
     The task fails without a retry if the execution failed, if it is unknown to the crew, if the crew rejects the
     token, or at the timeout. Airflow retries the task after an outage longer than ``max_outage``.
@@ -40,7 +40,7 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
     :param max_outage: Seconds the crew may be unreachable before the sensor stops waiting. ``None`` disables
         the limit. Default: 10 minutes.
     :param human_input: Whether the crew may wait for human input. If True, the sensor keeps waiting until
-        ``timeout`` even while the execution is unknown to the crew, as it may be during that time.
+        ``timeout`` even while the execution is unknown to the crew.
     :param log_output: Whether to log the crew's output. ``[crew] log_output`` can disable this for all tasks.
     :param output_type: Type that the output must match: a pydantic model, any other type that pydantic can
         validate JSON data with, or the import path of either. If the output does not match, the task fails

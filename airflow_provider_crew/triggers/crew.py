@@ -31,7 +31,7 @@ class _Event(dict[str, Any]):
 
 class CrewExecutionTrigger(BaseTrigger):
     """
-    Watch one execution until it has ended, log its progress, and fire one event.
+    Watch one execution until it ends, log its progress, and fire one event.
 
     The arguments are plain data without secrets, because Airflow stores them in its database.
 
