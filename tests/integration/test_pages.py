@@ -287,3 +287,20 @@ def test_command_line_page_lists_every_command(capsys):
 def test_the_test_button_answers_as_shown():
     assert CrewHook().test_connection()[1] in PAGES["docs/installation.md"]
     assert CrewHook().kickoff(INPUTS)
+
+
+def test_next_steps_are_those_of_the_verdict():
+    printed = without_numbers((ROOT / "tests/unit/verdicts.txt").read_text())
+    shown = [
+        line
+        for page in PAGES
+        for text in blocks(page, "text")
+        for line in re.findall("^Next: (.*)", text, re.MULTILINE)
+    ]
+    assert len(shown) > 3
+    for line in shown:
+        assert all(step in printed for step in without_numbers(line).rstrip(".").split(". ")), line
+
+
+def without_numbers(text: str) -> str:
+    return re.sub(r"\d+", "N", text)
