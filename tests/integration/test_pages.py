@@ -85,6 +85,15 @@ def test_index_links_to_every_page():
     assert pages - for_contributors <= {*re.findall(r"\]\(([^)#]*)", PAGES["docs/index.md"])}
 
 
+def test_sidebar_has_the_order_of_the_index():
+    toc, index = (ROOT / "docs/_toc.yml").read_text(), PAGES["docs/index.md"].partition("## Get started")[2]
+    pages = re.findall(r"^ {6}- file: (\S+)$", toc, re.MULTILINE)
+    links = [os.path.normpath(f"docs/{link}") for link in re.findall(r"\]\((\S*?)\.(?:md|rst)", index)]
+
+    assert pages == links
+    assert re.findall("caption: (.*)", toc) == re.findall("^## (.*)$", PAGES["docs/index.md"], re.MULTILINE)
+
+
 def anchors(text: str) -> set[str]:
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings} | {
