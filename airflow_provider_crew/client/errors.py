@@ -134,9 +134,8 @@ class CrewError(Exception):
         return "\n".join([self.event, *(f"{name}: {line}" for name, line in lines.items() if line)])
 
     def __str__(self) -> str:
-        """Return the story and the class with its row on the errors page, one per line."""
-        name = type(self).__name__
-        return f"{self.story}\nError: {name} (docs/errors#{name.lower()})"
+        """Return the story and the class with the title of the page that lists it, one per line."""
+        return f"{self.story}\nError: {type(self).__name__} (see Errors and troubleshooting in the documentation)"
 
 
 class InvalidSettings(CrewError):
