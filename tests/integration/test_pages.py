@@ -36,6 +36,7 @@ from tests.integration.pages import (
     MIGRATING,
     OPERATORS,
     PAGES,
+    README,
     RECEIVER,
     ROOT,
     anywhere,
@@ -51,6 +52,7 @@ from tests.supported import AIRFLOW
 # Each Python block is a DAG, which test_pages_dag.py runs, or contains one of these marks. It is then run below,
 # except for the receiver of webhooks, which test_input_receiver.py runs, and for agents, which tests/agents runs.
 RUN_HERE = ("hook.inputs().names", "async def brief", "def test_", A_RESULT, RECEIVER, "CrewAgentHook(")
+MODULES = "Modules and versions"
 RUN_IN_A_DAG = ("CrewRunOperator(", "CrewExecutionSensor(", "@task.crew")
 
 
@@ -225,6 +227,42 @@ def test_errors_page_lists_every_error():
     }
     names = {kind.__name__ for kind in raised}
     assert sorted(listed) == sorted(f'<a id="{name.lower()}"></a>`{name}`' for name in names)
+
+
+def test_readme_lists_modules_that_exist():
+    listed = [name for row in table(README, MODULES) for name in re.findall(r"`([\w.]+)`", row[0])]
+
+    assert len(listed) > 8
+    for name in listed:  # an import would fail where Airflow's agents are missing
+        module, attribute = re.fullmatch(r"([a-z_.]+?)(?:\.([A-Z]\w+))?", name).groups()
+        path = ROOT / "airflow_provider_crew" / module.replace(".", "/")
+        source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        assert (attribute or "") in source.read_text(), name
+
+
+def test_readme_lists_the_tested_versions_of_airflow():
+    *_, tested = table(README, MODULES)
+    locks = ("airflow-3.1", "airflow-3.2", "dev", "airflow-3.4")
+    pinned = [
+        re.findall(r"^apache-airflow==(\S+)", (ROOT / f"requirements/{lock}.txt").read_text(), re.MULTILINE)
+        for lock in locks
+    ]
+
+    assert re.findall(r"\d+\.\d+\.\w+", " ".join(tested)) == [version for (version,) in pinned]
+
+
+def test_readme_does_not_exaggerate_the_number_of_fault_cases():
+    (stated,) = re.findall(r"over (\d+) fault\s+cases", PAGES[README])
+    cells = r"^\|(?! Fault \||---)"
+    pages = (text for page, text in PAGES.items() if re.search(r"cases/\d", page))
+
+    assert sum(len(re.findall(cells, text, re.MULTILINE)) for text in pages) > int(stated)
+
+
+def test_an_error_refers_to_the_errors_page_by_its_title():
+    title = PAGES["docs/errors.md"].splitlines()[0].removeprefix("# ")
+
+    assert title in str(errors.CrewError("out of credit")).splitlines()[-1]
 
 
 def test_errors_page_lists_every_airflow_exception():

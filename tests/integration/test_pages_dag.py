@@ -45,7 +45,7 @@ with DAG("shown", schedule=None, params={{"topic": "electric ferries"}}):
 """
 
 TOPICS = {
-    README: {"ferries"},
+    README: {"battery prices"},
     RUN_A_CREW: {"electric ferries"},
     OPERATORS: {"electric ferries", "ferries", "lighthouses"},
 }
