@@ -1,11 +1,13 @@
 """
-Answer a crew under Required Actions.
+Answer a crew under Required Actions (experimental).
 
-Experimental. When the crew asks, read its draft under Required Actions, and approve it, send it back with a text,
-or answer its question. Without an answer, the task fails after three days.
+When the crew asks, read its draft under Required Actions, and approve it, send it back with a text, or
+answer its question. Without an answer, the task fails after three days.
 
-The connection `crew_human_input` points to a crew that waits. Airflow needs `[crew] events_url` and
-`[crew] webhook_conn_id`. Without them, answer in the crew's dashboard.
+Needs Airflow 3.3, the connection `crew_human_input`, to a crew that waits, and `[crew] events_url` and
+`[crew] webhook_conn_id` in Airflow's configuration. Without them, answer in the crew's dashboard.
+
+Costs one execution, and the tokens of each draft that you send back.
 """
 
 from datetime import timedelta
@@ -18,7 +20,7 @@ with DAG(
     "crew_answer_in_airflow",
     schedule=None,
     tags=["crew"],
-    params={"topic": "electric ferries", "audience": "harbour masters"},
+    params={"topic": "the new refund policy", "audience": "customers"},
     doc_md=__doc__,
 ):
     CrewRunOperator(

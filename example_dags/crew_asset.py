@@ -1,9 +1,13 @@
 """
 Update an asset when a crew completes, and start a second DAG on each update.
 
-When the task succeeds, Airflow sends an asset event, which starts the DAG `crew_asset_reader`. The event's
-`extra` contains `kickoff_id`, `usage` and `execution_time`, and your own values from `outlet_events`. It
-identifies the DAG, run and task whose XCom contains the result.
+When the task succeeds, Airflow sends an asset event, which starts the DAG `crew_asset_reader`. The
+event's `extra` contains `kickoff_id`, `usage` and `execution_time`, and your own values from
+`outlet_events`. It identifies the DAG, run and task whose XCom contains the result.
+
+Needs the connection `crew_default`.
+
+Costs one execution for each run of `crew_asset`, and none for `crew_asset_reader`.
 """
 
 from typing import Any
@@ -12,13 +16,13 @@ from airflow.providers.common.compat.sdk import DAG, Asset, task
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 
-REPORT = Asset("crew://reports/ferries")
+REPORT = Asset("crew://reports/inflation")
 
 with DAG(
     "crew_asset",
     schedule=None,
     tags=["crew"],
-    params={"topic": "electric ferries", "audience": "harbour masters"},
+    params={"topic": "inflation", "audience": "economists"},
     doc_md=__doc__,
 ):
     CrewRunOperator(

@@ -1,8 +1,13 @@
 """
 Run a crew for each row of a list, in one task.
 
-At most four executions run at a time. The result of each row is one line of `results.jsonl` in the folder
-`results`. One row fails at no cost, because it lacks an input. `max_failed` allows that, so the task succeeds.
+At most four executions run at once. The result of each row is a line of `results.jsonl` in the folder
+`results`. One row fails, because it lacks an input. `max_failed` allows that, so the task succeeds.
+
+Needs Airflow 3.3, the connection `crew_default` and, with more than one worker, a `results` folder that
+all of them share, such as one in an object store.
+
+Costs one execution for each row, here eight: the row that lacks an input fails before the kickoff.
 """
 
 import json
@@ -13,9 +18,9 @@ from airflow.sdk import ObjectStoragePath
 
 from airflow_provider_crew import CrewBatchOperator
 
-ROWS = [{"topic": f"harbour {number}", "audience": "sailors"} for number in range(1, 9)]
-ROWS.append({"topic": "sea monsters"})
-PARAMS = {"results": "/tmp/crew-batch"}  # noqa: S108 - with more than one worker, use an object store
+ROWS = [{"topic": f"product {number}", "audience": "buyers"} for number in range(1, 9)]
+ROWS.append({"topic": "product 9"})
+PARAMS = {"results": "/tmp/crew-batch"}
 
 with DAG("crew_batch", schedule=None, tags=["crew"], params=PARAMS, doc_md=__doc__):
     reports = CrewBatchOperator(
@@ -32,6 +37,6 @@ with DAG("crew_batch", schedule=None, tags=["crew"], params=PARAMS, doc_md=__doc
     def summary(manifest: dict[str, Any]) -> list[str]:
         with (ObjectStoragePath(manifest["result_path"]) / "results.jsonl").open() as file:
             lines = [json.loads(line) for line in file]
-        return sorted(line["output"] for line in lines if line["status"] == "success")
+        return sorted(line["raw_output"] for line in lines if line["status"] == "success")
 
     summary(reports.output)

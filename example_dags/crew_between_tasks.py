@@ -1,8 +1,12 @@
 """
 Run a crew between two Python tasks.
 
-The function `brief` returns the crew's inputs, and the task `brief` returns the crew's result. An attempt
-that reattaches to an earlier execution does not call the function again.
+The function `brief` returns the crew's inputs, and the task `brief` returns the crew's result. An
+attempt that reattaches to an earlier execution does not call the function again.
+
+Needs the connection `crew_default`.
+
+Costs one execution.
 """
 
 from typing import Any
@@ -10,8 +14,8 @@ from typing import Any
 from airflow.providers.common.compat.sdk import DAG, task
 
 REQUESTS = [
-    {"topic": "harbours", "votes": 12},
-    {"topic": "electric ferries", "votes": 31},
+    {"topic": "parking at the office", "votes": 12},
+    {"topic": "working from abroad", "votes": 31},
 ]
 
 with DAG("crew_between_tasks", schedule=None, tags=["crew"], params={"requests": REQUESTS}, doc_md=__doc__):
@@ -23,7 +27,7 @@ with DAG("crew_between_tasks", schedule=None, tags=["crew"], params={"requests":
 
     @task.crew(deferrable=True)
     def brief(topic: str) -> dict[str, Any]:
-        return {"topic": topic, "audience": "harbour masters"}
+        return {"topic": topic, "audience": "heads of departments"}
 
     @task
     def publish(result: dict[str, Any]) -> str:

@@ -1,13 +1,16 @@
 """
 Run a crew for each item of a list, and summarize the results.
 
-Deferred tasks hold no worker, so all of them would run at once. A pool that counts deferred tasks limits
-them:
+Deferred tasks hold no worker slot, so without a limit all crews run at once. The pool limits them,
+because it counts deferred tasks. When a mapped task ends, the grid shows its `map_index_template`.
 
+One crew fails here, because it lacks an input. `summary` has the trigger rule `all_done`, so it
+summarizes the others, and the DAG run succeeds.
+
+Needs the connection `crew_default` and a pool:
 `airflow pools set crews 4 "Concurrent crews" --include-deferred`
 
-`map_index_template` names the mapped tasks in the grid, when they end. If some of them fail, as one does
-here, the summary contains the others.
+Costs one execution for each item, here two: the item that lacks an input fails before the kickoff.
 """
 
 from typing import Any
@@ -17,9 +20,9 @@ from airflow.providers.common.compat.sdk import DAG, task
 from airflow_provider_crew.operators.crew import CrewRunOperator
 
 REPORTS = [
-    {"topic": "harbours", "audience": "harbour masters"},
-    {"topic": "lighthouses", "audience": "sailors"},
-    {"topic": "sea monsters"},  # fails at no cost, because the crew requires an audience
+    {"topic": "tax changes in Norway", "audience": "accountants"},
+    {"topic": "tax changes in Portugal", "audience": "accountants"},
+    {"topic": "tax changes in Utopia"},
 ]
 
 with DAG("crew_fan_out", schedule=None, tags=["crew"], params={"reports": REPORTS}, doc_md=__doc__):

@@ -1,8 +1,12 @@
 """
 Run a crew from Python tasks with CrewHook.
 
-`start` starts an execution and returns its kickoff ID. It has no retries, because each would start another
-billed execution. `finish` waits for the execution in the worker, so it can be retried.
+`start` starts an execution and returns its kickoff ID. `finish` waits for the execution in the worker,
+so it can be retried. A hook keeps no kickoff record, so prefer an operator if one fits.
+
+Needs the connection `crew_default`.
+
+Costs one execution. `start` has no retries, because each would start and pay for another.
 """
 
 from typing import Any
@@ -13,7 +17,7 @@ with DAG(
     "crew_from_python",
     schedule=None,
     tags=["crew"],
-    params={"topic": "electric ferries", "audience": "harbour masters"},
+    params={"topic": "energy prices", "audience": "buyers"},
     doc_md=__doc__,
 ):
 
@@ -31,6 +35,6 @@ with DAG(
 
     @task
     def publish(result: dict[str, Any]) -> None:
-        print(result["output"])  # noqa: T201 - the task log shows it
+        print(result["output"])
 
     publish(finish(start()))

@@ -1,11 +1,13 @@
 """
 Wait for a crew that waits for a person.
 
-While the crew waits, the task is deferred, and the Crew tab shows for how long. Answer in its dashboard.
-Without an answer, the task fails after three days.
+While the crew waits, the task is deferred, and the Crew tab shows for how long. Answer in the crew's
+dashboard. Without an answer, the task fails after three days.
 
-The connection `crew_human_input` points to a crew that waits. To run one on your machine:
+Needs the connection `crew_human_input`, to a crew that waits. To run one on your machine:
 `python -m airflow_provider_crew.local --scenario example_dags/crew_human_input.toml`
+
+Costs one execution.
 """
 
 from datetime import timedelta
@@ -18,7 +20,7 @@ with DAG(
     "crew_human_input",
     schedule=None,
     tags=["crew"],
-    params={"topic": "electric ferries", "audience": "harbour masters"},
+    params={"topic": "the new refund policy", "audience": "customers"},
     doc_md=__doc__,
 ):
     CrewRunOperator(

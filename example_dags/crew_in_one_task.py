@@ -1,11 +1,13 @@
 """
 Run a crew in one task.
 
-The task occupies a worker only to start the execution and to return the result. While the crew works, the
-task is deferred, and the triggerer logs the crew's progress. The result is the task's return value.
+While the crew works, the task is deferred: it holds no worker slot, and the triggerer logs the crew's
+progress. The result is the task's return value.
 
-If the crew fails, Airflow retries the task once, which starts a new execution. On Airflow 3.3 and later, a
-retry after an outage or a killed worker reattaches to the same execution.
+Needs the connection `crew_default`.
+
+Costs one execution. If the crew fails, the retry starts and pays for another. After an outage or a
+killed worker, the retry reattaches to the same execution (Airflow 3.3 and later).
 """
 
 from airflow.providers.common.compat.sdk import DAG

@@ -1,10 +1,14 @@
 """
 Use a crew's JSON output in the next task.
 
-If the crew's output is JSON, `output_json` contains the parsed value. Otherwise `headlines` fails.
+If the crew's output is JSON, `output_json` contains the parsed value. Otherwise it is None, and
+`headlines` fails. To check the output before the next task starts, use `output_type`, as in
+`crew_production`.
 
-The connection `crew_json` points to a crew that returns JSON. To run one on your machine:
+Needs the connection `crew_json`, to a crew that returns JSON. To run one on your machine:
 `python -m airflow_provider_crew.local --scenario example_dags/crew_json_output.toml`
+
+Costs one execution.
 """
 
 from typing import Any
@@ -17,7 +21,7 @@ with DAG(
     "crew_json_output",
     schedule=None,
     tags=["crew"],
-    params={"topic": "electric ferries", "audience": "harbour masters"},
+    params={"topic": "data privacy", "audience": "lawyers"},
     doc_md=__doc__,
 ):
     report = CrewRunOperator(

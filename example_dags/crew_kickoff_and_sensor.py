@@ -1,8 +1,12 @@
 """
 Run a crew in two tasks: a kickoff and a sensor.
 
-The kickoff is billed, so it has no retries. The sensor only waits. If it fails, retrying or
-clearing it waits for the same execution.
+The kickoff has no retries, because a retry may start a second execution before Airflow 3.3. The sensor
+starts nothing, so retrying or clearing it waits for the same execution.
+
+Needs the connection `crew_default`.
+
+Costs one execution. Clearing `kickoff` starts and pays for another.
 """
 
 from datetime import timedelta
@@ -16,7 +20,7 @@ with DAG(
     "crew_kickoff_and_sensor",
     schedule=None,
     tags=["crew"],
-    params={"topic": "electric ferries", "audience": "harbour masters"},
+    params={"topic": "heat pumps", "audience": "home owners"},
     doc_md=__doc__,
 ):
     kickoff = CrewKickoffOperator(

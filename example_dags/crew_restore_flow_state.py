@@ -1,12 +1,14 @@
 """
 Start a flow from the state of an earlier execution.
 
-`draft` runs a flow, and `revision` runs it again. Both executions are billed. The second one starts with
-the final state of the first, except for its own inputs. The flow must persist its state. If it does not
-know the kickoff ID, it starts with its defaults, without an error.
+`draft` runs a flow, and `revision` runs it again. The second execution starts with the final state of
+the first, except for its own inputs. The flow must persist its state. If it does not know the kickoff
+ID, it starts with its defaults, without an error.
 
-The connection `crew_flow` points to such a flow. To run one on your machine:
+Needs the connection `crew_flow`, to such a flow. To run one on your machine:
 `python -m airflow_provider_crew.local --scenario example_dags/crew_restore_flow_state.toml`
+
+Costs two executions.
 """
 
 from airflow.providers.common.compat.sdk import DAG
@@ -17,7 +19,7 @@ with DAG(
     "crew_restore_flow_state",
     schedule=None,
     tags=["crew"],
-    params={"topic": "electric ferries", "audience": "harbour masters", "tone": "cheerful"},
+    params={"topic": "the spring collection", "audience": "journalists", "tone": "cheerful"},
     doc_md=__doc__,
 ):
     draft = CrewRunOperator(
@@ -32,7 +34,7 @@ with DAG(
     )
     revision = CrewRunOperator(
         task_id="revision",
-        inputs={"topic": "{{ params.topic }}", "audience": "sailors"},
+        inputs={"topic": "{{ params.topic }}", "audience": "customers"},
         restore_from_state_id="{{ ti.xcom_pull(task_ids='draft', key='kickoff_id') }}",
         crew_conn_id="crew_flow",
         deferrable=True,

@@ -1,10 +1,15 @@
 """
 Count the kickoffs of connections that set max_kickoffs_per_day.
 
-Each run counts one kickoff and does nothing. Its configuration names the task.
+A run does nothing. It counts one kickoff, or up to 50 kickoffs of a batch, and its configuration
+contains the task that sends them and the day's total.
+
+Needs no connection. Leave the DAG in your dags folder. It may be paused.
+
+Costs nothing.
 """
 
 from airflow.providers.common.compat.sdk import DAG
 
-with DAG("crew_budget", schedule=None, tags=["crew"]):
+with DAG("crew_budget", schedule=None, tags=["crew"], doc_md=__doc__):
     pass

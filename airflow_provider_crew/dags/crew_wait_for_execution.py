@@ -1,8 +1,12 @@
 """
 Wait for an execution whose task has ended, by its kickoff ID.
 
-If a task ends early, its execution continues and is billed. This DAG waits for it and returns its result.
-Trigger it with the kickoff ID from the log of that task.
+If a task ends early, its execution continues and is billed. This DAG waits for it and returns its
+result.
+
+Needs the connection to the crew, and the kickoff ID from the log of that task.
+
+Costs nothing more: it starts no execution.
 """
 
 from airflow.providers.common.compat.sdk import DAG, Param

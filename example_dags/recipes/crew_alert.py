@@ -1,4 +1,10 @@
-"""An email about each run whose crew fails: the event, its cost, the next step and links."""
+"""
+Send an email if a crew fails: the event, its cost, the next step and links.
+
+Needs the connections `crew_default` and `smtp_default`, and `apache-airflow-providers-smtp`.
+
+Costs one execution. The alert costs nothing.
+"""
 
 from airflow.providers.common.compat.sdk import DAG
 from airflow.providers.smtp.notifications.smtp import SmtpNotifier
@@ -15,6 +21,6 @@ email = SmtpNotifier(
 with DAG("crew_alert", schedule=None, tags=["crew"], doc_md=__doc__, on_failure_callback=CrewAlert(email)):
     CrewRunOperator(
         task_id="report",
-        inputs={"topic": "electric ferries", "audience": "harbour masters"},
+        inputs={"topic": "delayed deliveries", "audience": "the warehouse"},
         deferrable=True,
     )

@@ -1,6 +1,15 @@
-"""Publish a weekly market brief after a person has approved it in Airflow."""
+"""
+Publish a weekly market brief after a person has approved it in Airflow.
 
-from datetime import timedelta
+Airflow keeps the DAG paused until you unpause it, because each run is billed.
+
+Needs the connection `crew_default`.
+
+Costs one execution a week. Approving and rejecting cost nothing, because the execution has ended by
+then.
+"""
+
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.providers.common.compat.sdk import DAG, task
@@ -8,7 +17,15 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 
-with DAG("crew_approval", schedule=None, tags=["crew"], doc_md=__doc__):  # schedule="@weekly"
+with DAG(
+    "crew_approval",
+    schedule="@weekly",
+    start_date=datetime(2026, 11, 1, tzinfo=UTC),
+    catchup=False,
+    is_paused_upon_creation=True,
+    tags=["crew"],
+    doc_md=__doc__,
+):
     brief = CrewRunOperator(
         task_id="brief",
         inputs={"topic": "electricity prices in the week of {{ dag_run.run_after | ds }}", "audience": "traders"},

@@ -1,4 +1,11 @@
-"""Have a crew write a brief about each account of a table, and store the briefs in another table."""
+"""
+Have a crew write a brief about each account of a table, and store the briefs in another table.
+
+Needs Airflow 3.3, `apache-airflow-providers-postgres`, the connections `crew_default` and `warehouse`,
+the two tables, and a bucket for the results.
+
+Costs one execution for each account. Each retry starts those again that failed.
+"""
 
 import json
 from typing import Any
@@ -37,7 +44,7 @@ with DAG("crew_batch_into_table", schedule=None, tags=["crew"], params=PARAMS, d
             lines = [json.loads(line) for line in file]
         PostgresHook("warehouse").insert_rows(
             table="briefs",
-            rows=[(int(line["key"]), line["output"]) for line in lines if line["status"] == "success"],
+            rows=[(int(line["key"]), line["raw_output"]) for line in lines if line["status"] == "success"],
             target_fields=["account", "brief"],
             replace=True,
             replace_index=["account"],

@@ -1,4 +1,12 @@
-"""Run a crew for each day."""
+"""
+Run a crew for each day.
+
+Airflow keeps the DAG paused until you unpause it, because each run is billed.
+
+Needs the connection `crew_default` and the pool `crews`, which must count deferred tasks.
+
+Costs one execution a day, also for each day of a backfill.
+"""
 
 from datetime import UTC, datetime
 
@@ -17,7 +25,7 @@ with DAG(
 ):
     CrewRunOperator(
         task_id="news",
-        inputs={"topic": "news of {{ ds }}", "audience": "harbour masters"},
+        inputs={"topic": "news of {{ ds }}", "audience": "editors"},
         pool="crews",
         deferrable=True,
     )

@@ -1,4 +1,10 @@
-"""Have a crew explain why a task has failed, and post the explanation to the team's chat."""
+"""
+Have a crew explain why a task has failed, and post the explanation to the team's chat.
+
+Needs the connections `crew_default` and `chat`, whose password is the URL of an incoming webhook.
+
+Costs one execution for each run in which `load_prices` fails, and none for the others.
+"""
 
 from typing import Any
 
@@ -17,7 +23,7 @@ with DAG("crew_explains_failure", schedule=None, tags=["crew"], doc_md=__doc__):
 
     @task
     def publish_prices() -> None:
-        print("Published")  # noqa: T201 - the task log shows it
+        print("Published")
 
     @task.crew(trigger_rule="all_failed", deferrable=True)
     def explain(ti: Any = None) -> dict[str, str]:

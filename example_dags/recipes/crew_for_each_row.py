@@ -1,4 +1,11 @@
-"""Have a crew draft an answer to each open support ticket, and list the tickets whose crew failed."""
+"""
+Have a crew draft an answer to each open support ticket, and list the tickets whose crew failed.
+
+Needs `apache-airflow-providers-postgres`, the connections `crew_default` and `warehouse`, the table
+`tickets`, and the pool `crews`, which must count deferred tasks.
+
+Costs one execution for each ticket.
+"""
 
 from typing import Any
 
@@ -19,7 +26,9 @@ with DAG("crew_for_each_row", schedule=None, tags=["crew"], doc_md=__doc__):
         return [{"topic": subject, "audience": customer} for subject, customer in rows]
 
     @task(trigger_rule="all_done")
-    def report_failures(all_inputs: list[dict[str, str]], ti: Any = None) -> None:
+    def report_failures(all_inputs: list[dict[str, str]] | None, ti: Any = None) -> None:
+        if all_inputs is None:
+            raise AirflowFailException("The tickets could not be read.")
         failed = []
         for number, inputs in enumerate(all_inputs):
             if ti.xcom_pull(task_ids="draft", map_indexes=number) is None:

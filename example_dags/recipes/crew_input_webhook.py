@@ -1,4 +1,11 @@
-"""Wait for a crew that needs human input, and call a webhook when it does."""
+"""
+Wait for a crew that needs human input, and call a webhook when it does.
+
+Needs the connections `crew_default`, to a crew that waits, and `crew_webhook`, whose password is the
+webhook's secret, and a program that receives the webhook.
+
+Costs one execution.
+"""
 
 from datetime import timedelta
 
@@ -15,7 +22,7 @@ with DAG(
 ):
     CrewRunOperator(
         task_id="report",
-        inputs={"topic": "electric ferries", "audience": "harbour masters"},
+        inputs={"topic": "the new office", "audience": "journalists"},
         human_input_webhook_url="{{ params.webhook_url }}",
         webhook_conn_id="crew_webhook",
         deferrable=True,

@@ -1,4 +1,11 @@
-"""Write and judge in a loop, until the result is good enough."""
+"""
+Write and judge in a loop, until the result is good enough.
+
+Needs Airflow 3.4 and the connection `crew_default`.
+
+Costs one execution for each iteration, at most three. If the crew fails, each retry starts and pays for
+another.
+"""
 
 from typing import Any
 
@@ -10,7 +17,7 @@ def briefing() -> None:
     @task.crew(deferrable=True, retries=2)
     def write(*, loop: Any) -> dict[str, str]:
         remark = loop.previous["remark"] if loop.index else ""
-        return {"topic": f"electric ferries. {remark}", "audience": "harbour masters"}
+        return {"topic": f"office chairs. {remark}", "audience": "buyers"}
 
     @task
     def judge(result: dict[str, Any]) -> dict[str, str]:

@@ -1,4 +1,10 @@
-"""Retry an outage, and never start a second billed execution."""
+"""
+Retry an outage, and never start a second billed execution.
+
+Needs Airflow 3.3 and the connection `crew_default`.
+
+Costs one execution. To start another, clear the task after the crew has failed.
+"""
 
 from datetime import timedelta
 
@@ -27,7 +33,7 @@ NEVER_PAY_TWICE = ExceptionRetryPolicy(
 with DAG("crew_retry_policy", schedule=None, tags=["crew"], doc_md=__doc__):
     CrewRunOperator(
         task_id="report",
-        inputs={"topic": "electric ferries", "audience": "harbour masters"},
+        inputs={"topic": "supplier risks", "audience": "purchasing"},
         deferrable=True,
         retries=5,
         retry_policy=NEVER_PAY_TWICE,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider_crew.client import errors
 from tests.integration.pages import LINKED_FILE, PAGES, RECIPES, ROOT, SHOWN_FILE, table
@@ -24,6 +26,25 @@ def test_pages_link_to_each_recipe_once():
     assert sorted(linked) == sorted(f"example_dags/recipes/{path.name}" for path in RECIPE_FILES.glob("*.py"))
 
 
+EXAMPLES = [*(ROOT / "example_dags").rglob("*.py")]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example_says_what_it_needs_and_costs(path):
+    _, description, code = path.read_text().split('"""', 2)
+
+    assert re.findall(r"^(?:Needs|Costs)\b", description, re.MULTILINE) == ["Needs", "Costs"]
+    assert "doc_md=__doc__" in code
+    assert "noqa" not in code
+
+
+@pytest.mark.parametrize(
+    "path", [*(ROOT / "airflow_provider_crew/dags").glob("crew_*.py")], ids=lambda path: path.stem
+)
+def test_example_is_the_dag_of_the_package(path):
+    assert (ROOT / "example_dags" / path.name).read_text() == path.read_text()
+
+
 def test_index_lists_every_example():
     listed = {row[0].split("]")[0].strip("[") for row in table(RECIPES, "Example DAGs")}
 
@@ -32,6 +53,11 @@ def test_index_lists_every_example():
 
 def recipe(name):
     return runpy.run_path(str(RECIPE_FILES / f"{name}.py"))
+
+
+def test_failures_are_not_reported_as_none_if_no_rows_were_read():
+    with pytest.raises(AirflowFailException):
+        recipe("crew_for_each_row")["report_failures"].function(None)
 
 
 @pytest.mark.skipif(not has("Recipe: retry policy"), reason="Airflow has retry policies from 3.3 on")

@@ -25,6 +25,9 @@ from tests.system.wheels import build
 
 # A run of an example may name a crew although the example has no such parameter.
 _POLICY = """\
+from airflow.providers.common.compat.sdk import DAG
+
+
 def task_policy(task):
     arguments = getattr(task, "partial_kwargs", None) or vars(task)
     if task.dag_id.startswith("crew_") and "crew_conn_id" in task.template_fields:
@@ -33,6 +36,12 @@ def task_policy(task):
             arguments["crew_conn_id"] = "{{ (dag_run.conf or {}).get('crew', '%s') }}" % own
     if task.dag_id == "reattach_policy":
         task.on_success_callback = [_nothing]
+
+
+# Each run of these is started by a test, not by its schedule.
+def dag_policy(dag):
+    if dag.is_paused_upon_creation:
+        dag.is_paused_upon_creation, dag.timetable = False, DAG("unscheduled", schedule=None).timetable
 
 
 def _nothing(context):

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_crew.client.errors import Cost
 from dev.rest import ApiError
 from tests.airflow_runs import Run, eventually, kick_off
+from tests.integration.receivers import chat
 from tests.supported import examples, has
 
 SPENT = ("kickoff_id", "usage", "execution_time")
 EXAMPLES: dict[str, dict[str, Any]] = {
     "crew_in_one_task": {"topic": "harbours"},
+    "crew_production": {},
     "crew_kickoff_and_sensor": {},
     "crew_between_tasks": {},
     "crew_with_fallback": {},
@@ -26,7 +29,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     **({"crew_batch": {}} if has("Batches") else {}),
 }
 # Examples whose crew is not the usual one.
-CREWS = {"crew_with_fallback": "failing", "crew_json_output": "json"}
+CREWS = {"crew_with_fallback": "failing", "crew_json_output": "json", "crew_production": "json"}
 in_both_dialects = pytest.mark.parametrize("dialect", ["documented", "deployed"])
 
 
@@ -34,6 +37,13 @@ def crew_of(dag_id: str, dialect: str) -> str:
     if dag_id in {"crew_human_input", "crew_answer_in_airflow"}:  # only a flow ends its wait without a person
         return {"documented": "waiting", "deployed": "pausing"}[dialect]
     return CREWS.get(dag_id, "default") + ("_deployed" if dialect == "deployed" else "")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def messages(airflow):
+    with chat() as (told, address):
+        airflow.api.set_connection("chat", {"conn_type": "generic", "password": address})
+        yield told
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +75,13 @@ def test_batch_returns_the_results_of_its_rows(runs, crews, dialect):
     assert run.wait() == "success"
     manifest = run.xcom("reports")
     assert (manifest["counts"]["success"], manifest["counts"]["error"]) == (8, 1)
-    assert run.xcom("summary") == [f"Briefing: harbour {number}" for number in range(1, 9)]
+    assert run.xcom("summary") == [f"Briefing: product {number}" for number in range(1, 9)]
     origins = [kickoff.meta["airflow"] for kickoff in crews[crew_of(run.dag_id, dialect)].kickoffs if kickoff.meta]
     rows = [origin["row"] for origin in origins if origin["run_id"] == run.run_id]
-    assert sorted(rows) == [f"harbour {number}" for number in range(1, 9)]
+    assert sorted(rows) == [f"product {number}" for number in range(1, 9)]
     batch = run.xcom("reports", "crew_progress")["batch"]
     assert (batch["ended"], batch["failed"]) == (9, 1)
-    assert [each["keys"] for each in batch["reasons"]] == [["sea monsters"]]
+    assert [each["keys"] for each in batch["reasons"]] == [["product 9"]]
 
 
 @in_both_dialects
@@ -125,7 +135,7 @@ def test_sensor_returns_the_result_of_the_kickoff(runs, dialect):
 
     assert run.wait() == "success"
     assert run.xcom("result")["kickoff_id"] == run.xcom("kickoff")
-    assert run.xcom("result")["output"] == "Briefing: electric ferries"
+    assert run.xcom("result")["output"] == "Briefing: heat pumps"
 
 
 @in_both_dialects
@@ -135,15 +145,15 @@ def test_crew_between_tasks_passes_its_output(runs, crews, dialect):
     assert run.wait() == "success"
     agent = run.xcom("brief")["tasks"][-1]["agent"]
     assert agent in ("Writer", "") if dialect == "deployed" else agent == "Writer"
-    assert run.xcom("publish") == f"{agent}: Briefing: electric ferries"
+    assert run.xcom("publish") == f"{agent}: Briefing: working from abroad"
     kickoff_id = run.xcom("brief", "kickoff_id")
     crew = crews[crew_of("crew_between_tasks", dialect)]
     (inputs,) = [kickoff.inputs for kickoff in crew.kickoffs if kickoff.kickoff_id == kickoff_id]
-    assert inputs == {"topic": "electric ferries", "audience": "harbour masters"}
+    assert inputs == {"topic": "working from abroad", "audience": "heads of departments"}
 
 
 @in_both_dialects
-def test_fallback_after_a_crew_has_failed_twice(runs, crews, dialect):
+def test_fallback_after_a_crew_has_failed_twice(runs, crews, messages, dialect):
     run = runs["crew_with_fallback", dialect]
 
     assert run.wait() == "success"
@@ -151,6 +161,30 @@ def test_fallback_after_a_crew_has_failed_twice(runs, crews, dialect):
     assert run.task("report")["state"] == "failed"
     origins = [kickoff.meta["airflow"] for kickoff in crews[crew_of(run.dag_id, dialect)].kickoffs]
     assert [origin["try_number"] for origin in origins if origin["run_id"] == run.run_id] == [1, 2]
+    (alert,) = eventually(lambda: [each["text"] for each in messages if run.run_id in each["text"]])
+    assert alert.startswith(f"[{Cost.ENDED}] crew_with_fallback: report")
+
+
+@in_both_dialects
+def test_production_example_checks_and_passes_on_the_output(runs, crews, dialect):
+    run = runs["crew_production", dialect]
+
+    assert run.wait() == "success"
+    (topic,) = [
+        kickoff.inputs["topic"]
+        for kickoff in crews[crew_of(run.dag_id, dialect)].kickoffs
+        if kickoff.meta["airflow"]["run_id"] == run.run_id
+    ]
+    assert run.xcom("publish") == [f"What the sales team have to do about {topic}"]
+
+
+def test_production_example_reports_a_failed_crew(messages, start):
+    run = start("crew_production", crew="crew_default")  # which returns no JSON
+
+    assert run.wait() == "failed"
+    assert run.task("brief")["try_number"] == 1
+    (alert,) = eventually(lambda: [each["text"] for each in messages if run.run_id in each["text"]])
+    assert alert.startswith(f"[{Cost.ENDED}] crew_production: brief")
 
 
 @in_both_dialects
@@ -158,8 +192,8 @@ def test_json_output_is_parsed(runs, dialect):
     run = runs["crew_json_output", dialect]
 
     assert run.wait() == "success"
-    assert run.xcom("report")["output_json"]["title"] == "News of electric ferries for harbour masters"
-    assert run.xcom("headlines") == ["What harbour masters have to do about electric ferries"]
+    assert run.xcom("report")["output_json"]["title"] == "News of data privacy for lawyers"
+    assert run.xcom("headlines") == ["What lawyers have to do about data privacy"]
 
 
 def test_flow_restores_the_state_of_another_execution(runs, crews):
@@ -167,8 +201,8 @@ def test_flow_restores_the_state_of_another_execution(runs, crews):
 
     assert run.wait() == "success"
     draft, revision = run.xcom("draft"), run.xcom("revision")
-    assert draft["output"] == "cheerful: electric ferries for harbour masters"
-    assert revision["output"] == "cheerful: electric ferries for sailors"
+    assert draft["output"] == "cheerful: the spring collection for journalists"
+    assert revision["output"] == "cheerful: the spring collection for customers"
     assert draft["kickoff_id"] != revision["kickoff_id"]
     assert revision["usage"] == crews["flow"].scenario.usage
     assert [task["task_id"] for task in draft["tasks"]] == []
@@ -196,8 +230,12 @@ def test_failed_task_of_a_fan_out_has_its_name(runs, crews, dialect):
 
     assert run.wait() == "success"
     ends = {ti["rendered_map_index"]: ti["state"] for ti in run.tasks("report")}
-    assert ends == {"about harbours": "success", "about lighthouses": "success", "about sea monsters": "failed"}
-    assert run.xcom("summary") == ["Briefing: harbours", "Briefing: lighthouses"]
+    assert ends == {
+        "about tax changes in Norway": "success",
+        "about tax changes in Portugal": "success",
+        "about tax changes in Utopia": "failed",
+    }
+    assert run.xcom("summary") == ["Briefing: tax changes in Norway", "Briefing: tax changes in Portugal"]
     origins = [kickoff.meta["airflow"] for kickoff in crews[crew_of(run.dag_id, dialect)].kickoffs if kickoff.meta]
     assert sorted(each["map_index"] for each in origins if each["run_id"] == run.run_id) == [0, 1]
 

@@ -26,7 +26,7 @@ from tests.supported import has
 from tests.system.mail_server import MailServer
 
 OUT_OF_CREDIT = scenario(0, seconds=1, error="The writer ran out of {{ credit }} & <time>")
-NEWS = ["electric ferries: more of them each year", "What harbour masters have to do about electric ferries"]
+NEWS = ["electricity prices: what changed this week", "What traders have to do about electricity prices"]
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +193,7 @@ def test_chat_gets_the_task_that_waits_for_human_input(start, airflow, dialect):
         (execution,) = crew.kickoffs
         page = f"{airflow.url}/dags/crew_input_webhook/runs/{run.run_id.replace(':', '%3A').replace('+', '%2B')}"
         assert execution.kickoff_id in message["text"]
-        assert message["text"].endswith(f"{page}/tasks/report\nNotes on electric ferries")
+        assert message["text"].endswith(f"{page}/tasks/report\nNotes on the new office")
         crew.approve(execution.kickoff_id)
         assert run.wait() == "success"
         assert len(told) == 1
@@ -217,6 +217,8 @@ def test_output_is_in_the_table_once(start, warehouse, crew):
 
 @pytest.mark.skipif(not has("Batches"), reason="a batch needs the task state store of Airflow 3.3")
 def test_brief_of_each_account_is_in_the_table(start, warehouse, crew, tmp_path):
+    last = crew.scenario.tasks[-1].model_copy(update={"output": '{"brief": "{topic}"}'})
+    crew.scenario = crew.scenario.model_copy(update={"tasks": (*crew.scenario.tasks[:-1], last)})
     warehouse.execute("DELETE FROM accounts")
     warehouse.execute("DELETE FROM briefs")
     for number in range(1, 6):
@@ -225,7 +227,7 @@ def test_brief_of_each_account_is_in_the_table(start, warehouse, crew, tmp_path)
     run = start("crew_batch_into_table", results=str(tmp_path))
 
     assert run.wait() == "success"
-    stored = [(number, f"Briefing: account {number}") for number in range(1, 6)]
+    stored = [(number, f'{{"brief": "account {number}"}}') for number in range(1, 6)]
     assert warehouse.execute("SELECT account, brief FROM briefs ORDER BY account") == stored
     assert len(started(crew, run)) == 5
     run.clear("briefs")
@@ -275,7 +277,7 @@ def test_crew_writes_again_until_the_judge_is_content(start, crew):
 
     assert run.wait() == "success"
     assert [each.inputs["topic"] for each in started(crew, run)] == [
-        "electric ferries. ",
-        "electric ferries. Add the prices.",
+        "office chairs. ",
+        "office chairs. Add the prices.",
     ]
-    assert run.xcom("publish") == "Published: Briefing: electric ferries. Add the prices."
+    assert run.xcom("publish") == "Published: Briefing: office chairs. Add the prices."
