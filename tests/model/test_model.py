@@ -101,7 +101,7 @@ KNOWN = [
         "The attempt ends as BatchFailed although the user had read 'reruns 1 failed row, which is billed'.",
         ("row of a deferred batch",),
         "The counts of a batch do not tell a row that a person has stopped from one that the task has cancelled.",
-        "batch.md",
+        "batch-reference.md",
         "| `cancelled`: a person stopped it | keeps it | starts it again |",
     ),
     *(
