@@ -227,7 +227,8 @@ def played(request, airflow, dags):
     own = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
     cases = [each.params["dag_id"] for each in own if each and "dag_id" in each.params]
     with ExitStack() as stack:
-        crews = {dag_id: stack.enter_context(LocalCrewService(FAILING, token=TOKEN)) for dag_id in cases}
+        stories = {dag_id: LONG if dag_id in SUCCESSFUL else FAILING for dag_id in cases}
+        crews = {it: stack.enter_context(LocalCrewService(story, token=TOKEN)) for it, story in stories.items()}
         pool = stack.enter_context(ThreadPoolExecutor(AT_ONCE))
         yield {dag_id: (crew, pool.submit(play, airflow, dags, crew, dag_id)) for dag_id, crew in crews.items()}
 

@@ -23,8 +23,11 @@ from tests.supported import examples, recipes
 from tests.system.traces import REFUSED_TOKEN, with_secrets
 from tests.system.wheels import build
 
-# A run of an example may name a crew although the example has no such parameter.
+# A run of an example may name a crew although the example has no such parameter. Each has the retries that the
+# documentation recommends: a busy Airflow may fail any task, and then the next attempt reattaches.
 _POLICY = """\
+import datetime
+
 from airflow.providers.common.compat.sdk import DAG
 
 
@@ -34,6 +37,8 @@ def task_policy(task):
         own = arguments.get("crew_conn_id", "crew_default")
         if "{{" not in own:
             arguments["crew_conn_id"] = "{{ (dag_run.conf or {}).get('crew', '%s') }}" % own
+    if task.dag_id.startswith("crew_") and not arguments.get("retries"):
+        arguments["retries"], arguments["retry_delay"] = 2, datetime.timedelta(seconds=1)
     if task.dag_id == "reattach_policy":
         task.on_success_callback = [_nothing]
 
