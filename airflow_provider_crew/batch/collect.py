@@ -147,6 +147,7 @@ def store_ends(board: Board, rows: Sequence[Row]) -> None:
             count_reason(board.state.reasons, row.key, row.status, message)
             shown = one_line(row.key, LONGEST_KEY), row.status, one_line(message, _LONGEST_REASON)
             board.task.log.warning("Row %s, %s: %s", *shown)
+        board.state.stopped += row.is_stopped and row.index >= 0
         row.line = {"status": line["status"]}  # an output may be large
         row.sent_at = None
 

@@ -61,6 +61,7 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
             state.left.append([row.index, row.kickoff_id])
         if row.line and row.line.get("error"):
             count_reason(state.reasons, row.key, row.status, row.line["error"]["message"])
+        state.stopped += row.is_stopped
         row.line = row.line and {"status": row.status}  # an output may be large
     state.earlier = sum(not (row.is_to_be_started or row.sent_at) for row in board.rows)
     if state.earlier:

@@ -64,6 +64,7 @@ class Report:
         return RowCounts(
             Counter(row.status for row in board.rows if row.kickoff_id not in running),
             len(running),
+            stopped=board.state.stopped,
             is_billed=board.state.is_billed,
             is_blind=board.is_blind,
             runs_all=board.options.rerun == "all",

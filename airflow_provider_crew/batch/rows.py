@@ -59,6 +59,12 @@ class Row:
         return self.line["status"] if self.line else "not_started"
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether a person has stopped its execution, by its last line. Only a person may start another."""
+        error = (self.line or {}).get("error") or {}
+        return bool(error.get("type") == "ExecutionStopped")
+
+    @property
     def usual_attempts(self) -> int:
         """Kickoffs of most rows with this status."""
         return int(self.status != "not_started")
@@ -181,7 +187,7 @@ def _record_of(row: Row, *, is_run_again: bool) -> KickoffRecord | None:
     if error.get("stage") in {"inputs", "kickoff"}:
         return None
     if line["status"] in {"error", "cancelled"}:
-        end = "stopped" if error.get("type") == "ExecutionStopped" else "failed"
+        end = "stopped" if row.is_stopped else "failed"
     wanted: End | None = None if error.get("stage") == "wait" else end  # type: ignore[assignment]
     return KickoffRecord(0, line["ended_at"], line["kickoff_id"], wanted, delivered=is_run_again)
 

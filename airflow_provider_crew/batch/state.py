@@ -60,6 +60,7 @@ class State:
     :param removed: Rows that earlier attempts started, and that are no longer among the inputs.
     :param is_billed: Whether an execution was started, also by an earlier attempt.
     :param earlier: Rows that have ended in earlier attempts.
+    :param stopped: Cancelled rows whose execution a person has stopped.
     :param left: Index and execution of rows that have ended without it. It may be running.
     :param unanswered: Groups in which a kickoff has no ID. They stay in the store, so that a user can adopt one.
     :param reasons: Failed rows by reason.
@@ -80,6 +81,7 @@ class State:
     removed: int = 0
     is_billed: bool = False
     earlier: int = 0
+    stopped: int = 0
     tokens: int = 0
     left: list[list[Any]] = field(default_factory=list)
     unanswered: list[str] = field(default_factory=list)

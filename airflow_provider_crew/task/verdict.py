@@ -97,6 +97,7 @@ class RowCounts:
 
     :param statuses: Number of rows by status, without running ones.
     :param running: Number of executions that are running.
+    :param stopped: Number of cancelled rows whose execution a person has stopped. Only clearing runs them again.
     :param is_billed: Whether an execution was started, also by an earlier attempt.
     :param is_blind: Whether earlier processes may have started rows, and this one has not read which.
     :param runs_all: Whether clearing the task runs all rows again.
@@ -106,6 +107,7 @@ class RowCounts:
     statuses: Mapping[Any, int]
     running: int
     is_billed: bool
+    stopped: int = 0
     is_blind: bool = False
     runs_all: bool = False
     may_start_twice: bool = False
@@ -144,8 +146,9 @@ class RowCounts:
     def _steps(self, *, is_cleared: bool) -> list[tuple[str, dict[str, int]]]:
         """Return what the next attempt does to which rows. Those that are billed come last."""
         rows = self.statuses
-        done = {"successful": rows["success"]}, {"invalid": rows["invalid_output"]}
-        again = {"failed": rows["error"] + rows["cancelled"]}
+        kept = 0 if is_cleared else self.stopped
+        done = {"successful": rows["success"], "stopped": kept}, {"invalid": rows["invalid_output"]}
+        again = {"failed": rows["error"] + rows["cancelled"] - kept}
         if is_cleared or self.may_start_twice:
             again["uncertain"] = rows["uncertain"]
         if is_cleared and self.runs_all:

@@ -97,13 +97,6 @@ KNOWN = [
         "retries.md",
         "its worker is killed, retrying or clearing the task starts a second, billed execution.",
     ),
-    Known(
-        "The attempt ends as BatchFailed although the user had read 'reruns 1 failed row, which is billed'.",
-        ("row of a deferred batch",),
-        "The counts of a batch do not tell a row that a person has stopped from one that the task has cancelled.",
-        "batch-reference.md",
-        "| `cancelled`: a person stopped it | keeps it | starts it again |",
-    ),
     *(
         Known(
             f"Another execution is started although {state} after the user had read 'discards the task state'.",

@@ -450,7 +450,7 @@ def _disappointed(world: World, how: str, error: str) -> Wrong | None:
         word in effect for word in ("only if", "unless", "may be")
     )
     has_execution = KICKOFF_ID in dict(world.xcoms) or how in {"success", "deferred"}
-    waits = effect.startswith(("waits", "reads", "checks", "keeps"))
+    waits = effect.startswith(("waits", "reads", "checks", "keeps")) and "stopped" not in effect
     # It may do better: an ID that Airflow refused to store may be in an XCom.
     reports = effect.startswith("reports") and not is_report
     if starts or ((waits or reports) and not has_execution):

@@ -107,6 +107,8 @@ ROWS = {
     "all succeeded": RowCounts(Counter(success=100), 0, True),
     "failed": RowCounts(ENDED_ROWS + Counter(invalid_output=2), 0, True),
     "one failed": RowCounts(Counter(success=99, error=1), 0, True),
+    "stopped": RowCounts(ENDED_ROWS + Counter(cancelled=2), 0, True, stopped=2),
+    "one stopped": RowCounts(Counter(success=99, cancelled=1), 0, True, stopped=1),
     "invalid": RowCounts(Counter(success=98, invalid_output=2), 0, True),
     "running": RowCounts(Counter(success=84), 16, True),
     "uncertain": RowCounts(ENDED_ROWS + Counter(uncertain=2), 0, True),
