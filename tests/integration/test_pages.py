@@ -229,6 +229,15 @@ def test_errors_page_lists_every_error():
     assert sorted(listed) == sorted(f'<a id="{name.lower()}"></a>`{name}`' for name in names)
 
 
+@pytest.mark.parametrize("of", [str, lambda text: {"title": text}], ids=["text", "JSON"])
+def test_check_of_the_batch_page_finds_the_output_of_another_row(of):
+    (shown,) = re.findall(r"`(lambda inputs, output: .*?)`", PAGES["docs/batch.md"], re.DOTALL)
+    check = eval(" ".join(shown.split()))  # noqa: S307 - our own page
+
+    assert check({"topic": "Oslo"}, of("Ferries in Oslo"))
+    assert not check({"topic": "Oslo"}, of("Ferries in Hamburg"))
+
+
 def test_readme_lists_modules_that_exist():
     listed = [name for row in table(README, MODULES) for name in re.findall(r"`([\w.]+)`", row[0])]
 
