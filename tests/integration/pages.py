@@ -34,8 +34,6 @@ LINKED_FILE = re.compile(r"^\[(example_dags/\S+\.py)\]\((?:\.\./)+\1\)$", re.MUL
 SHOWN_FILE = re.compile(
     r"^\[(example_dags/\S+\.py)\]\((?:\.\./)+\1\)\n\n```python\n(.*?)^```\n", re.MULTILINE | re.DOTALL
 )
-# The tasks of this page are run as one DAG.
-OPERATORS = "docs/operators.md"
 # Mark of the program that receives webhooks.
 RECEIVER = "BaseHTTPRequestHandler"
 # Start of a block that shows a result.

@@ -34,7 +34,6 @@ from tests.integration.clients import INPUTS
 from tests.integration.pages import (
     A_RESULT,
     MIGRATING,
-    OPERATORS,
     PAGES,
     README,
     RECEIVER,
@@ -53,15 +52,13 @@ from tests.supported import AIRFLOW
 # except for the receiver of webhooks, which test_input_receiver.py runs, and for agents, which tests/agents runs.
 RUN_HERE = ("hook.inputs().names", "async def brief", "def test_", A_RESULT, RECEIVER, "CrewAgentHook(")
 MODULES = "Modules and versions"
-RUN_IN_A_DAG = ("CrewRunOperator(", "CrewExecutionSensor(", "@task.crew")
 
 
 # The blocks about a migration are parts of DAGs.
 @pytest.mark.parametrize("page", [page for page in PAGES if page != MIGRATING and blocks(page, "python")])
 def test_every_block_of_a_page_is_run(page):
-    marks = (*RUN_HERE, *(RUN_IN_A_DAG if page == OPERATORS else ()))
     for shown in blocks(page, "python"):
-        assert is_dag(shown) or any(mark in shown for mark in marks), shown
+        assert is_dag(shown) or any(mark in shown for mark in RUN_HERE), shown
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from tests.integration.clients import TOKEN
 from tests.integration.pages import (
     MIGRATING,
-    OPERATORS,
     PAGES,
     QUICKSTART,
     README,
@@ -36,18 +35,9 @@ from tests.integration.played import python
 from tests.integration.receivers import chat
 from tests.supported import has
 
-DAG = """
-from airflow.providers.common.compat.sdk import DAG, task
-
-with DAG("shown", schedule=None, params={{"topic": "electric ferries"}}):
-{blocks}
-    brief("lighthouses")
-"""
-
 TOPICS = {
     README: {"battery prices"},
     RUN_A_CREW: {"electric ferries"},
-    OPERATORS: {"electric ferries", "ferries", "lighthouses"},
 }
 WAYS = r" (?:CrewRunOperator|CrewExecutionSensor)\(|@task\.crew"
 
@@ -101,16 +91,9 @@ with DAG("{name}", schedule=None):
 
 
 def files_of(page: str) -> list[str]:
-    """Return files for the dags folder: a page's DAGs as they stand, or one DAG of the operators page's tasks."""
-    if page != OPERATORS:
-        recipes = [code for _, code in SHOWN_FILE.findall(PAGES[page])]
-        return [shown for shown in blocks(page, "python") if is_dag(shown) and shown not in recipes]
-    shown = [
-        block(page, "python", "import CrewRunOperator"),
-        block(page, "python", "CrewExecutionSensor("),
-        block(page, "python", "@task.crew"),
-    ]
-    return [DAG.format(blocks=textwrap.indent("\n".join(shown), "    "))]
+    """Return a page's DAGs as they stand, as files for the dags folder."""
+    recipes = [code for _, code in SHOWN_FILE.findall(PAGES[page])]
+    return [shown for shown in blocks(page, "python") if is_dag(shown) and shown not in recipes]
 
 
 BATCH = "docs/batch.md"
