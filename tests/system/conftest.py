@@ -24,7 +24,8 @@ from tests.system.traces import REFUSED_TOKEN, with_secrets
 from tests.system.wheels import build
 
 # A run of an example may name a crew although the example has no such parameter. Each has the retries that the
-# documentation recommends: a busy Airflow may fail any task, and then the next attempt reattaches.
+# documentation recommends: a busy Airflow may fail any task, and then the next attempt reattaches. The crew of
+# crew_alert fails, so a retry would start another execution.
 _POLICY = """\
 import datetime
 
@@ -37,7 +38,7 @@ def task_policy(task):
         own = arguments.get("crew_conn_id", "crew_default")
         if "{{" not in own:
             arguments["crew_conn_id"] = "{{ (dag_run.conf or {}).get('crew', '%s') }}" % own
-    if task.dag_id.startswith("crew_") and not arguments.get("retries"):
+    if task.dag_id.startswith("crew_") and task.dag_id != "crew_alert" and not arguments.get("retries"):
         arguments["retries"], arguments["retry_delay"] = 2, datetime.timedelta(seconds=1)
     if task.dag_id == "reattach_policy":
         task.on_success_callback = [_nothing]
