@@ -64,10 +64,16 @@ class InvalidResultPath(CrewTaskError):
 
 
 class BatchFailed(CrewError):
-    """More rows of a batch failed than ``max_failed`` allows. ``reasons``: the most common ones."""
+    """
+    More rows of a batch failed than ``max_failed`` allows, or it has used ``max_tokens``.
+
+    :param reasons: The most common reasons of failed rows.
+    :param is_spent: Whether it has used ``max_tokens``.
+    """
 
     cost: Cost = Cost.ENDED
     reasons: tuple[str, ...] = ()
+    is_spent: bool = False
 
 
 class EndedByAirflow(CrewError):

@@ -18,7 +18,7 @@ from airflow_provider_crew.batch.collect import RowEnd, collect, collect_rest
 from airflow_provider_crew.batch.files import MANIFEST
 from airflow_provider_crew.batch.groups import save_groups
 from airflow_provider_crew.batch.recall import recall
-from airflow_provider_crew.batch.report import Report, manifest, too_many_failed
+from airflow_provider_crew.batch.report import Report, manifest, spent, too_many_failed
 from airflow_provider_crew.batch.rows import lines_of, rows_of
 from airflow_provider_crew.batch.start import Starter
 from airflow_provider_crew.batch.state import BatchOptions, Board, State
@@ -83,6 +83,7 @@ class Batch:
             self.report.live()
         )  # before a kickoff: if the process is killed, this is all that is seen
         while True:
+            self.report.log_pilot()
             self.starter.start()
             self._heed()
             if self._is_over():
@@ -282,6 +283,8 @@ class Batch:
         reason = "partial" if failed else "succeeded"
         if board.has_too_many_failed(0):
             reason = "too_many_failed"
+        if board.pending and board.is_spent:
+            reason = "max_tokens"
         if is_late:
             reason = "expired"
         value = manifest(board, reason, statuses, usage)
@@ -291,6 +294,8 @@ class Batch:
             raise errors.WaitedTooLong(event)
         if board.trouble:
             raise board.trouble
+        if reason == "max_tokens":
+            raise spent(board)
         if reason == "too_many_failed" or board.pending:
             raise too_many_failed(self.report.known()["batch"], self.options)
         self.report.push(self.report.live() | {"state": "completed"})

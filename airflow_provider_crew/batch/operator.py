@@ -31,6 +31,12 @@ def _max_active(given: object) -> object:
     return given
 
 
+def _positive(given: object) -> object:
+    if not (given is None or (type(given) is int and given > 0)):
+        raise ValueError("must be a positive number, or None.")
+    return given
+
+
 def _max_failed(given: object) -> object:
     is_share = isinstance(given, str) and _SHARE.fullmatch(given)
     if not (given is None or is_share or (type(given) is int and given >= 0)):
@@ -56,6 +62,11 @@ class CrewBatchOperator(KickoffTask):
     :param max_failed: Number of rows, or share, such as ``"5%"``, of the rows that have ended, that may fail. With
         more, the batch starts no further rows, waits for the running ones and fails. A share stops it early only
         after 50 rows. ``None``: no limit.
+    :param pilot: Number of rows that run first, alone. The others start only if no more of them failed than
+        ``max_failed`` allows.
+    :param max_tokens: Tokens of all executions with which the batch starts no further rows, waits for the running
+        ones and fails. Running rows count as if they used as many as the others on average. Only for crews that
+        report token usage.
     :param row_timeout: Seconds from the start of an execution after which its row fails. ``None``: no limit.
     :param timeout: Seconds after which an attempt stops waiting. Default: 24 hours.
     :param rerun: Rows that run again if you clear the task: ``failed`` or ``all``.
@@ -75,6 +86,8 @@ class CrewBatchOperator(KickoffTask):
         "rerun": one_of(Literal["failed", "all"]),
         "max_active": _max_active,
         "max_failed": _max_failed,
+        "pilot": _positive,
+        "max_tokens": _positive,
         "row_timeout": seconds_or_none,
     }
 
@@ -86,6 +99,8 @@ class CrewBatchOperator(KickoffTask):
         key: str | None = None,
         max_active: int = 16,
         max_failed: int | str | None = "5%",
+        pilot: int | None = None,
+        max_tokens: int | None = None,
         row_timeout: timedelta | float | None = None,
         timeout: timedelta | float = TIMEOUT,
         rerun: Literal["failed", "all"] = "failed",
@@ -113,6 +128,8 @@ class CrewBatchOperator(KickoffTask):
         super().__init__(**kwargs)
         if not HAS_STORE:
             raise ValueError(f"{self.operator_name} needs Airflow 3.3 or later.")
+        if pilot and max_failed is None:
+            raise ValueError("pilot needs max_failed.")
         self._set_arguments(locals())
 
     def execute(self, context: Context) -> Any:

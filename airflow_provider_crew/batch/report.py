@@ -38,6 +38,7 @@ class Report:
         batch |= {"waiting": 0 if board.is_blind else waiting, "earlier": state.earlier}
         about = {
             "tokens": state.tokens,
+            "estimate": board.estimate,
             "reasons": most_common(state.reasons),
             "result_path": board.options.result_path,
         }
@@ -48,6 +49,16 @@ class Report:
         """Return the progress of a batch that has not ended."""
         cancels = bool(self._board.running) and self._board.task.cancels_on("kill")
         return self.known() | while_rows_run(self.counts(), cancels=cancels)
+
+    def log_pilot(self) -> None:
+        """Log what the pilot has used, and what all rows would use, once it has ended."""
+        board, state = self._board, self._board.state
+        if state.is_piloted or not board.options.pilot or board.is_pilot:
+            return
+        state.is_piloted = True
+        ends = len(board.rows) - board.statuses["not_started"]
+        estimate = f"; {len(board.rows):,} rows would use about {board.estimate:,}" if board.estimate else ""
+        board.task.log.info("Pilot: %d rows used %s tokens%s.", ends, f"{state.tokens:,}", estimate)
 
     def log_end(self) -> None:
         """Log the counts of a batch whose attempt has ended, its tokens and its time."""
@@ -91,6 +102,7 @@ def manifest(board: Board, reason: str, statuses: Mapping[Any, int], usage: Mapp
         "counts": {status: statuses[status] for status in STATUSES},
         "terminal_reason": reason,
         "usage": usage,
+        "estimated_tokens": board.estimate,
         "changed": board.state.changed,
         "removed": board.state.removed,
     }
@@ -104,3 +116,10 @@ def too_many_failed(batch: Mapping[str, Any], options: BatchOptions) -> BatchFai
     details = f"Details: {options.result_path}/{FAILED}"
     event = f"{counts} (max_failed: {options.max_failed}): {', '.join(reasons)}. {details}"
     return BatchFailed(event, reasons=reasons)
+
+
+def spent(board: Board) -> BatchFailed:
+    """Return the error for a batch that has used ``max_tokens`` before all rows have started."""
+    used = f"{board.state.tokens:,} of {board.options.max_tokens:,} tokens are used"
+    used = used if board.state.tokens else "The crew does not report the tokens that max_tokens limits"
+    return BatchFailed(f"{used}, and {len(board.pending):,} rows have not started.", is_spent=True)

@@ -40,11 +40,9 @@ class Starter:
         self._is_awake = False
 
     def start(self) -> None:
-        """Start groups of rows until ``max_active`` rows are running."""
+        """Start groups of rows until as many are running as may."""
         board, most = self._board, self._board.options.max_active
-        while (
-            room := min(most - len(board.running), board.state.window, MOST_IN_GROUP)
-        ) > 0 and self._may_start():
+        while (room := min(board.room(), board.state.window, MOST_IN_GROUP)) > 0 and self._may_start():
             rows = [board.pending.popleft() for _ in range(min(room, len(board.pending)))]
             shielded(partial(self._start_group, rows))
             if time.time() >= board.state.not_before:

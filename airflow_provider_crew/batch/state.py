@@ -1,6 +1,7 @@
 """Batch in the current process: its rows, its state, and the clients and threads that its parts share."""
 
 import copy
+import math
 import threading
 import time
 from collections import Counter, deque
@@ -42,6 +43,8 @@ class BatchOptions(Options):
     key: str | None = None
     max_active: int = 1
     max_failed: int | str | None = None
+    pilot: int | None = None
+    max_tokens: int | None = None
     row_timeout: float | None = None
     rerun: Rerun = "failed"
     check: Callable[[Mapping[str, Any], Any], bool] | None = None
@@ -60,6 +63,7 @@ class State:
     :param removed: Rows that earlier attempts started, and that are no longer among the inputs.
     :param is_billed: Whether an execution was started, also by an earlier attempt.
     :param earlier: Rows that have ended in earlier attempts.
+    :param is_piloted: Whether the log has the end of the pilot.
     :param stopped: Cancelled rows whose execution a person has stopped.
     :param left: Index and execution of rows that have ended without it. It may be running.
     :param unanswered: Groups in which a kickoff has no ID. They stay in the store, so that a user can adopt one.
@@ -80,6 +84,7 @@ class State:
     changed: int = 0
     removed: int = 0
     is_billed: bool = False
+    is_piloted: bool = False
     earlier: int = 0
     stopped: int = 0
     tokens: int = 0
@@ -128,7 +133,48 @@ class Board:
     def is_stopped(self) -> bool:
         """Whether no more rows are started in this attempt."""
         is_late = time.time() >= self.state.deadline
-        return bool(self.trouble) or is_late or self.has_too_many_failed(_ENOUGH_TO_TELL)
+        enough = min(self.options.pilot or _ENOUGH_TO_TELL, _ENOUGH_TO_TELL)
+        return bool(self.trouble) or is_late or self.has_too_many_failed(enough) or self.is_spent
+
+    @property
+    def is_pilot(self) -> bool:
+        """Whether the first rows run, without which no other starts."""
+        return any(row.status == "not_started" for row in self.rows[: self.options.pilot or 0])
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether ``max_tokens`` is reached, and nothing runs that could show otherwise."""
+        return not self.running and self._affordable() <= 0
+
+    @property
+    def estimate(self) -> int | None:
+        """Tokens of all rows if each uses the average, to two digits. None without a pilot's result."""
+        tokens = self._tokens_of_one * len(self.rows)
+        return int(float(f"{tokens:.2g}")) if self.options.pilot and tokens and not self.is_pilot else None
+
+    def room(self) -> int:
+        """Return the number of rows that may start now."""
+        room = min(self.options.max_active - len(self.running), self._affordable())
+        if self.is_pilot:
+            room = min(room, sum(row.index < (self.options.pilot or 0) for row in self.pending))
+        return int(room)
+
+    @property
+    def _tokens_of_one(self) -> float:
+        """Average tokens of the executions that have ended."""
+        ends = sum(row.attempts for row in self.rows) - len(self.running)
+        return self.state.tokens / max(ends, 1)
+
+    def _affordable(self) -> float:
+        """Return the number of rows that ``max_tokens`` lets start now."""
+        most = self.options.max_tokens
+        if most is None:
+            return math.inf
+        if self.state.tokens:
+            executions = math.ceil((most - self.state.tokens) / self._tokens_of_one)
+        else:  # few, until the first one tells; none, if the crew does not report its usage
+            executions = 0 if self.statuses["success"] else FIRST_WINDOW
+        return executions - len(self.running)
 
     def has_too_many_failed(self, enough: int) -> bool:
         """Whether more rows failed than ``max_failed``. A share counts from a number of rows on."""

@@ -188,6 +188,8 @@ def cases_of_tools() -> Iterator[tuple[str, str, str, BaseException, Facts]]:
 def cases_of_batches() -> Iterator[tuple[str, str, str, BaseException, Facts]]:
     for when, rows in ROWS.items():
         yield "batch", when, "BatchFailed", OF_BATCH["BatchFailed"], Facts(rows=rows)
+    spent = ends.BatchFailed("max_tokens are used", is_spent=True)
+    yield from (("batch", when, "tokens used", spent, Facts(rows=ROWS[when])) for when in ("half", "failed"))
     yield "batch", "uncertain", "WatchBroken", WAITING["WatchBroken"], Facts(rows=ROWS["uncertain"])
     for name, error in OF_BATCH.items():
         if name != "BatchFailed":

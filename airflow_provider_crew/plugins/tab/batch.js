@@ -23,10 +23,11 @@ export function batchOf({ batch, started_at: startedAt, polled_at: polledAt }, g
   const others = Object.entries(names).filter(([key]) => count(key)).map(([key, name]) => [name, count(key).toLocaleString()]);
   const left = ["time left", `about ${duration((60 * Math.max(0, total - ended)) / rate)}`];
   const pace = rate ? [["rows a minute", rate.toFixed(rate < 10 ? 1 : 0)], left] : [];
+  const estimate = count("estimate") && ended < total ? [["tokens of all rows", `about ${count("estimate").toLocaleString()}`]] : [];
   const reasons = list(told.reasons).map(object).map(reasonOf);
   return {
     bar: total ? { value: ended, max: total, says: `${ended.toLocaleString()} of ${total.toLocaleString()} rows have ended` } : null,
-    facts: [["succeeded", succeeded.toLocaleString()], ...others, ...pace],
+    facts: [["succeeded", succeeded.toLocaleString()], ...others, ...pace, ...estimate],
     tokens: count("tokens") || undefined,
     path: text(told.result_path),
     reasons,

@@ -12,7 +12,7 @@ import { list, number, object, safeAddress, text } from "./safe.js";
  * @typedef {{ error: string, event: string, at?: string, reason?: string, misfits?: string[], meta?: string, cost: string, billed: string,
  *   next_step: string, if_retried: string, if_cleared: string, action?: string, choices?: Choices }} End
  * @typedef {{ total: number, ended: number, unread: number, failed: number, uncertain: number, running: number,
- *   waiting: number, earlier: number, tokens: number, result_path: string,
+ *   waiting: number, earlier: number, tokens: number, estimate: number | null, result_path: string,
  *   reasons: { status: string, reason: string, count: number, keys: string[] }[] }} Batch
  * @typedef {{ version: number, kickoff_id: string, state: string, doing: string, unit: string, completed: number | null,
  *   total: number | null, current_task: string | null, current_agent: string | null, started_at: number | null,

@@ -1,0 +1,137 @@
+"""The first rows of a batch, and its limit of tokens: both end it before the rest is paid for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed
+from airflow_provider_crew.operators.crew import CrewBatchOperator
+from tests.integration import tasks
+from tests.integration.tasks import Task, TaskStateStore
+from tests.supported import AIRFLOW
+
+pytest_plugins = ["tests.integration.task_fixtures"]
+pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
+
+both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
+# Only a deployed crew reports its usage.
+QUICK, FAILING, SLOW = (
+    each.model_copy(update={"dialect": "deployed"}) for each in (tasks.QUICK, tasks.FAILING, tasks.SLOW)
+)
+TOKENS = QUICK.usage["total_tokens"]
+ABOUT = round(40 * TOKENS, -4)
+
+
+@pytest.fixture(autouse=True)
+def crew(live_crew: Any) -> None:
+    live_crew.scenario = QUICK
+
+
+@pytest.fixture
+def batch(tmp_path: Path, store: TaskStateStore) -> Any:
+    def make(count: int = 40, **options: Any) -> Task:
+        rows = [{"topic": f"topic {number}", "audience": "sailors"} for number in range(count)]
+        named = {"task_id": "crew", "result_path": str(tmp_path), "poll_interval": 0.02, "max_active": 100}
+        return Task(lambda: CrewBatchOperator(inputs=rows, **named | options), store=store)
+
+    return make
+
+
+def topics(live_crew: Any) -> list[int]:
+    return [int(kickoff.inputs["topic"].split()[1]) for kickoff in live_crew.kickoffs]
+
+
+@both_ways
+def test_pilot_that_passes_runs_alone(live_crew, batch, task_log, deferrable):
+    manifest = batch(pilot=10, deferrable=deferrable).run()
+
+    assert manifest["counts"]["success"] == 40
+    assert sorted(topics(live_crew)[:10]) == list(range(10))
+    polls = [at for at, call in enumerate(live_crew.calls) if call == "kickoff"]
+    assert "status" in live_crew.calls[polls[9] : polls[10]], "it started others before the pilot had ended"
+    assert manifest["usage"]["total_tokens"] == 40 * TOKENS
+    assert manifest["estimated_tokens"] == ABOUT
+    estimates = [progress["batch"]["estimate"] for progress in live_crew.xcoms.progress]
+    assert estimates[0] is None
+    assert estimates[-1] == ABOUT
+    (line,) = [line for line in task_log.text.splitlines() if "Pilot: " in line]
+    assert f"{10 * TOKENS:,}" in line
+    assert f"{ABOUT:,}" in line
+
+
+@both_ways
+def test_pilot_that_fails_costs_no_other_row(live_crew, batch, deferrable):
+    live_crew.scenario = FAILING
+    task = batch(pilot=10, deferrable=deferrable)
+    for attempt in (1, 2):
+        with pytest.raises(BatchFailed) as raised:
+            task.run()
+        assert raised.value.cost == "ended"
+        assert sorted(topics(live_crew)) == sorted([*range(10)] * attempt)
+    live_crew.scenario = QUICK
+    assert task.run()["counts"]["success"] == 40
+    assert len(live_crew.kickoffs) == 60
+
+
+def test_pilot_is_complete_before_a_share_counts(live_crew, batch):
+    live_crew.faults.answer(422, on="kickoff", times=2)
+    with pytest.raises(BatchFailed):
+        batch(pilot=10, max_failed="15%").run()
+    assert len(live_crew.kickoffs) == 8
+
+
+@both_ways
+def test_killed_pilot_is_continued(live_crew, batch, deferrable):
+    live_crew.scenario = SLOW
+    batch(pilot=10, deferrable=True).deferred()
+    for kickoff in live_crew.kickoffs:
+        live_crew.finish(kickoff.kickoff_id)
+    live_crew.scenario = QUICK
+    manifest = batch(pilot=10, deferrable=deferrable).run()
+    assert manifest["counts"]["success"] == len(live_crew.kickoffs) == 40
+
+
+def test_pilot_needs_a_limit_of_failures(batch):
+    with pytest.raises(ValueError, match="max_failed"):
+        batch(pilot=10, max_failed=None).run()
+
+
+@both_ways
+def test_no_row_starts_once_the_tokens_are_used(live_crew, batch, tmp_path, deferrable):
+    task = batch(max_tokens=10 * TOKENS, deferrable=deferrable)
+    with pytest.raises(CrewTaskFailed):
+        task.run()
+
+    assert len(live_crew.kickoffs) == 10
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert (manifest["terminal_reason"], manifest["counts"]["not_started"]) == ("max_tokens", 30)
+    assert manifest["usage"]["total_tokens"] == 10 * TOKENS
+    assert live_crew.xcoms.progress[-1]["end"]["cost"] == "ended"
+    task.clear()
+    with pytest.raises(CrewTaskFailed):
+        task.run()
+    assert len(live_crew.kickoffs) == 10
+
+
+def test_raised_limit_continues_the_batch(live_crew, batch):
+    with pytest.raises(CrewTaskFailed):
+        batch(max_tokens=10 * TOKENS).run()
+    assert batch(max_tokens=100 * TOKENS).run()["counts"]["success"] == 40
+    assert len(live_crew.kickoffs) == 40
+
+
+def test_few_rows_run_until_the_first_has_told_its_tokens(live_crew, batch):
+    live_crew.scenario = SLOW
+    batch(max_tokens=1_000_000, deferrable=True).deferred()
+    assert len(live_crew.kickoffs) == 4
+
+
+def test_crew_without_usage_cannot_be_limited(live_crew, batch):
+    live_crew.scenario = QUICK.model_copy(update={"usage": {}})
+    with pytest.raises(CrewTaskFailed):
+        batch(max_tokens=1_000_000).run()
+    assert len(live_crew.kickoffs) == 4
