@@ -104,13 +104,24 @@ CONFIGURATION: dict[str, Any] = {
             ),
             "events_url": _text(
                 "Address of this Airflow's /crew/events, as crews reach it. Turns on the receiver of human input "
-                "webhooks, which answer_in_airflow needs.",
+                "webhooks, which answer_in_airflow and settle_kickoffs need.",
                 example="https://airflow.example.com/crew/events",
             ),
             "webhook_conn_id": _text(
-                "Connection whose password crews send to this receiver.",
+                "Connection whose password crews send to this receiver. It also signs the addresses that crews "
+                "call with settle_kickoffs.",
                 example="crew_webhook",
             ),
+            "settle_kickoffs": _switch(
+                "Experimental: whether each kickoff asks the crew to call this receiver when it has started. A "
+                "kickoff whose response is lost then finds its execution. Needs events_url, webhook_conn_id and "
+                "Airflow 3.3. Run `check --start` first.",
+                "False",
+            ),
+            "settle_within": _text(
+                "Seconds that a task waits for that call after a kickoff without a response.", "120"
+            )
+            | {"type": "float"},
         },
     },
 }

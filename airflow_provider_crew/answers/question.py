@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from airflow_provider_crew.client.calls import objects_in
 from airflow_provider_crew.client.errors import text_of
 
 # XCom key of the last question. The task opens it before its kickoff.
@@ -14,8 +15,6 @@ _LONGEST_DRAFT = 16 * 1024
 _REST = "\n[This is only the beginning. The crew's dashboard shows the rest.]"
 # Questions whose repeated deliveries are recognized.
 _MOST_KNOWN = 100
-# Objects in which deployments nest the fields of a webhook.
-_NESTS = ("data", "body", "payload", "meta")
 
 # PostgreSQL stores no NUL.
 _Id = Annotated[str, StringConstraints(max_length=250, pattern=r"^[^\x00]+$")]
@@ -53,10 +52,10 @@ class Call(BaseModel):
         """Read a crew's webhook, whose fields may be nested. Raise Undeliverable if it names no question."""
         if not isinstance(body, dict):
             raise Undeliverable("the body is not a JSON object")
-        parts = [body, *_objects_in(body)]
+        parts = [body, *objects_in([body])]
         names = ("task_id", "task_output")
         fields = {name: part[name] for part in reversed(parts) for name in names if name in part}
-        meta: Any = next((part["airflow"] for part in [*parts, *_objects_in(*parts)] if "airflow" in part), None)
+        meta: Any = next((part["airflow"] for part in [*parts, *objects_in(parts)] if "airflow" in part), None)
         try:
             return cls(origin=meta, task_id=fields.get("task_id"), draft=text_of(fields.get("task_output")))
         except (ValidationError, RecursionError):
@@ -78,12 +77,6 @@ class Call(BaseModel):
                 question = {"task_id": self.task_id, "draft": shown}
                 return {**box, "known": [*known, self.task_id][-_MOST_KNOWN:], "question": question}
         raise Undeliverable("no task waits for this execution")
-
-
-def _objects_in(*parts: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the objects in which a deployment may have nested the fields."""
-    found = (part.get(name) for part in parts for name in _NESTS)
-    return [each for each in found if isinstance(each, dict)]
 
 
 def empty_box(try_number: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import base64
 import zlib
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from airflow_provider_crew.api_server import is_away
@@ -19,6 +20,11 @@ from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.text import in_words
 from airflow_provider_crew.exceptions import CrewTaskError
 from airflow_provider_crew.task.record import BATCH
+from airflow_provider_crew.task.settle import settles_until, wait_for_call
+from airflow_provider_crew.task.shielded import shielded
+
+# Fields of a kickoff that was not asked to call, or that has a kickoff ID.
+_WITHOUT_CALL = 6
 
 
 def save_intents(board: Board, name: str, rows: Sequence[Row]) -> None:
@@ -103,10 +109,26 @@ def sent_in_groups(board: Board, known: Any) -> list[list[Any]]:
     :param known: Entry of the batch in the store. A group that it does not list was not sent.
     """
     groups = known["groups"] if known else []
-    stored = [line for group in groups for line in board.store.get(f"{BATCH}_{group}") or ()]
+    stored = _with_calls(board, [line for group in groups for line in board.store.get(f"{BATCH}_{group}") or ()])
     board.state.unanswered = sorted({group for _, _, kickoff_id, *_, group in stored if not kickoff_id})
     in_files = [line for name in board.files.names(SENT) for line in board.files.read(name)]
     return [line for line in in_files if line[2] or line[-1] in groups or not known] + stored
+
+
+def _with_calls(board: Board, lines: list[list[Any]]) -> list[list[Any]]:
+    """Return kickoffs with the IDs with which their crews have called, and wait for those that may still call."""
+    waiting = {line[-2]: line for line in lines if not line[2] and len(line) > _WITHOUT_CALL}
+    if not waiting:
+        return lines
+    found = {call: board.store.heard(call, is_patient=True) for call in waiting}
+
+    def look() -> bool:
+        found.update({call: board.store.heard(call) for call, known in found.items() if not known})
+        return all(found.values())
+
+    until = settles_until(max(line[3] for line in waiting.values()))
+    shielded(partial(wait_for_call, board.task, look, until))
+    return [[*line[:2], line[2] or found.get(line[-2], ""), *line[3:]] for line in lines]
 
 
 def is_started(known: Any, plan: str) -> list[bool]:

@@ -38,6 +38,7 @@ class Row:
     :param first_poll_at: Time before which it is not polled, because its status is large.
     :param attempts: Kickoffs of the row that may have started an execution.
     :param group: Name under which its kickoff is recorded.
+    :param call: Hash of the address that the crew calls. Empty if there is none.
     """
 
     index: int
@@ -52,6 +53,7 @@ class Row:
     first_poll_at: float | None = None
     attempts: int = 0
     group: str = ""
+    call: str = ""
 
     @property
     def status(self) -> Status:
@@ -71,7 +73,8 @@ class Row:
 
     def sent(self) -> list[Any]:
         """Return what the next process has to know about a kickoff, as JSON data."""
-        return [self.key, self.fingerprint, self.kickoff_id, self.sent_at, self.attempts, self.group]
+        call = [self.call] if self.call and not self.kickoff_id else []
+        return [self.key, self.fingerprint, self.kickoff_id, self.sent_at, self.attempts, *call, self.group]
 
     @property
     def has_ended(self) -> bool:
@@ -209,7 +212,7 @@ def merged(rows: Sequence[Row], lines: Iterable[Mapping[str, Any]], sent: Iterab
         row = named(line["key"], line["fingerprint"])
         if line["attempts"] >= row.attempts:
             row.line, row.attempts = dict(line) | {"index": row.index}, line["attempts"]
-    for key, digest, kickoff_id, sent_at, attempts, group in sent:
+    for key, digest, kickoff_id, sent_at, attempts, *_, group in sent:
         row = named(key, digest)
         # Not by time: the clocks of workers differ. Each kickoff of a row has a higher number than the last.
         is_newer = attempts > row.attempts
@@ -228,7 +231,7 @@ def last_kickoff(entries: Mapping[str, Any], key: str) -> tuple[str, KickoffReco
     sent = [(line, group) for group in groups for line in entries.get(group) or () if line[0] == key]
     if not sent:
         return "", None
-    (_, _, kickoff_id, sent_at, _, _), group = max(sent, key=lambda each: each[0][4])
+    (_, _, kickoff_id, sent_at, *_), group = max(sent, key=lambda each: each[0][4])
     return group, KickoffRecord(0, sent_at, kickoff_id or None)
 
 

@@ -21,7 +21,9 @@ from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.text import in_words, one_line
 from airflow_provider_crew.exceptions import CrewTaskError
 from airflow_provider_crew.task.checks import count_kickoffs
+from airflow_provider_crew.task.record import BATCH
 from airflow_provider_crew.task.send import request_of, send, webhook_secret
+from airflow_provider_crew.task.settle import address_of, signing_key
 from airflow_provider_crew.task.shielded import shielded
 
 # A group is one entry of less than 64 KB.
@@ -35,6 +37,7 @@ class Starter:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._secret: Any = None
+        self._key = ""
         self._has_secret = self._has_warned = False
         self._listed: CrewInputs | None = None
         self._is_awake = False
@@ -77,15 +80,16 @@ class Starter:
     def _start_group(self, rows: list[Row], interrupted: threading.Event) -> None:
         """Record the rows, send their kickoffs, and record the kickoff IDs."""
         board = self._board
-        requests = {row.index: request for row in rows if (request := self._request(row))}
+        name = board.files.new_name(SENT)
+        group = name.removeprefix(f"{SENT}/")
+        requests = {row.index: request for row in rows if (request := self._request(row, group))}
         store_ends(board, [row for row in rows if row.index not in requests])
         rows = self._counted([row for row in rows if row.index in requests])
         if not rows:
             return
-        name = board.files.new_name(SENT)
-        group = name.removeprefix(f"{SENT}/")
         for row in rows:
             row.sent_at, row.attempts = time.time(), row.attempts + 1
+            row.call = requests[row.index].call
         try:
             save_intents(board, name, rows)
         except BaseException:
@@ -106,16 +110,18 @@ class Starter:
             board.files.write(name, [row.sent() for row in rows if row.sent_at is not None])
         if not is_stored:  # only now: the process may be killed while it waits for Airflow
             save_kickoff_ids(board, group, rows)
-        store_ends(board, [row for row in rows if row.line and row.line["status"] != "not_started"])
+        ended = [row for row in rows if row.line and row.line["status"] != "not_started"]
+        store_ends(board, [row for row in ended if row.index not in board.settling])
 
-    def _request(self, row: Row) -> KickoffRequest | None:
+    def _request(self, row: Row, group: str) -> KickoffRequest | None:
         """Return the kickoff of a row. None if the row ends because of its inputs."""
         task = self._board.task
         if not self._has_secret:
-            self._secret, self._has_secret = webhook_secret(task), True
+            self._secret, self._key, self._has_secret = webhook_secret(task), signing_key(task), True
         try:
             doubts = compare_inputs(row.inputs, self._listed) if self._listed else []
-            request = request_of(task, row.inputs, self._secret, row=row.key)
+            address = address_of(task, self._key, f"{BATCH}_{group}")
+            request = request_of(task, row.inputs, self._secret, address, row=row.key)
         except errors.InvalidInputs as error:
             end_row(row, "error", error, "inputs")
             return None
@@ -168,9 +174,13 @@ class Starter:
                 self._end_uncertain(row, errors.UncertainKickoff(event))
 
     def _end_uncertain(self, row: Row, error: errors.UncertainKickoff) -> None:
-        self._board.state.is_billed = True
-        self._board.output.measure("kickoff.uncertain")
+        board = self._board
+        board.state.is_billed = True
         end_row(row, "uncertain", error, "kickoff")
+        if row.call and not row.kickoff_id:
+            board.settling[row.index] = row
+        else:
+            board.output.measure("kickoff.uncertain")
 
     def _take_back(self, rows: Sequence[Row]) -> None:
         """Put rows back whose kickoff was not sent, or certainly started nothing."""

@@ -113,6 +113,10 @@ class Board:
         self.rows: list[Row] = []
         self.pending: deque[Row] = deque()
         self.running: dict[str, Row] = {}
+        self.settling: dict[int, Row] = {}
+        """Uncertain rows whose crew may call, by index."""
+        self.looks_at = 0.0
+        """Time of the next look at its calls."""
         self.trouble: CrewError | None = None
         """Error because of which no more rows are started."""
         self.is_superseded = False
@@ -139,12 +143,13 @@ class Board:
     @property
     def is_pilot(self) -> bool:
         """Whether the first rows run, without which no other starts."""
-        return any(row.status == "not_started" for row in self.rows[: self.options.pilot or 0])
+        first = self.rows[: self.options.pilot or 0]
+        return any(row.status == "not_started" or row.index in self.settling for row in first)
 
     @property
     def is_spent(self) -> bool:
         """Whether ``max_tokens`` is reached, and nothing runs that could show otherwise."""
-        return not self.running and self._affordable() <= 0
+        return not self.active and self._affordable() <= 0
 
     @property
     def estimate(self) -> int | None:
@@ -152,9 +157,14 @@ class Board:
         tokens = self._tokens_of_one * len(self.rows)
         return int(float(f"{tokens:.2g}")) if self.options.pilot and tokens and not self.is_pilot else None
 
+    @property
+    def active(self) -> int:
+        """Number of rows that are running, or that may be and whose crew may call."""
+        return len(self.running) + len(self.settling)
+
     def room(self) -> int:
         """Return the number of rows that may start now."""
-        room = min(self.options.max_active - len(self.running), self._affordable())
+        room = min(self.options.max_active - self.active, self._affordable())
         if self.is_pilot:
             room = min(room, sum(row.index < (self.options.pilot or 0) for row in self.pending))
         return int(room)
@@ -162,7 +172,7 @@ class Board:
     @property
     def _tokens_of_one(self) -> float:
         """Average tokens of the executions that have ended."""
-        ends = sum(row.attempts for row in self.rows) - len(self.running)
+        ends = sum(row.attempts for row in self.rows) - self.active
         return self.state.tokens / max(ends, 1)
 
     def _affordable(self) -> float:
@@ -174,7 +184,7 @@ class Board:
             executions = math.ceil((most - self.state.tokens) / self._tokens_of_one)
         else:  # few, until the first one tells; none, if the crew does not report its usage
             executions = 0 if self.statuses["success"] else FIRST_WINDOW
-        return executions - len(self.running)
+        return executions - self.active
 
     def has_too_many_failed(self, enough: int) -> bool:
         """Whether more rows failed than ``max_failed``. A share counts from a number of rows on."""
@@ -237,7 +247,7 @@ class Board:
         for row, sign in zip(self.rows, state.ends, strict=True):
             row.line = {"status": _STATUSES[sign]}
             row.attempts = state.attempts.get(str(row.index), row.usual_attempts)
-        for key, digest, kickoff_id, sent_at, attempts, group in state.running:
+        for key, digest, kickoff_id, sent_at, attempts, *_, group in state.running:
             row = by_id.get((key, digest)) or Row(-1, key, digest)
             row.kickoff_id, row.sent_at, row.attempts, row.group = kickoff_id, sent_at, attempts, group
             row.began_at, row.troubles, row.first_poll_at = known.get(kickoff_id, (None, {}, None))

@@ -18,6 +18,8 @@ from airflow_provider_crew.client.text import one_line
 _MAX_ID = 1_000
 _MAX_NAMES = 300
 
+# Of a crew and of a flow. A flow that runs crews sends one for each.
+_FIRST_EVENTS = ("crew_kickoff_started", "flow_started")
 # Flows list this field of their state among their inputs.
 _STATE_ID = "id"
 # A resumed execution forgets these, so each answer repeats them.
@@ -30,11 +32,13 @@ class KickoffRequest:
     Validated kickoff. Each attempt to send it uses the same body.
 
     ``inputs`` are plain JSON data. ``secrets`` are the parts of the body to mask in a response that repeats them.
+    ``call`` is the hash in the address that the crew calls when it has started. Empty if there is none.
     """
 
     inputs: dict[str, Any]
     body: bytes = field(repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    call: str = ""
 
     @classmethod
     def of(
@@ -42,12 +46,15 @@ class KickoffRequest:
         inputs: Mapping[str, Any],
         *,
         webhook_secret: WebhookSecret | None = None,
+        address: tuple[str, str] | None = None,
         **options: Unpack[KickoffOptions],
     ) -> Self:
         """
         Build a kickoff from the options that are set. InvalidInputs names the path to a value that is not JSON.
 
         :param webhook_secret: Authenticates the crew to the receivers of ``webhooks`` and of human input.
+        :param address: URL that the crew calls when the execution starts and ends, and its hash. It uses only
+            webhooks that the options leave out.
         """
         if unknown := options.keys() - SENT_AS.keys():
             raise TypeError(f"a kickoff takes no {some_names(sorted(unknown))}")
@@ -63,8 +70,13 @@ class KickoffRequest:
             _check_webhooks(sent["webhooks"])
         if webhook_secret is not None:
             _add_secret(sent, webhook_secret)
-        body = json.dumps(sent).encode()
-        return cls(sent["inputs"], body, () if webhook_secret is None else webhook_secret.secrets)
+        secrets, call = () if webhook_secret is None else webhook_secret.secrets, ""
+        if address and not sent.keys() >= {"webhooks", "crewWebhookUrl"}:
+            url, call = address
+            sent.setdefault("webhooks", {"events": _FIRST_EVENTS, "url": url, "realtime": False})
+            sent.setdefault("crewWebhookUrl", url)
+            secrets = (*secrets, url.rpartition("/")[2])
+        return cls(sent["inputs"], json.dumps(sent).encode(), secrets, call)
 
 
 def answer_to_crew(  # noqa: PLR0913 - the fields of the body

@@ -68,6 +68,8 @@ class Timing:
 
     # Between two looks at the XCom of a question. Each is a request to Airflow's API server.
     question_look: float = 10.0
+    # Between two looks whether a crew whose kickoff is uncertain has called.
+    settle_look: float = 2.0
     # For the whole body of a webhook.
     webhook_body: float = 10.0
 

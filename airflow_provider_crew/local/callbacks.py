@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from airflow_provider_crew.local.executions import Execution, Standing
+from airflow_provider_crew.local.scenario import Delivery
 
 # Seconds between two checks of an execution. Only executions with webhooks are checked.
 _PAUSE = 0.05
@@ -25,6 +27,7 @@ Proof = Mapping[str, str] | None
 
 # The webhook for each event, and the event's names in the event stream for a crew and for a flow.
 _NAMES = {
+    "started": ("", "crew_kickoff_started", "flow_started"),
     "task": ("taskWebhookUrl", "task_completed", "method_execution_finished"),
     "waits": ("humanInputWebhookUrl", "human_feedback_requested", "human_feedback_requested"),
     "completed": ("crewWebhookUrl", "crew_kickoff_completed", "flow_finished"),
@@ -66,6 +69,7 @@ class Callbacks:
 
     async def _follow(self, execution: Execution) -> None:
         before = _BEGIN
+        await self._tell(execution, "started", {"inputs": execution.inputs})
         while not before.over:
             at = execution.standing(self._clock())
             for what, data in _news(before, at):
@@ -82,7 +86,7 @@ class Callbacks:
         is_asking_flow = what == "waits" and execution.scenario.is_flow
         if (url := webhook["url"]) and not is_asking_flow:
             body = {**ids, **data, "meta": execution.meta}
-            deliver = self._deliver if what == "waits" else self._post
+            deliver = self._post if what == "task" else partial(self._deliver, way=self._way(execution, what))
             await deliver(execution, url, body, webhook.get("authentication"))
         stream: dict[str, Any] = execution.events or {}
         name = types[execution.scenario.is_flow]
@@ -90,16 +94,26 @@ class Callbacks:
             at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
             event = {"id": f"{uuid.uuid4()}", "execution_id": execution.kickoff_id, "timestamp": at, "type": name}
             body = {"events": [{**event, "data": data}]}
-            await self._post(execution, stream["url"], body, stream.get("authentication"))
+            deliver = partial(self._deliver, way=self._way(execution, what)) if what == "started" else self._post
+            await deliver(execution, stream["url"], body, stream.get("authentication"))
 
-    async def _deliver(self, execution: Execution, url: str, body: dict[str, Any], proof: Proof) -> None:
-        """Deliver a human input webhook as the scenario says."""
-        way = execution.scenario.human_input_webhook
+    @staticmethod
+    def _way(execution: Execution, what: str) -> Delivery:
+        scenario = execution.scenario
+        return scenario.human_input_webhook if what == "waits" else scenario.started_webhook
+
+    async def _deliver(
+        self, execution: Execution, url: str, body: dict[str, Any], proof: Proof, *, way: Delivery
+    ) -> None:
+        """Deliver a webhook as the scenario says."""
         if way.other_ids:
-            body |= {"kickoff_id": None, "execution_id": f"{uuid.uuid4()}"}
+            for each in body.get("events", [body]):
+                each |= {"kickoff_id": None, "execution_id": f"{uuid.uuid4()}"}
         if way.nested:
             body = {"type": "human_input_requested", way.nested: body}
-        earlier = self._delivered.setdefault(execution.kickoff_id, [])
+        if way.wrong_address:
+            url = f"{url[:-1]}{'0' if url[-1] != '0' else '1'}"
+        earlier = self._delivered.setdefault(f"{execution.kickoff_id} {url}", [])
         await asyncio.sleep(way.delay)
         for each in [*[body] * way.times, *(earlier if way.again else ())]:
             await self._post(execution, url, each, proof)

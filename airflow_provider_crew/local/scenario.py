@@ -165,7 +165,7 @@ class When(_Course, extra="allow"):
 
 class Delivery(_Strict):
     """
-    Delivery of the human input webhook: late, repeated, nested or with IDs that no kickoff has returned.
+    Delivery of a webhook: late, repeated, nested, to another address or with IDs that no kickoff has returned.
 
     ``again``: each delivery is followed by all earlier ones, so they arrive in the wrong order.
     """
@@ -175,6 +175,7 @@ class Delivery(_Strict):
     again: StrictBool = False
     nested: Literal["", "data", "body", "payload"] = ""
     other_ids: StrictBool = False
+    wrong_address: StrictBool = False
 
 
 class Scenario(_Course):
@@ -196,6 +197,7 @@ class Scenario(_Course):
     while the execution waits. ``production`` accepts camelCase and any ID, ignores ``isApprove``, and continues
     under the ID that it returns. Another text than a short approval makes the task run again.
     ``human_input_webhook`` sets how the webhook of a crew is delivered. A flow calls none.
+    ``started_webhook`` sets how the event of the start and ``crewWebhookUrl`` are delivered.
     ``unknown_path`` sets whether its 404 has the documented error body. With ``cold_start`` the crew sleeps at
     first: the first request wakes it, and for that many seconds a gateway returns 503 for every request.
     """
@@ -216,6 +218,7 @@ class Scenario(_Course):
 
     resume: Literal["both", "documented", "failing", "production"] = "both"
     human_input_webhook: Delivery = Delivery()
+    started_webhook: Delivery = Delivery()
 
     cold_start: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     faults: tuple[Fault, ...] = ()

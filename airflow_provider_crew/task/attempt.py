@@ -32,6 +32,7 @@ from airflow_provider_crew.task.output import Output
 from airflow_provider_crew.task.record import KEY, Record, fingerprint, kickoff_id_left_by
 from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, may_log_output, report, storable, value_of
 from airflow_provider_crew.task.send import request_of, send, webhook_secret
+from airflow_provider_crew.task.settle import address_of, signing_key, silence
 from airflow_provider_crew.task.shielded import shielded
 from airflow_provider_crew.task.stop import Stop, as_cut_short, cancelled_if_wanted
 from airflow_provider_crew.task.task import Task
@@ -129,7 +130,8 @@ class Attempt:
         """
         task = self.task
         task.check()
-        request = request_of(task, task.inputs, webhook_secret(task))
+        address = address_of(task, signing_key(task), self.record.key)
+        request = request_of(task, task.inputs, webhook_secret(task), address)
         check_inputs(task.hook, request, task.log, validate=task.options.validate_inputs)
         count_kickoffs(task.hook, task.ti, task.origin(), task.log, 1)
         if task.ti.max_tries and not self.record.is_shared:
@@ -169,6 +171,7 @@ class Attempt:
             if isinstance(error, UncertainKickoff) or facts.phase == "sending":
                 self.output.measure("kickoff.uncertain")
                 facts.is_reported = not self.stop.is_told() and self.record.save_report()
+            facts.is_called = self.record.is_called
             end = verdict(error, facts)
             if not isinstance(error, AirflowSkipException):
                 self._record_end(end)
@@ -193,6 +196,8 @@ class Attempt:
         facts, record = self.facts, self.record
         try:
             record.read()
+            if self.next_kwargs is None and record.awaits_call:  # before anything is reported or started
+                shielded(record.settle)
         except Exception as error:  # noqa: BLE001 - a store may raise anything
             facts.reattachable, facts.earlier = False, "unreadable"
             if self.next_kwargs is None:
@@ -229,8 +234,15 @@ class Attempt:
     def _send(self, request: KickoffRequest, interrupted: Event) -> str:
         """Send the kickoff, and record its ID. Runs in a thread of its own, which no signal interrupts."""
         digest = fingerprint(request.inputs, self.task.options.kickoff.get("restore_from_state_id"))
-        slot = RunSlot(self.task, self.record, self.facts, digest)
-        kickoff_id = send(self.task.hook.get_conn(), request, slot, self.stop, interrupted)
+        slot = RunSlot(self.task, self.record, self.facts, digest, request.call)
+        try:
+            kickoff_id = send(self.task.hook.get_conn(), request, slot, self.stop, interrupted)
+        except UncertainKickoff as error:
+            if error.kickoff_id or not self.record.awaits_call:
+                raise
+            if not self.record.settle(interrupted):
+                raise error.replace(f"{error.event}{silence(self.record.last)}") from None
+            kickoff_id = self.record.last_id
         self._has(kickoff_id)
         self.record.save_kickoff_id(kickoff_id)
         self.facts.reattachable, self.facts.is_unnamed = self.record.is_shared, self.record.is_unnamed
@@ -363,13 +375,13 @@ class Attempt:
 class RunSlot:
     """Kickoff record of a run or a call, while its kickoff is sent."""
 
-    def __init__(self, task: Task, record: Record, facts: Facts, digest: str) -> None:
-        self._task, self._record, self._facts, self._digest = task, record, facts, digest
+    def __init__(self, task: Task, record: Record, facts: Facts, digest: str, call: str) -> None:
+        self._task, self._record, self._facts, self._digest, self._call = task, record, facts, digest, call
 
     def save_intent(self) -> None:
         """Record a kickoff that is about to be sent. If this raises, nothing is sent."""
         try:
-            self._record.save_intent(self._task.hook.connection.settings.address, self._digest)
+            self._record.save_intent(self._task.hook.connection.settings.address, self._digest, self._call)
         except Exception as error:  # noqa: BLE001 - no error may send an unrecorded kickoff
             event = f"Airflow did not store the kickoff record, so nothing was sent: {in_words(error)}."
             raise CrewTaskError(event) from None

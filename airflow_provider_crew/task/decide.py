@@ -36,6 +36,8 @@ class KickoffRecord:
     :param delivered: Whether Airflow has stored the task's return value.
     :param fingerprint: Hash of the inputs. Empty if it is unreadable.
     :param try_number: Attempt that sent the kickoff.
+    :param call: Hash of the address that the crew calls when it has started, until the response has named the
+        execution.
     """
 
     max_tries: int
@@ -47,6 +49,7 @@ class KickoffRecord:
     delivered: bool = False
     fingerprint: str = ""
     try_number: int = 0
+    call: str = ""
 
 
 class Decision(Enum):

@@ -16,9 +16,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from airflow_provider_crew import api_server, versions
 from airflow_provider_crew.client import errors, timing
+from airflow_provider_crew.client.calls import best_id
 from airflow_provider_crew.client.payload import plain
 from airflow_provider_crew.client.text import one_line, warn
 from airflow_provider_crew.task.decide import KickoffRecord
+from airflow_provider_crew.task.settle import HEARD, settles_until, wait_for_call
 from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.task.verdict import Verdict, if_lost
 
@@ -96,7 +98,8 @@ def as_stored(
         end = "failed"
     if record.delivered:  # a kickoff task delivers the ID of an execution that may be running
         end = "delivered" if end else "kicked off"
-    lost = if_lost(record.kickoff_id, end, may_start_twice=may_start_twice) | {"meta": meta}
+    choices: Any = {"may_start_twice": may_start_twice, "is_called": bool(record.call)}
+    lost = if_lost(record.kickoff_id, end, **choices) | {"meta": meta}
     return asdict(record) | {"if_lost": lost}
 
 
@@ -113,9 +116,22 @@ class Store:
     def __init__(self, store: Any) -> None:
         self._store = store
 
-    def get(self, key: str) -> Any:
+    def get(self, key: str, *, is_patient: bool = True) -> Any:
         """Return the value of a key. None if there is none."""
-        return _retry_while_away(partial(self._store.get, key))
+        return _retry_while_away(partial(self._store.get, key)) if is_patient else self._store.get(key)
+
+    def heard(self, call: str, *, is_patient: bool = False) -> str:
+        """
+        Return the kickoff ID with which a crew has called. Empty if it has not.
+
+        :param is_patient: Whether to wait while Airflow is away, and to raise if that lasts. Decisions need this.
+        """
+        try:
+            return best_id(self.get(f"{HEARD}_{call}", is_patient=is_patient))
+        except Exception:
+            if is_patient:
+                raise
+            return ""
 
     def set(self, key: str, value: Any, *, is_patient: bool = True) -> None:
         """Store a value for as long as the run exists."""
@@ -172,15 +188,44 @@ class Record:
         if kept is None:
             return
         self.last, unread = read_record(kept, max_tries=self._max_tries, now=time.time())
-        if self.last.kickoff_id is None:
-            late = [key for key in xcom_keys_left_behind(self._ti) if key.startswith(self._late_id)]
-            if late:  # Airflow has deleted the XCom, so this process has to keep the ID
-                self.save_kickoff_id(bytes.fromhex(late[0].removeprefix(self._late_id)).decode())
+        self._learn_id(store)
         self.ended_id = self.last_id if self.last.end else ""
         if unread:
             # Log it before it is overwritten, with this attempt's max_tries: the next counts as a retry.
             warn(log, f"The kickoff record is unreadable, so its kickoff counts as uncertain: {unread}")
             self._save_if_possible()
+
+    def _learn_id(self, store: Store | None) -> None:
+        """Keep a kickoff ID that an earlier process could not record, or with which the crew has called."""
+        last = self.last
+        late = [key for key in xcom_keys_left_behind(self._ti) if key.startswith(self._late_id)]
+        if last and last.kickoff_id is None and late:  # Airflow has deleted the XCom, so keep it
+            self.save_kickoff_id(bytes.fromhex(late[0].removeprefix(self._late_id)).decode())
+        elif last and store and last.call and not last.end:  # a later call may have a better ID
+            self._take_call(store.heard(last.call, is_patient=True))
+
+    def settle(self, interrupted: threading.Event) -> bool:
+        """Wait for the call of a crew after a kickoff without a response. Return whether it has called in time."""
+        if self.last and self._store and self.awaits_call:
+            look = partial(self._store.heard, self.last.call)
+            until = settles_until(self.last.kicked_off_at)
+            self._take_call(wait_for_call(self._task, look, until, interrupted))
+        return bool(self.last_id)
+
+    @property
+    def is_called(self) -> bool:
+        """Whether the crew was asked to call, and no response has named the execution."""
+        return self.last is not None and bool(self.last.call)
+
+    @property
+    def awaits_call(self) -> bool:
+        """Whether only a call of the crew can name the execution."""
+        return self.is_called and not self.last_id
+
+    def _take_call(self, kickoff_id: str) -> None:
+        if kickoff_id and kickoff_id != self.last_id:
+            self.save_kickoff_id(kickoff_id, is_heard=True)
+            log.info("The kickoff has no response, but its crew has called: execution %s has started.", kickoff_id)
 
     @property
     def last_id(self) -> str:
@@ -218,11 +263,11 @@ class Record:
         is_own = self.last is not None and self.last.try_number == self._ti.try_number
         return is_own and not was_rescheduled(self._ti)
 
-    def save_intent(self, address: str, digest: str) -> None:
+    def save_intent(self, address: str, digest: str, call: str = "") -> None:
         """Record a kickoff before it is sent. If this raises, the kickoff must not be sent."""
         self._before, number = self.last, self._ti.try_number
         self.last = KickoffRecord(
-            self._max_tries, time.time(), address=address, fingerprint=digest, try_number=number
+            self._max_tries, time.time(), address=address, fingerprint=digest, try_number=number, call=call
         )
         try:
             self._save()
@@ -245,10 +290,15 @@ class Record:
         self.last = self._before
         self.is_unnamed = not self._save_if_possible()
 
-    def save_kickoff_id(self, kickoff_id: str) -> None:
-        """Record the kickoff ID, unless it is known. The execution is running even if the store fails."""
-        if self.last and self.last.kickoff_id is None:
-            self.is_unnamed = not self.update(kickoff_id=kickoff_id)
+    def save_kickoff_id(self, kickoff_id: str, *, is_heard: bool = False) -> None:
+        """
+        Record the kickoff ID, unless it is known. The execution is running even if the store fails.
+
+        :param is_heard: Whether the crew has called with it, instead of a response.
+        """
+        if self.last and (self.last.kickoff_id is None or is_heard):
+            call = self.last.call if is_heard else ""
+            self.is_unnamed = not self.update(kickoff_id=kickoff_id, call=call)
         if self.is_unnamed:
             with suppress(Exception):
                 self._ti.xcom_push(key=f"{self._late_id}{kickoff_id.encode().hex()}", value=True)

@@ -33,16 +33,19 @@ def webhook_secret(task: Task) -> Any:
     return load_secret(conn_id) if conn_id else None
 
 
-def request_of(task: Task, inputs: Any, secret: Any, **about: Any) -> KickoffRequest:
+def request_of(
+    task: Task, inputs: Any, secret: Any, address: tuple[str, str] | None = None, **about: Any
+) -> KickoffRequest:
     """
     Return the kickoff request for some inputs.
 
+    :param address: See ``KickoffRequest.of()``.
     :param about: What the meta says besides the task.
     """
     options: Any = dict(task.options.kickoff)
     if options.get("meta") is None:
         options["meta"] = {"airflow": task.origin() | about}
-    return KickoffRequest.of(inputs, webhook_secret=secret, **options)
+    return KickoffRequest.of(inputs, webhook_secret=secret, address=address, **options)
 
 
 def send(client: "CrewClient", request: KickoffRequest, slot: Slot, stop: Stop, interrupted: Event) -> str:

@@ -127,6 +127,11 @@ class Task:
         return self.options.on_uncertain_kickoff == "retry"
 
     @property
+    def keeps_records(self) -> bool:
+        """Whether all attempts share the kickoff records of the task."""
+        return self.options.durable and self.context.get("task_state_store") is not None
+
+    @property
     def has_retry(self) -> bool:
         """Whether Airflow has a retry left. With a retry policy (Airflow 3.3), none is certain."""
         has_policy = getattr(getattr(self.ti, "task", None), "retry_policy", None) is not None

@@ -60,6 +60,8 @@ _REPORTS = (
     "execution, which is billed"
 )
 _SEARCHES = "reports the uncertain kickoff and starts nothing"
+_WAITS_OR_SEARCHES = "waits for the execution if the crew has called, or else reports the uncertain kickoff"
+_STARTS_UNLESS_CALLED = f"{_STARTS_ANOTHER}, unless the crew calls first. Then it waits for that execution"
 _STARTS_UNLESS_RUNNING = f"{_STARTS_ANOTHER}, unless the last one is still running"
 # Effects on a batch whose rows cannot be counted, because they were not read.
 _STARTS_ROWS = "starts the rows, which is billed"
@@ -89,6 +91,7 @@ _ROWS_MAY_RUN = (
 )
 # The effects for which Airflow 3.4 needs "Keep task state and resume".
 _NEED_RECORD = frozenset({_WAITS, _READS, _CHECKS, _REPORTS, _SEARCHES, _STARTS_UNLESS_RUNNING})
+_NEED_RECORD |= {_WAITS_OR_SEARCHES, _STARTS_UNLESS_CALLED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +186,7 @@ class Facts:
     :param is_reported: Whether the record says that the log reports an uncertain kickoff.
     :param meta: Meta of the kickoff that names the task, as JSON. Empty if the DAG author has set another.
     :param has_retry: Whether Airflow has a retry left.
+    :param is_called: Whether the crew was asked to call when it has started, and has not responded to the kickoff.
     :param is_ending: Whether Airflow is ending the process, which does not know whether it was cleared or marked.
     :param is_tool: Whether an agent has called the crew. The command ``adopt`` doesn't know such a record.
     :param skips: Argument of a sensor because of which Airflow skips it.
@@ -199,6 +203,7 @@ class Facts:
     is_reported: bool = True
     meta: str = ""
     has_retry: bool = True
+    is_called: bool = False
     is_ending: bool = False
     is_sensor: bool = False
     is_tool: bool = False
@@ -293,11 +298,17 @@ def verdict(error: BaseException, facts: Facts) -> Verdict:
 
 
 def if_lost(
-    kickoff_id: str | None, end: str | None, *, may_start_twice: bool = False, keeping: str = KEEPING
+    kickoff_id: str | None,
+    end: str | None,
+    *,
+    may_start_twice: bool = False,
+    is_called: bool = False,
+    keeping: str = KEEPING,
 ) -> dict[str, Any]:
     """Return the sentences for a task that leaves no report: its process was killed, or it has succeeded."""
     if kickoff_id is None:
-        cost, effect = Cost.UNKNOWN, _MAY_BILL_TWO if may_start_twice else _SEARCHES
+        searches = _WAITS_OR_SEARCHES if is_called else _SEARCHES
+        cost, effect = Cost.UNKNOWN, _MAY_BILL_TWO if may_start_twice else searches
     elif end in {None, "kicked off"}:
         cost, effect = Cost.RUNNING, _STARTS_UNLESS_RUNNING if end else _WAITS
     else:
@@ -435,9 +446,21 @@ def _row_after(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR0911 -
             return _Row("fail", _without_record(facts, _STARTS_ANOTHER), f"Wait for it with {_sensor(facts)}.")
         case errors.ExecutionUnknown(elsewhere=str(address)) if address:
             return _Row("fail", again, fix_for(error))
+        case errors.ExecutionUnknown() if _has_another_id(error, facts):
+            fix = f"Find the execution in the crew's dashboard by {_meta_of(facts)}."
+            return _Row("fail", again, f"{fix} {_ADOPTING}", _start_over(facts))
         case errors.ExecutionUnknown():
             return _Row("fail", again, fix_for(error), _start_over(facts))
     return _row_of_any(error, again)
+
+
+def _has_another_id(error: CrewError, facts: Facts) -> bool:
+    """Whether the crew may report the execution under another ID than that with which it has called."""
+    return isinstance(error, errors.ExecutionUnknown) and facts.is_called and not error.at
+
+
+def _meta_of(facts: Facts) -> str:
+    return f"its meta, which contains {facts.meta[1:-1]}" if facts.meta else "the meta of this task"
 
 
 def _without_record(facts: Facts, effect: str) -> str:
@@ -475,10 +498,10 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:
             return _Row("retry", _MAY_BILL_TWO)
         case errors.UncertainKickoff():
             adopting = _ADOPTING if facts.reattachable and not facts.is_tool else ""
-            meta = f"its meta, which contains {facts.meta[1:-1]}" if facts.meta else "the meta of this task"
-            fix = f"Find the execution in the crew's dashboard by {meta}."
+            fix = f"Find the execution in the crew's dashboard by {_meta_of(facts)}."
             is_over = facts.is_reported or not facts.reattachable
-            return _Row("fail", _STARTS_ANOTHER if is_over else _REPORTS, fix, adopting)
+            starts = _STARTS_UNLESS_CALLED if facts.is_called else _STARTS_ANOTHER
+            return _Row("fail", starts if is_over else _REPORTS, fix, adopting)
         case errors.ExecutionStopped():
             return _Row("fail", _STARTS_ANOTHER)
         case errors.ExecutionUnknown():
@@ -634,6 +657,9 @@ def _cost(error: CrewError, facts: Facts) -> Cost:
 
 def _with_earlier(error: CrewError, facts: Facts) -> str:
     """Return the event, with the execution of an earlier attempt if this one started nothing."""
+    if _has_another_id(error, facts):
+        called = "The crew has called, so an execution has started, but under an ID that it does not report."
+        return f"{called} {error.event}"
     if facts.phase != "before" or isinstance(
         error, errors.UncertainKickoff | errors.ExecutionUnknown | errors.ExecutionStopped | OtherInputs
     ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from airflow.sdk.bases.operator import ExecutorSafeguard
@@ -28,6 +29,7 @@ PAUSES = {
     "batch_back_off": 0.1,
     "batch_look": 0.02,
     "batch_claim": 0.0,
+    "settle_look": 0.05,
     "storage_pause": 0.0,
 }
 # The time between polls of a task that has no argument for it.
@@ -35,10 +37,10 @@ INTERVALS = {"shortest_interval": 0.02, "longest_interval": 0.02}
 
 
 @contextmanager
-def crew_of_a_task(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
+def crew_of_a_task(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Iterator[WatchedService]:
     """A crew and its connection, in an Airflow that lets operators be called."""
     monkeypatch.setattr(ExecutorSafeguard, "test_mode", True)
-    with WatchedService() as running:
+    with WatchedService(**options) as running:
         send = Exchange.send
 
         async def told(exchange: Exchange, answer: Answer) -> None:

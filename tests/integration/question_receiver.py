@@ -22,7 +22,7 @@ SECRET = "webhook-secret-4711"
 
 
 class Questions:
-    """A receiver, and the XComs that it changes."""
+    """A receiver, and the XComs and task states that it changes."""
 
     def __init__(self, task: Mapping[str, Any], xcoms: dict[str, Any]) -> None:
         self.task = task
@@ -36,12 +36,27 @@ class Questions:
         self.changes = self.loads = self.deliveries = 0
         self.arrived: set[str] = set()
         """IDs of the questions that the receiver has left for the task."""
-        self._receiver = receiver.Receiver(lambda conn_id: self.load(conn_id), self.change)  # noqa: PLW0108 - replaced
+        self.entries_of: Callable[[Mapping[str, Any]], dict[str, str]] = lambda _: {}
+        """Entries of the task state store of a task, as JSON."""
+        self.calls: list[str] = []
+        """Paths that crews have called after they had started."""
+        self._receiver = receiver.Receiver(lambda conn_id: self.load(conn_id), self.change, self.state)  # noqa: PLW0108 - replaced
 
     async def receive(self, request: Request) -> Response:
         """Pass a delivery to the receiver."""
         self.deliveries += 1
         return await self._receiver.receive(request)
+
+    async def called(self, request: Request, address: str) -> Response:
+        """Pass a call of a crew that has started to the receiver."""
+        self.calls.append(address)
+        return await self._receiver.called(request, address)
+
+    @contextmanager
+    def state(self, task: Mapping[str, Any]) -> Iterator[receiver.State]:
+        """Yield the entries of a task, as Airflow's database does."""
+        entries = self.entries_of(task)
+        yield entries.get, entries.__setitem__
 
     def load(self, conn_id: str) -> WebhookSecret:
         assert conn_id == "crew_webhook"

@@ -90,6 +90,11 @@ class TaskStateStore:
         self._kept.pop(key, None)
 
     @property
+    def texts(self) -> dict[str, str]:
+        """What is stored, as Airflow's database has it."""
+        return self._kept
+
+    @property
     def entries(self) -> dict[str, Any]:
         """Everything that is stored."""
         return {key: json.loads(text) for key, text in self._kept.copy().items()}

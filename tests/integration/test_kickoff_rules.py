@@ -174,7 +174,7 @@ def test_record_is_stored_before_the_kickoff_is_sent(live_crew, store, operator)
     assert began <= at_that_moment.pop("kicked_off_at") <= time.time()
     assert len(at_that_moment.pop("fingerprint")) == 64
     nothing_yet = {"kickoff_id": None, "end": None, "reported": False, "delivered": False, "try_number": 1}
-    assert at_that_moment == {"max_tries": 1, "address": live_crew.url, **nothing_yet}
+    assert at_that_moment == {"max_tries": 1, "address": live_crew.url, "call": "", **nothing_yet}
     assert store.has_delivered
 
 

@@ -116,7 +116,7 @@ def test_task_that_cannot_be_resumed_is_not_retried(live_crew, spoil, monkeypatc
 
 
 def test_rejected_kickoff_keeps_earlier_record(live_crew, store):
-    known = {"max_tries": 0, "kicked_off_at": 0.0, "kickoff_id": "earlier", "end": "failed"}
+    known = {"max_tries": 0, "kicked_off_at": 0.0, "kickoff_id": "earlier", "end": "failed", "call": ""}
     kept = known | {"reported": False, "address": "", "delivered": False, "fingerprint": "", "try_number": 0}
     store.set("crew_kickoff", kept)
     live_crew.faults.answer(422, on="kickoff")

@@ -21,7 +21,7 @@ def world(
     timing: Callable[..., None],
 ) -> Iterator[World]:
     timing(**PAUSES, **INTERVALS, connection_age_if_rejected=0.0)
-    with crew_of_a_task(monkeypatch) as crew:
+    with crew_of_a_task(monkeypatch, call_webhooks=True) as crew:
         world = World(crew, Log(capfd, caplog), tmp_path, monkeypatch)
         world.connect()
         yield world

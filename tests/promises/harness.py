@@ -31,6 +31,7 @@ from airflow.sdk.execution_time.context import set_current_context
 from airflow.sdk.execution_time.timeout import timeout as alarm
 
 from airflow_provider_crew.local.record import ReceivedRequest
+from tests.integration.question_receiver import SECRET, Questions, receiving
 from tests.integration.tasks import (
     CONNECTION,
     TASK_STATES,
@@ -106,6 +107,18 @@ class World:
     def disconnect(self) -> None:
         """Delete the connection."""
         self._monkeypatch.delenv(CONNECTION)
+
+    @contextmanager
+    def receiver(self, task: Callable[[], Task], within: float = 60.0) -> Iterator[Questions]:
+        """Settle uncertain kickoffs of a task, with a receiver of the calls of its crew."""
+        with receiving({}, {}) as running:
+            running.entries_of = lambda _: task().store.texts
+            secret = {"conn_type": "generic", "password": SECRET}
+            self._monkeypatch.setenv("AIRFLOW_CONN_CREW_WEBHOOK", json.dumps(secret))
+            settings = {"EVENTS_URL": running.url, "WEBHOOK_CONN_ID": "crew_webhook", "SETTLE_KICKOFFS": "True"}
+            for name, value in (settings | {"SETTLE_WITHIN": str(within)}).items():
+                self._monkeypatch.setenv(f"AIRFLOW__CREW__{name}", value)
+            yield running
 
     def before_polls(self, act: Callable[[], Any]) -> Callable[[], None]:
         """Do something in the process that polls, before each poll. Return what ends that."""

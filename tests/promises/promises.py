@@ -16,7 +16,9 @@ from typing import Any
 
 from airflow_provider_crew.client.errors import WaitedTooLong
 from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask
-from tests.integration.tasks import SLOW, TOKEN, api_error
+from airflow_provider_crew.local.scenario import Delivery
+from tests.airflow_runs import eventually
+from tests.integration.tasks import QUICK, SLOW, TOKEN, api_error
 from tests.promises.harness import Outcome, World
 from tests.promises.kinds import Job
 
@@ -165,6 +167,53 @@ def process_killed_during_kickoff_is_uncertain(world: World, make: MakeJob) -> N
     outcome = job.attempt()
     assert outcome.cost == "unknown"
     assert not outcome.is_retried
+    assert len(world.crew.kickoffs) == 1
+
+
+@promise
+def lost_response_settles_itself(world: World, make: MakeJob) -> None:
+    job = make(world)
+    with world.receiver(lambda: job.now) as receiver:
+        world.crew.faults.reset(on="kickoff", after_taken=True)
+        assert_succeeded(job.attempt())
+        assert len(receiver.calls) in {1, 2}
+    assert len(world.crew.kickoffs) == 1
+
+
+@promise
+def kickoff_of_killed_process_settles_itself(world: World, make: MakeJob) -> None:
+    job = make(world)
+    with world.receiver(lambda: job.now):
+        world.at("kickoff", job.kill)
+        job.attempt()
+        assert_succeeded(job.attempt())
+    assert len(world.crew.kickoffs) == 1
+
+
+@promise
+def late_call_is_found_by_later_attempt(world: World, make: MakeJob) -> None:
+    world.crew.scenario = SLOW.model_copy(update={"started_webhook": Delivery(delay=1.5)})
+    job = make(world)
+    with world.receiver(lambda: job.now, within=0.3) as receiver:
+        world.crew.faults.reset(on="kickoff", after_taken=True)
+        outcome = job.attempt()
+        assert outcome.cost == "unknown"
+        assert not outcome.is_retried
+        eventually(lambda: receiver.calls)
+        job.clear()
+        assert_later_attempt_finds_it(world, job)
+
+
+@promise
+def silence_proves_nothing(world: World, make: MakeJob) -> None:
+    world.crew.scenario = QUICK.model_copy(update={"started_webhook": Delivery(times=0)})
+    job = make(world)
+    with world.receiver(lambda: job.now, within=0.3):
+        world.crew.faults.reset(on="kickoff", after_taken=True)
+        for _ in range(2):
+            outcome = job.attempt()
+            assert outcome.cost == "unknown"
+            assert not outcome.is_retried
     assert len(world.crew.kickoffs) == 1
 
 

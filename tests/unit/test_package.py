@@ -151,6 +151,8 @@ def test_airflow_knows_every_option_and_default():
         "required_actions": True,
         "events_url": "",
         "webhook_conn_id": "",
+        "settle_kickoffs": False,
+        "settle_within": "120",
     }
 
 
