@@ -125,7 +125,7 @@ def _take(airflow: AirflowStack, browser: Chromium, services: dict[str, LocalCre
     )
     # Without the traceback, which shows paths of this machine.
     page.save_picture(
-        _DOCS / "failed-log.png", clip={"x": 316, "y": 320, "width": _WIDE_LOG - 316, "height": end - 320}
+        _DOCS / "failed-log.png", clip={"x": 364, "y": 320, "width": _WIDE_LOG - 364, "height": end - 320}
     )
     page.resize(_WIDE, _HIGH)
 
