@@ -123,12 +123,12 @@ class Receiver:
             return JSONResponse(self._checked.get(known.call, {}))
         try:
             ids = ids_in(await _json_of(request))
-            await run_in_threadpool(self._keep, known, ids)
+            await run_in_threadpool(self.keep, known, ids)
         except Undeliverable as why:
             return JSONResponse({"detail": str(why)}, why.status, _HEADERS.get(why.status))
         return Response(status_code=204)
 
-    def _keep(self, address: Address, ids: dict[str, str]) -> None:
+    def keep(self, address: Address, ids: dict[str, str]) -> None:
         """Store the IDs beside the record that waits for them. The first call counts."""
         if not address.task:
             self._checked = dict([*self._checked.items(), (address.call, ids)][-_MOST_CHECKED:])

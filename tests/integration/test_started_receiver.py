@@ -1,0 +1,192 @@
+"""Calls of crews that have started, honest and hostile: each has its status, and only the right ones an effect."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import requests
+
+from airflow_provider_crew.answers.receiver import Receiver, task_state
+from airflow_provider_crew.client.calls import new_address, read_address
+from airflow_provider_crew.client.settings import WebhookSecret
+from tests.integration.question_receiver import SECRET, receiving
+from tests.integration.test_question_in_database import TASK as STORED_TASK
+from tests.integration.test_question_in_database import Database
+from tests.integration.test_question_in_database import database as database  # noqa: PLC0414 - a fixture
+from tests.supported import AIRFLOW
+
+TASK = {"dag_id": "research", "run_id": "manual__1", "task_id": "crew", "map_index": -1}
+RECORD = "crew_kickoff"
+ID = "57a13a6e-3a4c-4c55-9f0e-2f1f8a4b9c01"
+
+
+@pytest.fixture(scope="module")
+def running():
+    with receiving(TASK, {}) as receiver:
+        yield receiver
+
+
+class Kickoff:
+    """A kickoff without a response, and the receiver of the calls of its crew."""
+
+    def __init__(self, receiver: Any) -> None:
+        receiver.reset({})
+        self.receiver = receiver
+        self.entries: dict[str, str] = {}
+        receiver.entries_of = lambda task: self.entries if task == TASK else {}
+        self.url, self.call = self.address()
+        self.entries[RECORD] = json.dumps({"kickoff_id": None, "call": self.call})
+
+    def address(self, key: str = SECRET, **changes: Any) -> tuple[str, str]:
+        return new_address(self.receiver.url, key, TASK | changes, RECORD)
+
+    def called(self, body: Any, url: str = "", method: str = "POST") -> int:
+        sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+        answer = requests.request(method, url or self.url, data=sent, timeout=30)
+        assert ID not in answer.text
+        assert "research" not in answer.text
+        return answer.status_code
+
+    @property
+    def heard(self) -> Any:
+        return json.loads(self.entries.get(f"crew_heard_{self.call}", "null"))
+
+
+@pytest.fixture
+def kickoff(running):
+    return Kickoff(running)
+
+
+HONEST = {
+    "flat": {"kickoff_id": ID, "execution_id": "other"},
+    "camel case": {"kickoffId": ID},
+    "number": {"kickoff_id": None, "data": {"kickoff_id": ID}},
+    "nested": {"type": "crew_kickoff_started", "payload": {"kickoff_id": ID}},
+    "in meta": {"meta": {"kickoff_id": ID}},
+    "event": {"events": [{"id": "1", "execution_id": ID, "type": "crew_kickoff_started", "data": {}}]},
+    "nested events": {"body": {"events": [{"execution_id": ID}]}},
+    "ID in the event's data": {"events": [{"execution_id": "other", "data": {"kickoff_id": ID}}]},
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_call_names_the_execution(kickoff, name):
+    assert kickoff.called(HONEST[name]) == 204
+    assert next(iter(kickoff.heard.values())) == ID
+    assert kickoff.entries[RECORD] == json.dumps({"kickoff_id": None, "call": kickoff.call})
+
+
+def test_repeated_call_with_another_id_changes_nothing(kickoff):
+    for kickoff_id in (ID, "second", ID):
+        assert kickoff.called({"kickoff_id": kickoff_id}) == 204
+
+    assert kickoff.heard == {"kickoff_id": ID}
+
+
+def test_call_after_the_response_changes_nothing(kickoff):
+    kickoff.entries[RECORD] = json.dumps({"kickoff_id": "known", "call": ""})
+
+    assert kickoff.called({"kickoff_id": ID}) == 204
+    assert len(kickoff.entries) == 1
+
+
+@pytest.mark.parametrize("changes", [{"task_id": "other"}, {"map_index": 1}, {"run_id": "manual__2"}])
+def test_call_for_another_task_changes_nothing(kickoff, changes):
+    assert kickoff.called({"kickoff_id": ID}, kickoff.address(**changes)[0]) == 204
+    assert kickoff.heard is None
+
+
+def test_crew_with_the_secret_but_another_kickoff_names_nothing(kickoff):
+    """The secret goes to every crew, so a forged address may be signed well."""
+    forged, _ = kickoff.address()
+
+    assert kickoff.called({"kickoff_id": ID}, forged) == 204
+    assert list(kickoff.entries) == [RECORD]
+
+
+def test_call_for_an_earlier_kickoff_names_nothing(kickoff):
+    earlier = kickoff.url
+    kickoff.entries[RECORD] = json.dumps({"kickoff_id": None, "call": kickoff.address()[1]})
+
+    assert kickoff.called({"kickoff_id": ID}, earlier) == 204
+    assert list(kickoff.entries) == [RECORD]
+
+
+def test_stranger_is_turned_away(kickoff):
+    for forged in (
+        kickoff.address(key="another-secret")[0],
+        kickoff.url[:-1] + ("0" if kickoff.url[-1] != "0" else "1"),
+        kickoff.url.replace("/events/", "/events/x"),
+        kickoff.url.partition(".")[0],
+        f"{kickoff.receiver.url}/{'x' * 5000}",
+        f"{kickoff.receiver.url}/.",
+    ):
+        assert kickoff.called({"kickoff_id": ID}, forged) == 404, forged
+    assert list(kickoff.entries) == [RECORD]
+
+
+def test_replaced_secret_ends_old_addresses(kickoff):
+    kickoff.receiver.secret = WebhookSecret(password="another-secret")
+
+    assert kickoff.called({"kickoff_id": ID}) == 404
+    assert kickoff.heard is None
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (413, b"{" + b" " * 65536 + b"}"),
+        (422, b"kickoff_id=1"),
+        (422, b"[" * 60_000),
+        (204, [{"kickoff_id": ID}]),
+        (204, {"kickoff_id": "a\nb"}),
+        (204, {"kickoff_id": ["x"]}),
+        (204, {"kickoff_id": "x" * 1001}),
+        (204, {"events": {"execution_id": ID}}),
+        (204, {"events": [ID, None, 7]}),
+        (204, {}),
+    ],
+)
+def test_odd_body_names_nothing(kickoff, status, body):
+    assert kickoff.called(body) == status
+    assert not kickoff.heard
+
+
+def test_get_tells_nothing_about_a_task(kickoff):
+    kickoff.called({"kickoff_id": ID})
+
+    assert kickoff.called(b"", method="GET") == 200
+    assert kickoff.called(b"", kickoff.address(key="x")[0], method="GET") == 404
+
+
+def test_address_shows_no_record_how_to_forge_it():
+    url, call = new_address("https://airflow.example/crew/events/", SECRET, TASK, RECORD)
+    path = url.removeprefix("https://airflow.example/crew/events/")
+    known = read_address(path, SECRET)
+
+    assert known
+    assert (known.task, known.record, known.call) == (TASK, RECORD, call)
+    assert call not in url
+    assert new_address("https://airflow.example", SECRET, TASK, RECORD)[1] != call
+
+
+@pytest.mark.skipif(AIRFLOW < (3, 3), reason="This Airflow has no task state store.")
+def test_ids_are_stored_in_airflows_database(database: Database):
+    database.add(STORED_TASK, "failed")
+    url, call = new_address("http://x", SECRET, STORED_TASK, RECORD)
+    address = read_address(url.rpartition("/")[2], SECRET)
+    assert address
+    with task_state(STORED_TASK) as (get, put):
+        put(RECORD, json.dumps({"call": call}))
+    receiver = Receiver()
+
+    for kickoff_id in (ID, "second"):
+        receiver.keep(address, {"kickoff_id": kickoff_id})
+
+    with task_state(STORED_TASK) as (get, _):
+        assert json.loads(get(f"crew_heard_{call}") or "") == {"kickoff_id": ID}
+        assert json.loads(get(RECORD) or "") == {"call": call}
+    with task_state(STORED_TASK | {"map_index": 0}) as (get, _):
+        assert get(RECORD) is None
