@@ -55,6 +55,12 @@ def killed_once(*_):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def settles(within):
+    os.environ["AIRFLOW__CREW__SETTLE_KICKOFFS"] = "True"
+    os.environ["AIRFLOW__CREW__SETTLE_WITHIN"] = str(within)
+    return lambda context: context["ti"].try_number > 1 and until("retry")
+
+
 def dies_before_answer(*_):
     from airflow_provider_crew.client.client import CrewClient
 

@@ -33,7 +33,8 @@ class Page:
 # File names, in the order of the pages.
 PAGES = {
     "1-kickoff": Page(
-        "At the kickoff", ("test_refused_kickoffs", "test_service_at_kickoff", "test_cleared_kickoffs")
+        "At the kickoff",
+        ("test_refused_kickoffs", "test_service_at_kickoff", "test_settling", "test_cleared_kickoffs"),
     ),
     "2-service": Page(
         "The crew's service", ("test_service_while_waiting", "test_token", "test_dialects", "test_odd_ids")

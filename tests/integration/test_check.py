@@ -18,10 +18,11 @@ from airflow_provider_crew.cli import ANSWERED, FAILED, INTERRUPTED, UNDECIDED, 
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.local.record import ReceivedRequest
+from airflow_provider_crew.local.scenario import Delivery
 from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
 from tests.integration.clients import INPUTS, TOKEN
-from tests.integration.question_receiver import receiving
+from tests.integration.question_receiver import SECRET, receiving
 from tests.integration.test_command import ENDLESS, FAILING, WRITING, playing
 
 GIVEN = ("--inputs", json.dumps(INPUTS))
@@ -271,6 +272,25 @@ class TestReceiver:
                 (False, True),
             ]
             assert questions.changes == 0
+
+    @pytest.mark.parametrize(
+        ("way", "settles"), [({}, "proven"), ({"other_ids": True}, "another ID"), ({"times": 0}, "not called")]
+    )
+    def test_started_execution_proves_that_crews_call(self, check, monkeypatch, timing, way, settles):
+        timing(settle_look=0.02)
+        scenario = Scenario(tasks=(WRITING,), inputs=(), started_webhook=Delivery(**way))
+        monkeypatch.setenv("AIRFLOW_CONN_CREW_WEBHOOK", json.dumps({"conn_type": "generic", "password": SECRET}))
+        with (
+            receiving({}, {}) as questions,
+            LocalCrewService(scenario, token=TOKEN, call_webhooks=True) as service,
+        ):
+            monkeypatch.setenv("AIRFLOW__CREW__EVENTS_URL", questions.url)
+            monkeypatch.setenv("AIRFLOW__CREW__WEBHOOK_CONN_ID", "crew_webhook")
+            code, told = check(service, "--start", "--yes")
+
+        assert code == ANSWERED
+        assert settles in told["settles"]
+        assert len(service.kickoffs) == 1
 
     def test_nothing_is_told_without_a_receiver(self, check, dialect):
         with playing(dialect, WRITING) as service:

@@ -218,6 +218,18 @@ def silence_proves_nothing(world: World, make: MakeJob) -> None:
 
 
 @promise
+def execution_under_another_id_is_not_replaced(world: World, make: MakeJob) -> None:
+    world.crew.scenario = SLOW.model_copy(update={"started_webhook": Delivery(other_ids=True)})
+    world.each_poll_takes(20)
+    job = make(world, timeout=7200)
+    with world.receiver(lambda: job.now):
+        world.crew.faults.reset(on="kickoff", after_taken=True)
+        for _ in range(2):
+            assert job.attempt().cost in {"running", "unknown"}
+    assert len(world.crew.kickoffs) == 1
+
+
+@promise
 def rejected_for_a_moment_is_sent_again(world: World, make: MakeJob) -> None:
     world.crew.faults.answer(429, on="kickoff")
     assert_succeeded(make(world).attempt())

@@ -291,3 +291,31 @@ def test_path_of_any_characters_is_printable() -> None:
 
     assert "inputs.a\ufffd\ufffd .xxx" in str(caught.value)
     assert len(str(caught.value)) < 800
+
+
+ADDRESS = ("https://airflow.example/crew/events/named.signature", "hash")
+FIRST = {"events": ["crew_kickoff_started", "flow_started"], "url": ADDRESS[0], "realtime": False}
+OWN = {"events": ["task_completed"], "url": "https://hooks.example"}
+
+
+@pytest.mark.parametrize(
+    ("options", "webhooks", "crew_webhook", "call"),
+    [
+        ({}, FIRST, ADDRESS[0], "hash"),
+        ({"webhooks": OWN}, OWN, ADDRESS[0], "hash"),
+        ({"crew_webhook_url": "https://hooks.example"}, FIRST, "https://hooks.example", "hash"),
+        ({"webhooks": OWN, "crew_webhook_url": "https://hooks.example"}, OWN, "https://hooks.example", ""),
+    ],
+)
+def test_address_takes_only_webhooks_that_are_left_out(options, webhooks, crew_webhook, call):
+    request = KickoffRequest.of({}, address=ADDRESS, **options)
+    sent = json.loads(request.body)
+
+    assert (sent["webhooks"], sent["crewWebhookUrl"], request.call) == (webhooks, crew_webhook, call)
+    assert ("named.signature" in request.secrets) == bool(call)
+
+
+def test_kickoff_without_an_address_asks_for_no_call():
+    request = KickoffRequest.of({"topic": "x"}, meta={"a": 1})
+
+    assert (request.body, request.call) == (b'{"meta": {"a": 1}, "inputs": {"topic": "x"}}', "")
