@@ -87,7 +87,7 @@ class Hostile:
 
 def _read_request(connection: socket.socket) -> bytes:
     request = b""
-    while b"\r\n\r\n" not in request:
+    while b"\r\n\r\n" not in request and not request.startswith(b"\x16"):  # TLS, which it does not speak
         if not (data := connection.recv(65536)):
             return b""
         request += data
