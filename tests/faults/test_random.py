@@ -12,8 +12,13 @@ from tests.airflow_runs import TOKEN, Run
 from tests.faults.chaos import Chaos, story, table
 from tests.faults.harm import whole
 from tests.faults.verdict import judge
+from tests.supported import AIRFLOW
 
-pytestmark = [pytest.mark.core, pytest.mark.harms_airflow]
+pytestmark = [
+    pytest.mark.core,
+    pytest.mark.harms_airflow,
+    pytest.mark.skipif(AIRFLOW < (3, 3), reason="Before Airflow 3.3, a retry starts another execution."),
+]
 
 DAG = """
 import datetime
