@@ -51,7 +51,7 @@ class Report:
         return self.known() | while_rows_run(self.counts(), cancels=cancels)
 
     def log_pilot(self) -> None:
-        """Log what the pilot has used, and what all rows would use, once it has ended."""
+        """Log what the pilot has used, and what all rows would use, as soon as it ends."""
         board, state = self._board, self._board.state
         if state.is_piloted or not board.options.pilot or board.is_pilot:
             return

@@ -1,7 +1,7 @@
 """
 Calls of a crew that has started, at an address that only one kickoff knows.
 
-A kickoff whose response is lost may have started an execution. Its crew can prove that: nobody else knows the
+A kickoff whose response is lost may have started an execution. Its crew can prove that: no other kickoff has the
 address, and the call names the execution. No call proves nothing.
 """
 
@@ -42,7 +42,7 @@ class Address:
 
 def new_address(receiver: str, key: str, task: Mapping[str, Any], record: str) -> tuple[str, str]:
     """
-    Return an address that nobody can guess, and the hash of its random part.
+    Return an address that cannot be guessed, and the hash of its random part.
 
     :param key: Signs the address, so that strangers are turned away. Every crew may know it.
     """

@@ -1,4 +1,4 @@
-"""Poll one execution through a connection until it has ended."""
+"""Poll one execution through a connection until it ends."""
 
 import asyncio
 import copy

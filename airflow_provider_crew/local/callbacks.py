@@ -58,7 +58,7 @@ class Callbacks:
                     task.cancel()
 
     def follow(self, execution: Execution) -> None:
-        """Call the webhooks of this kickoff until the execution has ended. Safe to call from any thread."""
+        """Call the webhooks of this kickoff until the execution ends. Safe to call from any thread."""
         if execution.webhooks or execution.events:
             self._loop.call_soon_threadsafe(self._begin, execution)
 

@@ -54,7 +54,7 @@ class Pulse:
         return self._was_suspended
 
     def beat(self) -> NoReturn:
-        """Beat for ever."""
+        """Beat forever."""
         pause = Event()
         while True:
             pause.wait(timing.current().beat)

@@ -75,7 +75,7 @@ _CANCELS = (
     "the task asks the crew to cancel the running executions, which are billed up to their end",
 )
 _RETURNS = (
-    "the task returns the result when the execution has ended. The execution is billed once",
+    "the task returns the result when the execution ends. The execution is billed once",
     "the batch continues, and each row is billed once",
 )
 _LONGEST_REASON = 2_000

@@ -90,7 +90,7 @@ class CrewExecutionTrigger(BaseTrigger):
         return f"execution {self.kickoff_id}"
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Watch the execution until it has ended, then fire."""
+        """Watch the execution until it ends, then fire."""
         # Each deferral of a task starts a new log file, so the first line names the execution.
         self.log.info("Polling %s.", self.subject)
         try:

@@ -36,7 +36,7 @@ from airflow_provider_crew.triggers.progress import TriggerProgress, progress_of
 
 
 async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
-    """Watch the execution until it has ended and return the event."""
+    """Watch the execution until it ends and return the event."""
     if trigger.asked and trigger.task_instance and (answer := await answer_before(trigger)):
         return answer
     rules = WatchRules(**trigger.rules)

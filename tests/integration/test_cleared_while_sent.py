@@ -70,7 +70,7 @@ def test_late_id_outlives_an_attempt_that_ends_early(live_crew, store, monkeypat
     assert len(live_crew.kickoffs) == 1
 
 
-def test_late_id_of_an_older_kickoff_is_not_taken_for_that_of_a_newer_one(live_crew, store):
+def test_late_id_belongs_to_its_own_kickoff(live_crew, store):
     task = Task(kickoff, store=store)
     cleared_on_its_way(task, live_crew)
     store.set("crew_kickoff", store.get("crew_kickoff") | {"try_number": 2})

@@ -325,7 +325,7 @@ def test_required_inputs_make_all_others_optional(inputs: Any) -> None:
     assert [each.optional for each in told] == [("topic", "tone\ufffd"), ("topic",), ()]
 
 
-def test_what_an_input_says_of_itself_counts_more_than_required_inputs() -> None:
+def test_field_of_an_input_overrides_required_inputs() -> None:
     inputs = [{"name": "topic", "required": False}, {"name": "tone", "required": True}, {"name": "size"}]
 
     told = read_inputs({"inputs": inputs, "required_inputs": ["topic", "size"]})

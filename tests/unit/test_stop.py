@@ -304,7 +304,7 @@ def raised(error: Exception) -> Any:
         (ValueError("a defect"), True, False),
     ],
 )
-def test_execution_is_cancelled_only_if_its_wait_has_ended_and_that_is_wanted(error, on_timeout, is_asked):
+def test_only_an_ended_wait_cancels_if_that_is_wanted(error, on_timeout, is_asked):
     stop, _ = ending(cancel_on_timeout=on_timeout)
     asked: list[int] = []
 

@@ -405,7 +405,7 @@ def test_trouble_with_another_request_id_is_logged_once(kind: type[CallError]) -
         (Unreachable("down"), False),
     ],
 )
-def test_poll_that_brings_no_news_changes_what_is_stored_only_in_an_outage(outcome: Any, is_equal: Any) -> None:
+def test_poll_without_news_is_stored_only_in_an_outage(outcome: Any, is_equal: Any) -> None:
     story = Story(poll_interval=None, kicked_off_at=NOW - 1000)
     story.see(outcome, at=0)
     first = story.watch.memory.carried()
@@ -414,7 +414,7 @@ def test_poll_that_brings_no_news_changes_what_is_stored_only_in_an_outage(outco
     assert (story.watch.memory.carried() == first) is is_equal
 
 
-def test_process_that_starts_later_counts_an_outage_from_its_own_start() -> None:
+def test_later_process_counts_an_outage_from_its_own_start() -> None:
     story = Story()
     story.see(Unreachable("down"), at=0)
 
