@@ -125,6 +125,7 @@ def batch_progress(
         "unread": 3,
         "earlier": 0,
         "tokens": 1_364_000,
+        "estimate": 3_400_000,
         "reasons": reasons,
         "result_path": "s3://bucket/scores/2026-11-26",
         **(of_batch or {}),
