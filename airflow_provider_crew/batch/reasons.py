@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from airflow_provider_crew.client.text import one_line
@@ -17,7 +18,8 @@ _DIFFERS = re.compile(r"\b(?=[\w-]*\d)[\w-]{12,}\b|\b\d+(?:\.\d+)? ?(?:h|m|s|ms)
 def count_reason(groups: list[dict[str, Any]], key: str, status: str, message: str) -> None:
     """Count a failed row in the group of its reason, which has the words of its first row."""
     reason = one_line(message, _LONGEST_REASON)
-    alike = [group for group in groups if group["status"] == status and _core(group["reason"]) == _core(reason)]
+    core = _core(reason)
+    alike = [group for group in groups if group["status"] == status and _core(group["reason"]) == core]
     if not alike and len(groups) < _MOST_GROUPS:
         alike = [{"status": status, "reason": reason, "count": 0, "keys": []}]
         groups += alike
@@ -31,5 +33,6 @@ def most_common(groups: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(groups, key=lambda group: -group["count"])
 
 
+@lru_cache(maxsize=2 * _MOST_GROUPS)
 def _core(reason: str) -> str:
     return _DIFFERS.sub("…", reason)[:_COMPARED]
