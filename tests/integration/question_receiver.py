@@ -48,9 +48,10 @@ class Questions:
         return await self._receiver.receive(request)
 
     async def called(self, request: Request, address: str) -> Response:
-        """Pass a call of a crew that has started to the receiver."""
+        """Pass a call of a crew that has started to the receiver, and note it once it is answered."""
+        response = await self._receiver.called(request, address)
         self.calls.append(address)
-        return await self._receiver.called(request, address)
+        return response
 
     @contextmanager
     def state(self, task: Mapping[str, Any]) -> Iterator[receiver.State]:
