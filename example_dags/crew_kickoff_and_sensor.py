@@ -1,12 +1,13 @@
 """
 Run a crew in two tasks: a kickoff and a sensor.
 
-The kickoff has no retries, because a retry may start a second execution before Airflow 3.3. The sensor
+The kickoff has no retries, because before Airflow 3.3, a retry may start a second execution. The sensor
 starts nothing, so retrying or clearing it waits for the same execution.
 
 Needs the connection `crew_default`.
 
-Costs one execution. Clearing `kickoff` starts and pays for another.
+Costs one execution. Clearing `kickoff` starts and pays for another, unless the first is still running
+(Airflow 3.3 and later).
 """
 
 from datetime import timedelta

@@ -61,12 +61,12 @@ class CrewBatchOperator(KickoffTask):
     :param max_active: Number of concurrent executions.
     :param max_failed: Number of rows, or share, such as ``"5%"``, of the rows that have ended, that may fail. With
         more, the batch starts no further rows, waits for the running ones and fails. A share stops it early only
-        after 50 rows. ``None``: no limit.
+        after 50 rows, or after a smaller pilot. ``None``: no limit.
     :param pilot: Number of rows that run first, alone. The others start only if no more of them failed than
         ``max_failed`` allows.
-    :param max_tokens: Tokens of all executions with which the batch starts no further rows, waits for the running
-        ones and fails. Running rows count as if they used as many as the others on average. Only for crews that
-        report token usage.
+    :param max_tokens: Limit on the tokens of all executions. At the limit, the batch starts no further rows, waits
+        for the running ones and fails. A running row counts as an average one. If the crew reports no token usage,
+        the batch fails after its first rows.
     :param row_timeout: Seconds from the start of an execution after which its row fails. ``None``: no limit.
     :param timeout: Seconds after which an attempt stops waiting. Default: 24 hours.
     :param rerun: Rows that run again if you clear the task: ``failed`` or ``all``.

@@ -4,7 +4,7 @@ Have a crew write a brief about each account of a table, and store the briefs in
 Needs Airflow 3.3, `apache-airflow-providers-postgres`, the connections `crew_default` and `warehouse`,
 the two tables, and a bucket for the results.
 
-Costs one execution for each account. Each retry starts those again that failed.
+Costs one execution for each account. Each retry reruns and pays for those whose crew failed.
 """
 
 import json

@@ -5,7 +5,7 @@ Airflow keeps the DAG paused until you unpause it, because each run is billed.
 
 Needs the connection `crew_default` and the pool `crews`, which must count deferred tasks.
 
-Costs one execution a day, also for each day of a backfill.
+Costs one execution for each day, including each day of a backfill.
 """
 
 from datetime import UTC, datetime
