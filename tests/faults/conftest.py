@@ -24,7 +24,6 @@ _SETTINGS = {
     # Airflow's API server authenticates requests on its event loop, and blocks while that waits for a database.
     # With the default of 15 connections, 200 mapped tasks block it for a minute.
     "AIRFLOW__DATABASE__SQL_ALCHEMY_POOL_SIZE": "40",
-    # Before 3.3, tasks keep no kickoff record without this option. The rows expect one.
     # Each row has its own DAG file, and waits for Airflow to read a change.
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
 }
@@ -39,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--record-facts", type=Path, help="append the facts of each row to this file")
     parser.addoption("--seed", type=int, help="repeat a sequence of random faults")
+    parser.addoption("--lost", choices=("reported", "settled"), help="lose a tenth of the responses to kickoffs")
 
 
 FIGURES = pytest.StashKey[list[str]]()
@@ -109,7 +109,10 @@ def airflow(
     request: pytest.FixtureRequest, database: PostgresServer, dags: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[AirflowStack]:
     stack = STACKS[request.config.getoption("--executor")]
-    with stack(tmp_path_factory.mktemp("airflow"), dags, database.settings | _SETTINGS) as running:
+    settings = database.settings | _SETTINGS
+    if request.config.getoption("--lost") == "settled":
+        settings |= {"AIRFLOW__CREW__SETTLE_KICKOFFS": "True", "AIRFLOW__CREW__SETTLE_WITHIN": "60"}
+    with stack(tmp_path_factory.mktemp("airflow"), dags, settings) as running:
         yield running
 
 

@@ -66,9 +66,10 @@ LONGEST = 2400.0
 def test_random_harm_starts_nothing_twice_and_loses_nothing(airflow, database, dags, request, seed, say):
     whole(airflow, database)
     number = -(-request.config.getoption("--executions") // EACH)
-    say(f"Random harm to {number * EACH} executions, with --seed {seed}")
+    lost = request.config.getoption("--lost")
+    say(f"Random harm to {number * EACH} executions, with --seed {seed}{f' --lost {lost}' if lost else ''}")
     (dags / "random_harm.py").write_text(DAG)
-    with LocalCrewService(story(1), token=TOKEN) as crew:
+    with LocalCrewService(story(1), token=TOKEN, call_webhooks=lost == "settled") as crew:
         airflow.api.set_connection("crew_random", json.loads(crew.connection_json))
         airflow.api.wait_for_dag("random_harm")
         chaos = Chaos(airflow, database, crew, seed)
@@ -78,6 +79,8 @@ def test_random_harm_starts_nothing_twice_and_loses_nothing(airflow, database, d
         def enough() -> bool:
             due = (time.monotonic() - began) / BETWEEN_RUNS
             if len(runs) < min(number, due):
+                if lost and len(runs) % 2:
+                    crew.faults.reset(on="kickoff", after_taken=True)
                 run_id = airflow.api.trigger("random_harm")
                 runs.append(Run(airflow, "random_harm", run_id, keeps_task_state=True))
             return due > number * 2.5
