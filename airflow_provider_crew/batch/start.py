@@ -120,7 +120,7 @@ class Starter:
             self._secret, self._key, self._has_secret = webhook_secret(task), signing_key(task), True
         try:
             doubts = compare_inputs(row.inputs, self._listed) if self._listed else []
-            address = address_of(task, self._key, f"{BATCH}_{group}")
+            address = address_of(task, self._key, f"{BATCH}_{group}") if self._key else None
             request = request_of(task, row.inputs, self._secret, address, row=row.key)
         except errors.InvalidInputs as error:
             end_row(row, "error", error, "inputs")

@@ -130,7 +130,8 @@ class Attempt:
         """
         task = self.task
         task.check()
-        address = address_of(task, signing_key(task), self.record.key)
+        key = signing_key(task)
+        address = address_of(task, key, self.record.key) if key else None
         request = request_of(task, task.inputs, webhook_secret(task), address)
         check_inputs(task.hook, request, task.log, validate=task.options.validate_inputs)
         count_kickoffs(task.hook, task.ti, task.origin(), task.log, 1)
@@ -196,8 +197,8 @@ class Attempt:
         facts, record = self.facts, self.record
         try:
             record.read()
-            if self.next_kwargs is None and record.awaits_call:  # before anything is reported or started
-                shielded(record.settle)
+            if self.next_kwargs is None and record.last and record.last.call:
+                shielded(record.settle)  # before anything is reported or started
         except Exception as error:  # noqa: BLE001 - a store may raise anything
             facts.reattachable, facts.earlier = False, "unreadable"
             if self.next_kwargs is None:

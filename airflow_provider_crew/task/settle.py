@@ -35,11 +35,11 @@ def signing_key(task: Task) -> str:
     return ""
 
 
-def address_of(task: Task, key: str, record: str) -> tuple[str, str] | None:
-    """Return the address for the calls of a kickoff, and its hash. None without a key."""
+def address_of(task: Task, key: str, record: str) -> tuple[str, str]:
+    """Return the address for the calls of a kickoff, and its hash."""
     names = ("dag_id", "run_id", "task_id", "map_index")
     own = {name: getattr(task.ti, name) for name in names}
-    return new_address(conf.get("crew", "events_url"), key, own, record) if key else None
+    return new_address(conf.get("crew", "events_url"), key, own, record)
 
 
 def settles_until(kicked_off_at: float) -> float:

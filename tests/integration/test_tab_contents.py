@@ -326,6 +326,7 @@ def test_running_batch_shows_counts_rate_and_time_left(page):
         "waiting": "584",
         "rows a minute": "40",
         "time left": "about 14m 49s",
+        "tokens of all rows": "about 3,400,000",
     }
     assert (shown["batch"]["tokens"], shown["batch"]["path"]) == (1_364_000, "s3://bucket/scores/2026-11-26")
     assert shown["batch"]["reasons"] == [
