@@ -48,7 +48,9 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Callable[..., None
         found = KickoffRecord(task.max_tries, time.time(), options.kickoff_id, try_number=task.try_number)
         value: Any = as_stored(replace(found, address=last.address or about["address"]))
     else:
-        value = [with_execution(line, options.row, options.kickoff_id) for line in task.entries[key]]
+        adopted = [with_execution(line, options.row, options.kickoff_id) for line in task.entries[key]]
+        # No later call replaces what a person has found.
+        value = [[*line[:5], line[-1]] if line[0] == options.row else line for line in adopted]
     _expect([task], _look(call, options))
     call("PUT", _where(task, key), json={"value": value, "expires_at": None})
     task.entries[key] = value

@@ -96,11 +96,13 @@ class Batch:
         board, is_marked = self.board, isinstance(error, EndedByAirflow)
         if isinstance(error, AirflowTaskTimeout):
             error = CutShort("execution_timeout passed before the batch had ended.")
-        with suppress(Exception):  # the next attempt finds the kickoffs of these rows
-            settle_rows(board, is_last=True)
-        if isinstance(error, CutShort | EndedByAirflow):
-            with suppress(Exception):  # what cannot be cancelled now keeps running
-                collect_rest(board, error)
+        # Airflow kills the process after 5 s, so cancel what is known before asking who has called.
+        for step in (lambda: None, lambda: settle_rows(board, is_last=True)):
+            with suppress(Exception):  # the next attempt finds the kickoffs of these rows
+                step()
+            if isinstance(error, CutShort | EndedByAirflow):
+                with suppress(Exception):  # what cannot be cancelled now keeps running
+                    collect_rest(board, error)
         if is_marked:
             usage = {"total_tokens": board.state.tokens}
             with suppress(Exception):  # the results are in other files
@@ -243,7 +245,7 @@ class Batch:
         board, options = self.board, self.options
         rules = {name: getattr(options, name) for name in ("poll_interval", "max_outage", "row_timeout")}
         rules |= {"deadline": board.state.deadline, "address": self.task.hook.connection.settings.address}
-        is_backing_off = board.pending and len(board.running) < options.max_active and not board.is_stopped
+        is_backing_off = board.pending and board.room() > 0 and not board.is_stopped
         return rules | {"wake_at": board.state.not_before if is_backing_off else None}
 
     def _defer(self) -> NoReturn:
@@ -274,7 +276,7 @@ class Batch:
         if not board.stop.is_told():
             return
         event = f"Airflow is ending the task. {len(board.running)} rows are running."
-        if board.running and board.stop.cancels():
+        if board.active and board.stop.cancels():
             raise EndedByAirflow(event)
         raise CrewError(event)
 
@@ -292,7 +294,7 @@ class Batch:
         reason = "partial" if failed else "succeeded"
         if board.has_too_many_failed(0):
             reason = "too_many_failed"
-        if board.pending and board.is_spent:
+        if board.is_spent and not board.trouble and (board.pending or reason == "too_many_failed"):
             reason = "max_tokens"
         if is_late:
             reason = "expired"

@@ -141,7 +141,10 @@ def store_ends(board: Board, rows: Sequence[Row]) -> None:
     board.files.append(row.line for row in rows)
     for row in rows:
         line: dict[str, Any] = row.line or {}
-        board.state.tokens += (line["usage"] or {}).get("total_tokens") or 0
+        tokens = (line["usage"] or {}).get("total_tokens") or 0
+        board.state.tokens += tokens
+        board.state.told += bool(tokens)
+        board.state.untold += row.status in {"success", "invalid_output"} and not tokens
         if line["error"]:
             message = line["error"]["message"]
             count_reason(board.state.reasons, row.key, row.status, message)

@@ -110,25 +110,27 @@ def sent_in_groups(board: Board, known: Any) -> list[list[Any]]:
     """
     groups = known["groups"] if known else []
     stored = _with_calls(board, [line for group in groups for line in board.store.get(f"{BATCH}_{group}") or ()])
-    board.state.unanswered = sorted({group for _, _, kickoff_id, *_, group in stored if not kickoff_id})
+    board.state.unanswered = sorted({line[-1] for line in stored if not line[2] or len(line) > _WITHOUT_CALL})
     in_files = [line for name in board.files.names(SENT) for line in board.files.read(name)]
-    return [line for line in in_files if line[2] or line[-1] in groups or not known] + stored
+    return stored + [line for line in in_files if line[2] or line[-1] in groups or not known]
 
 
 def _with_calls(board: Board, lines: list[list[Any]]) -> list[list[Any]]:
     """Return kickoffs with the IDs with which their crews have called, and wait for those that may still call."""
-    waiting = {line[-2]: line for line in lines if not line[2] and len(line) > _WITHOUT_CALL}
-    if not waiting:
-        return lines
-    found = {call: board.store.heard(call, is_patient=True) for call in waiting}
+    called = {line[-2]: line for line in lines if len(line) > _WITHOUT_CALL}
+    found = {call: board.store.heard(call, is_patient=True) or line[2] for call, line in called.items()}
+    waiting = {call: line for call, line in called.items() if not found[call]}
 
     def look() -> bool:
         found.update({call: board.store.heard(call) for call, known in found.items() if not known})
         return all(found.values())
 
-    until = settles_until(max(line[3] for line in waiting.values()))
-    shielded(partial(wait_for_call, board.task, look, until))
-    return [[*line[:2], line[2] or found.get(line[-2], ""), *line[3:]] for line in lines]
+    if waiting:
+        until = settles_until(max(line[3] for line in waiting.values()))
+        shielded(partial(wait_for_call, board.task, look, until))
+        if not board.stop.is_told():  # Airflow may have been away at each look
+            found |= {call: board.store.heard(call, is_patient=True) for call in waiting if not found[call]}
+    return [[*line[:2], found.get(line[-2]) or line[2], *line[3:]] for line in lines]
 
 
 def is_started(known: Any, plan: str) -> list[bool]:

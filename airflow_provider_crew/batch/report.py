@@ -122,4 +122,5 @@ def spent(board: Board) -> BatchFailed:
     """Return the error for a batch that has used ``max_tokens`` before all rows have started."""
     used = f"{board.state.tokens:,} of {board.options.max_tokens:,} tokens are used"
     used = used if board.state.tokens else "The crew does not report the tokens that max_tokens limits"
-    return BatchFailed(f"{used}, and {len(board.pending):,} rows have not started.", is_spent=True)
+    left = len(board.rows) - board.statuses["success"]
+    return BatchFailed(f"{used}, and {left:,} rows have failed or have not started.", is_spent=True)

@@ -73,7 +73,7 @@ class Row:
 
     def sent(self) -> list[Any]:
         """Return what the next process has to know about a kickoff, as JSON data."""
-        call = [self.call] if self.call and not self.kickoff_id else []
+        call = [self.call] if self.call else []
         return [self.key, self.fingerprint, self.kickoff_id, self.sent_at, self.attempts, *call, self.group]
 
     @property
@@ -100,6 +100,11 @@ class Row:
             "ended_at": time.time(),
             **fields,
         }
+
+    def learn_id(self, kickoff_id: str) -> None:
+        """Replace the ID of an execution whose wait has failed by that of a later call, if there was one."""
+        if kickoff_id and self.line and (self.line["error"] or {}).get("stage") == "wait":
+            self.line["kickoff_id"] = kickoff_id
 
     def end(self, status: Status, **fields: Any) -> None:
         """End the row."""
@@ -212,8 +217,9 @@ def merged(rows: Sequence[Row], lines: Iterable[Mapping[str, Any]], sent: Iterab
         row = named(line["key"], line["fingerprint"])
         if line["attempts"] >= row.attempts:
             row.line, row.attempts = dict(line) | {"index": row.index}, line["attempts"]
-    for key, digest, kickoff_id, sent_at, attempts, *_, group in sent:
+    for key, digest, kickoff_id, sent_at, attempts, *call, group in sent:
         row = named(key, digest)
+        row.learn_id(kickoff_id if call and attempts == row.attempts else "")
         # Not by time: the clocks of workers differ. Each kickoff of a row has a higher number than the last.
         is_newer = attempts > row.attempts
         is_same = attempts == row.attempts and kickoff_id and not row.kickoff_id
@@ -231,8 +237,9 @@ def last_kickoff(entries: Mapping[str, Any], key: str) -> tuple[str, KickoffReco
     sent = [(line, group) for group in groups for line in entries.get(group) or () if line[0] == key]
     if not sent:
         return "", None
-    (_, _, kickoff_id, sent_at, *_), group = max(sent, key=lambda each: each[0][4])
-    return group, KickoffRecord(0, sent_at, kickoff_id or None)
+    (_, _, kickoff_id, sent_at, _, *call, _), group = max(sent, key=lambda each: each[0][4])
+    # A person knows better than a call, whose ID the crew may not report.
+    return group, KickoffRecord(0, sent_at, None if call else kickoff_id or None)
 
 
 def with_execution(line: Sequence[Any], key: str, kickoff_id: str) -> list[Any]:

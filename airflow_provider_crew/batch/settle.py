@@ -4,6 +4,7 @@ import time
 from contextlib import suppress
 
 from airflow_provider_crew.batch.collect import store_ends
+from airflow_provider_crew.batch.files import SENT
 from airflow_provider_crew.batch.rows import LONGEST_KEY, Row, with_execution
 from airflow_provider_crew.batch.state import Board
 from airflow_provider_crew.client import timing
@@ -24,6 +25,8 @@ def settle_rows(board: Board, *, is_last: bool = False) -> bool:
     for row in [*board.settling.values()]:
         if (kickoff_id := board.store.heard(row.call)) and kickoff_id not in board.running:
             _continue(board, row, kickoff_id)
+        elif board.stop.is_told():
+            continue  # nobody has read a report
         elif is_last or time.time() >= settles_until(row.sent_at or 0.0):
             board.output.measure("kickoff.uncertain")
             store_ends(board, [row])
@@ -49,3 +52,4 @@ def _continue(board: Board, row: Row, kickoff_id: str) -> None:
         group = f"{BATCH}_{row.group}"
         lines = [with_execution(line, row.key, kickoff_id) for line in board.store.get(group, is_patient=False)]
         board.store.set(group, lines, is_patient=False)
+        board.files.write(f"{SENT}/{row.group}", lines)  # clearing may delete the store's

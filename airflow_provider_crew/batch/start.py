@@ -147,7 +147,7 @@ class Starter:
         board, output = self._board, self._board.output
         match sent.exception():
             case None:
-                row.kickoff_id, row.line = sent.result(), None
+                row.kickoff_id, row.line, row.call = sent.result(), None, ""
                 board.running[row.kickoff_id] = row
                 board.state.outage_since, board.state.is_billed = None, True
                 output.measure("kickoff.started")

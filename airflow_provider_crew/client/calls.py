@@ -47,7 +47,11 @@ def new_address(receiver: str, key: str, task: Mapping[str, Any], record: str) -
     :param key: Signs the address, so that strangers are turned away. Every crew may know it.
     """
     part = secrets.token_urlsafe(16)
-    named = base64.urlsafe_b64encode(json.dumps([task, record, part]).encode()).decode().rstrip("=")
+    named = (
+        base64.urlsafe_b64encode(json.dumps([task, record, part], ensure_ascii=False).encode())
+        .decode()
+        .rstrip("=")
+    )
     return f"{receiver.rstrip('/')}/{named}.{_signature(named, key)}", _hash(part)
 
 
@@ -56,8 +60,12 @@ def read_address(path: str, key: str) -> Address | None:
     named, _, signature = path.partition(".")
     if len(path) > _LONGEST or not hmac.compare_digest(signature.encode(), _signature(named, key).encode()):
         return None
-    task, record, part = json.loads(base64.urlsafe_b64decode(f"{named}{'=' * (-len(named) % 4)}"))
-    return Address(task, record, _hash(part))
+    try:  # a crew knows the key as well
+        task, record, part = json.loads(base64.urlsafe_b64decode(f"{named}{'=' * (-len(named) % 4)}"))
+        is_ours = isinstance(record, str) and set(task) in ({"dag_id", "run_id", "task_id", "map_index"}, set())
+        return Address(dict(task), record, _hash(part)) if is_ours else None
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
 
 
 def _signature(named: str, key: str) -> str:
@@ -91,3 +99,8 @@ def objects_in(parts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 def best_id(ids: Mapping[str, str] | None) -> str:
     """Return the ID to poll, from those of all calls. Empty if there is none."""
     return next((ids[kind] for kind in _NAMES if kind in ids), "") if ids else ""
+
+
+def names_execution(meta: Mapping[str, Any]) -> bool:
+    """Whether a kickoff's meta, which the crew repeats in each call, would be read as the ID of the execution."""
+    return any(name in meta for names in _NAMES.values() for name in names)

@@ -197,8 +197,9 @@ class Attempt:
         facts, record = self.facts, self.record
         try:
             record.read()
-            if self.next_kwargs is None and record.last and record.last.call:
-                shielded(record.settle)  # before anything is reported or started
+            is_open = self.next_kwargs is None and record.last and record.last.call
+            if is_open and not shielded(record.settle):  # before anything is reported or started
+                record.learn_id()  # Airflow may have been away at each look
         except Exception as error:  # noqa: BLE001 - a store may raise anything
             facts.reattachable, facts.earlier = False, "unreadable"
             if self.next_kwargs is None:

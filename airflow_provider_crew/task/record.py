@@ -188,16 +188,16 @@ class Record:
         if kept is None:
             return
         self.last, unread = read_record(kept, max_tries=self._max_tries, now=time.time())
-        self._learn_id(store)
+        self.learn_id()
         self.ended_id = self.last_id if self.last.end else ""
         if unread:
             # Log it before it is overwritten, with this attempt's max_tries: the next counts as a retry.
             warn(log, f"The kickoff record is unreadable, so its kickoff counts as uncertain: {unread}")
             self._save_if_possible()
 
-    def _learn_id(self, store: Store | None) -> None:
+    def learn_id(self) -> None:
         """Keep a kickoff ID that an earlier process could not record, or with which the crew has called."""
-        last = self.last
+        last, store = self.last, self._store
         late = [key for key in xcom_keys_left_behind(self._ti) if key.startswith(self._late_id)]
         if last and last.kickoff_id is None and late:  # Airflow has deleted the XCom, so keep it
             self.save_kickoff_id(bytes.fromhex(late[0].removeprefix(self._late_id)).decode())

@@ -4,6 +4,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_provider_crew.client.api import resend
+from airflow_provider_crew.client.calls import names_execution
 from airflow_provider_crew.client.errors import CrewError, UncertainKickoff
 from airflow_provider_crew.client.payload import KickoffRequest
 from airflow_provider_crew.hooks.connection import load_secret
@@ -39,12 +40,14 @@ def request_of(
     """
     Return the kickoff request for some inputs.
 
-    :param address: See ``KickoffRequest.of()``.
+    :param address: See ``KickoffRequest.of()``. Not used if the crew's call would repeat another kickoff ID.
     :param about: What the meta says besides the task.
     """
     options: Any = dict(task.options.kickoff)
     if options.get("meta") is None:
         options["meta"] = {"airflow": task.origin() | about}
+    if names_execution(options["meta"]):
+        address = None
     return KickoffRequest.of(inputs, webhook_secret=secret, address=address, **options)
 
 

@@ -135,3 +135,32 @@ def test_crew_without_usage_cannot_be_limited(live_crew, batch):
     with pytest.raises(CrewTaskFailed):
         batch(max_tokens=1_000_000).run()
     assert len(live_crew.kickoffs) == 4
+
+
+@both_ways
+def test_pilot_goes_on_after_a_back_off(live_crew, batch, deferrable):
+    live_crew.faults.answer(429, on="kickoff")
+    assert batch(pilot=10, deferrable=deferrable, timeout=120).run()["counts"]["success"] == 40
+
+
+@pytest.mark.parametrize("rejected", [0, 12, 28])
+def test_rejected_rows_use_no_tokens(live_crew, batch, rejected):
+    if rejected:
+        live_crew.faults.answer(422, on="kickoff", times=rejected)
+    with pytest.raises(CrewTaskFailed):
+        batch(100, max_tokens=10 * TOKENS, max_failed=None).run()
+    assert len(live_crew.kickoffs) == 10
+
+
+def test_crew_without_usage_cannot_be_limited_if_its_outputs_misfit(live_crew, batch):
+    live_crew.scenario = QUICK.model_copy(update={"usage": {}})
+    with pytest.raises(CrewTaskFailed):
+        batch(max_tokens=1_000_000, output_type=int, max_failed=None).run()
+    assert len(live_crew.kickoffs) == 4
+
+
+def test_retry_is_not_promised_once_the_tokens_are_used(live_crew, batch):
+    live_crew.faults.answer(422, on="kickoff", times=4)
+    with pytest.raises(CrewTaskFailed):
+        batch(14, max_tokens=10 * TOKENS, max_failed="25%", retries=2).run()
+    assert len(live_crew.kickoffs) == 10

@@ -1,0 +1,119 @@
+"""Rows of a batch whose response is lost, and whose crew calls: cleared, marked and cancelled in between."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_crew.exceptions import CrewError, CrewTaskFailed
+from airflow_provider_crew.operators.crew import CrewBatchOperator
+from tests.airflow_runs import eventually
+from tests.integration.tasks import QUICK, SLOW, Task, TaskStateStore
+from tests.supported import AIRFLOW
+
+pytest_plugins = ["tests.integration.task_fixtures"]
+pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
+
+
+@pytest.fixture(autouse=True)
+def settling(monkeypatch: pytest.MonkeyPatch, live_crew: Any) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_CREW_WEBHOOK", json.dumps({"conn_type": "generic", "password": "secret"}))
+    settings = {"EVENTS_URL": "http://127.0.0.1:9/events", "WEBHOOK_CONN_ID": "crew_webhook"}
+    for name, value in (settings | {"SETTLE_KICKOFFS": "True", "SETTLE_WITHIN": "20"}).items():
+        monkeypatch.setenv(f"AIRFLOW__CREW__{name}", value)
+    live_crew.faults.reset(on="kickoff", after_taken=True)
+
+
+@pytest.fixture
+def batch(tmp_path: Path, store: TaskStateStore) -> Any:
+    def make(**options: Any) -> Task:
+        named = {"task_id": "crew", "result_path": str(tmp_path), "poll_interval": 0.02, "max_outage": 1}
+        return Task(
+            lambda: CrewBatchOperator(inputs=[{"topic": "tides", "audience": "sailors"}], **named | options),
+            store=store,
+        )
+
+    return make
+
+
+def call(store: TaskStateStore, **ids: str) -> bool:
+    """Store what the receiver stores for a call. Return whether a kickoff waits for one."""
+    for key, text in [*store.texts.items()]:
+        if key.startswith("crew_batch_"):
+            for line in json.loads(text):
+                if len(line) > 6:
+                    store.texts[f"crew_heard_{line[5]}"] = json.dumps(ids)
+                    return True
+    return False
+
+
+def told(act: Callable[[], Any]) -> None:
+    threading.Thread(target=act).start()
+
+
+def begun(task: Task) -> Any:
+    operator = task.begin()
+    return operator, lambda: operator.execute(task.context)
+
+
+def test_later_call_brings_a_better_id(live_crew, batch, store):
+    live_crew.scenario = QUICK
+    task = batch(retries=2)
+    told(lambda: eventually(lambda: live_crew.kickoffs and call(store, execution_id="unknown-id"), pause=0.05))
+    with pytest.raises(CrewError):
+        task.run()
+    kickoff_id = live_crew.kickoffs[0].kickoff_id
+    assert call(store, execution_id="unknown-id", kickoff_id=kickoff_id)
+    assert task.run()["counts"]["success"] == 1
+    assert len(live_crew.kickoffs) == 1
+
+
+def test_batch_that_is_cleared_meanwhile_reports_before_it_starts_another(live_crew, batch):
+    live_crew.scenario = SLOW
+    task = batch()
+    operator, run = begun(task)
+    told(lambda: (eventually(lambda: live_crew.kickoffs, pause=0.05), operator.on_kill()))
+    with pytest.raises(CrewError):
+        run()
+    task.clear()
+    with suppress(CrewTaskFailed):
+        task.run()
+    assert len(live_crew.kickoffs) == 1
+
+
+def test_marked_batch_cancels_what_has_called(live_crew, batch, store, mocker):
+    live_crew.scenario = SLOW
+    mocker.patch("airflow_provider_crew.api_server.has_ended", return_value=True)
+    operator, run = begun(batch(cancel_on_kill=True))
+
+    def mark() -> None:
+        eventually(lambda: live_crew.kickoffs, pause=0.05)
+        call(store, kickoff_id=live_crew.kickoffs[0].kickoff_id)
+        operator.on_kill()
+
+    told(mark)
+    with pytest.raises(CrewTaskFailed):
+        run()
+    assert live_crew.requests.on("stop")
+
+
+def test_call_survives_a_clear_that_deletes_the_state(live_crew, batch, store):
+    live_crew.scenario = SLOW
+    task = batch(deferrable=True)
+    told(
+        lambda: eventually(
+            lambda: live_crew.kickoffs and call(store, kickoff_id=live_crew.kickoffs[0].kickoff_id), pause=0.05
+        )
+    )
+    task.deferred()
+    store.texts.clear()
+    task.clear()
+    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+    assert task.run()["counts"]["success"] == 1
+    assert len(live_crew.kickoffs) == 1
