@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed
+from airflow_provider_crew.local import Scenario
+from airflow_provider_crew.local.scenario import ScenarioTask
 from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.integration import tasks
 from tests.integration.tasks import Task, TaskStateStore
@@ -139,8 +141,11 @@ def test_crew_without_usage_cannot_be_limited(live_crew, batch):
 
 @both_ways
 def test_pilot_goes_on_after_a_back_off(live_crew, batch, deferrable):
-    live_crew.faults.answer(429, on="kickoff")
-    assert batch(pilot=10, deferrable=deferrable, timeout=120).run()["counts"]["success"] == 40
+    live_crew.scenario = Scenario(tasks=(ScenarioTask(name="writing_task", seconds=1.0),), inputs=())
+    live_crew.faults.answer(503, on="kickoff")
+    manifest = batch(pilot=10, max_failed="50%", deferrable=deferrable, timeout=120).run()
+    assert (manifest["counts"]["success"], manifest["counts"]["uncertain"]) == (39, 1)
+    assert len(live_crew.xcoms.progress) < 30, "it woke up again and again, instead of polling"
 
 
 @pytest.mark.parametrize("rejected", [0, 12, 28])

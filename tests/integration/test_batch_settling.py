@@ -74,7 +74,7 @@ def test_later_call_brings_a_better_id(live_crew, batch, store):
     assert len(live_crew.kickoffs) == 1
 
 
-def test_batch_that_is_cleared_meanwhile_reports_before_it_starts_another(live_crew, batch):
+def test_cleared_batch_reports_before_it_starts_another(live_crew, batch):
     live_crew.scenario = SLOW
     task = batch()
     operator, run = begun(task)
