@@ -46,7 +46,7 @@ def request_of(
     options: Any = dict(task.options.kickoff)
     if options.get("meta") is None:
         options["meta"] = {"airflow": task.origin() | about}
-    if names_execution(options["meta"]):
+    if address and names_execution(options["meta"]):
         address = None
     return KickoffRequest.of(inputs, webhook_secret=secret, address=address, **options)
 
