@@ -97,12 +97,10 @@ class Batch:
         if isinstance(error, AirflowTaskTimeout):
             error = CutShort("execution_timeout passed before the batch had ended.")
         # Airflow kills the process after 5 s, so cancel what is known before asking who has called.
-        for step in (lambda: None, lambda: settle_rows(board, is_last=True)):
-            with suppress(Exception):  # the next attempt finds the kickoffs of these rows
-                step()
-            if isinstance(error, CutShort | EndedByAirflow):
-                with suppress(Exception):  # what cannot be cancelled now keeps running
-                    collect_rest(board, error)
+        self._cancel_running(error)
+        with suppress(Exception):  # the next attempt finds the kickoffs of these rows
+            settle_rows(board, is_last=True)
+        self._cancel_running(error)
         if is_marked:
             usage = {"total_tokens": board.state.tokens}
             with suppress(Exception):  # the results are in other files
@@ -117,6 +115,12 @@ class Batch:
         if end.action == "pass on":  # Airflow logs another exception as it is
             self.task.log.error("%s", end.failure)
         return end.exception()
+
+    def _cancel_running(self, error: BaseException) -> None:
+        """Cancel the running rows of a batch that Airflow ends, if that is wanted."""
+        if isinstance(error, CutShort | EndedByAirflow):
+            with suppress(Exception):  # what cannot be cancelled now keeps running
+                collect_rest(self.board, error)
 
     def told_to_end(self) -> None:
         """Do nothing: the batch looks before it sends, and while it waits."""

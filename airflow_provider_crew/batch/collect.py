@@ -143,8 +143,8 @@ def store_ends(board: Board, rows: Sequence[Row]) -> None:
         line: dict[str, Any] = row.line or {}
         tokens = (line["usage"] or {}).get("total_tokens") or 0
         board.state.tokens += tokens
-        board.state.told += bool(tokens)
-        board.state.untold += row.status in {"success", "invalid_output"} and not tokens
+        board.state.metered += bool(tokens)
+        board.state.unmetered += row.status in {"success", "invalid_output"} and not tokens
         if line["error"]:
             message = line["error"]["message"]
             count_reason(board.state.reasons, row.key, row.status, message)

@@ -30,8 +30,8 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
     _note_lost_lines(board, stored)
     known = (*board.rows, *removed)
     state.tokens = sum(((row.line or {}).get("usage") or {}).get("total_tokens", 0) for row in known)
-    state.told = sum(row.attempts for row in known if ((row.line or {}).get("usage") or {}).get("total_tokens"))
-    state.untold = sum((row.line or {}).get("status") in {"success", "invalid_output"} for row in known)
+    state.metered = sum(row.attempts for row in known if ((row.line or {}).get("usage") or {}).get("total_tokens"))
+    state.unmetered = sum((row.line or {}).get("status") in {"success", "invalid_output"} for row in known)
     state.is_billed |= bool(stored and stored["is_billed"])
     state.is_billed |= any(row.sent_at is not None or (row.line or {}).get("kickoff_id") for row in known)
     keys = {row.key for row in board.rows}

@@ -56,9 +56,9 @@ class Report:
         if state.is_piloted or not board.options.pilot or board.is_pilot:
             return
         state.is_piloted = True
-        ends = len(board.rows) - board.statuses["not_started"]
+        used = f"{state.metered:,} executions used {state.tokens:,} tokens"  # those of earlier attempts as well
         estimate = f"; {len(board.rows):,} rows would use about {board.estimate:,}" if board.estimate else ""
-        board.task.log.info("Pilot: %d rows used %s tokens%s.", ends, f"{state.tokens:,}", estimate)
+        board.task.log.info("Pilot: %s%s.", used if state.metered else "the crew reports no tokens", estimate)
 
     def log_end(self) -> None:
         """Log the counts of a batch whose attempt has ended, its tokens and its time."""

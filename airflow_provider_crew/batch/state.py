@@ -64,8 +64,8 @@ class State:
     :param is_billed: Whether an execution was started, also by an earlier attempt.
     :param earlier: Rows that have ended in earlier attempts.
     :param is_piloted: Whether the log has the end of the pilot.
-    :param told: Executions whose tokens are known.
-    :param untold: Completed executions for which the crew has reported no tokens.
+    :param metered: Executions whose tokens are known.
+    :param unmetered: Completed executions for which the crew has reported no tokens.
     :param stopped: Cancelled rows whose execution a person has stopped.
     :param left: Index and execution of rows that have ended without it. It may be running.
     :param unanswered: Groups in which a kickoff has no ID. They stay in the store, so that a user can adopt one.
@@ -90,8 +90,8 @@ class State:
     earlier: int = 0
     stopped: int = 0
     tokens: int = 0
-    told: int = 0
-    untold: int = 0
+    metered: int = 0
+    unmetered: int = 0
     left: list[list[Any]] = field(default_factory=list)
     unanswered: list[str] = field(default_factory=list)
     reasons: list[dict[str, Any]] = field(default_factory=list)
@@ -176,7 +176,7 @@ class Board:
     @property
     def _tokens_of_one(self) -> float:
         """Average tokens of the executions that have ended."""
-        return self.state.tokens / max(self.state.told, 1)
+        return self.state.tokens / max(self.state.metered, 1)
 
     def _affordable(self) -> float:
         """Return the number of rows that ``max_tokens`` lets start now."""
@@ -186,7 +186,7 @@ class Board:
         if self.state.tokens:
             executions = math.ceil((most - self.state.tokens) / self._tokens_of_one)
         else:  # few, until the first one tells; none, if the crew does not report its usage
-            executions = 0 if self.state.untold else FIRST_WINDOW
+            executions = 0 if self.state.unmetered else FIRST_WINDOW
         return executions - self.active
 
     def has_too_many_failed(self, enough: int) -> bool:
