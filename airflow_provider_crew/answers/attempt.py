@@ -41,16 +41,20 @@ _AGAIN = "Do the task again."
 _TIMEOUT = f"No person has answered in time. {_AGAIN}"
 TEXT = "text"
 _FORM = {
-    TEXT: {
-        "value": None,
-        "description": "Your text for the crew. Approve takes none, and Answer needs one.",
-        "schema": {"type": ["string", "null"], "format": "multiline", "title": "Text for the crew"},
-    }
+    "value": None,
+    "description": "Your text for the crew. Approve takes none, and Answer needs one.",
+    "schema": {"type": ["string", "null"], "format": "multiline", "title": "Text for the crew"},
 }
-# Key in the task state store of the last question, its answer, and the ID under which the execution continues.
+# Parameter of a request with the ID of its question. Airflow answers whichever request is open, so a page that
+# still shows an earlier draft would otherwise approve a later one.
+ASKED = "question"
+# Key in the task state store of the last question, its answers, and the ID under which the execution continues.
 KEY = "crew_answer"
 _LONGEST_SHOWN = 20 * 1024
 _LONGEST_TITLE = 60
+_LONGEST_REASON = 300
+# Answers that the Crew tab shows.
+_MOST_ANSWERS = 5
 _WIDTH = 78
 
 
@@ -184,8 +188,9 @@ class AnsweringAttempt(Attempt):
         question["draft"] = mask(question["draft"], forms_of(self.task.hook.connection.settings.token))
         limit = self.task.options.response_timeout
         answer_by = limit and time.time() + limit
+        number = self.waiting.known.get("number", 0) + 1
         fresh: dict[str, Any] = {"answer": "", "outcome": "", "is_over": False, "has_user": False}
-        self._keep(question=question, answer_by=answer_by, **fresh)
+        self._keep(question=question, number=number, answer_by=answer_by, **fresh)
         for notifier in self.task.options.notifiers:
             try:
                 notifier(self.task.context)
@@ -199,13 +204,17 @@ class AnsweringAttempt(Attempt):
     def _open(self, known: dict[str, Any]) -> Plan:
         """Open the request for the known question, and wait."""
         question, users = self.waiting.known["question"], self.task.options.assigned_users
-        self.task.log.info("The crew asks a question. Answer it under Required Actions.")
+        self.task.log.info("The crew asks a question. Answer it in the Crew tab or under Required Actions.")
+        # Airflow's page keeps its form, with the ID of the earlier question, until the subject changes.
+        number = f" {self.waiting.known['number']}" if self.waiting.known.get("number", 1) > 1 else ""
+        # Airflow's page hides a constant, and returns it.
+        asked = {"value": question["task_id"], "description": "", "schema": {"const": question["task_id"]}}
         request = Request(
-            subject=f"Draft{_title_of(question['draft'])} ({self.task.ti.task_id})",
+            subject=f"Draft{number}{_title_of(question['draft'])} ({self.task.ti.task_id})",
             text=self._text_of(question),
             options=_OPTIONS,
             question=question["task_id"],
-            more={"params": _FORM, "assigned_users": [dict(user) for user in users]},
+            more={"params": {ASKED: asked, TEXT: _FORM}, "assigned_users": [dict(user) for user in users]},
         )
         return Plan(request=request, **_idle(known))
 
@@ -221,9 +230,7 @@ class AnsweringAttempt(Attempt):
             f"**{ANSWER}** gives your text to a crew that has asked a question.",
             f"**{HAS_ANSWERED}** polls the execution, if you have answered in the crew's dashboard.",
             f"**{STOP_WAITING}** fails this task. The execution keeps running and is billed.",
-            f"Without an answer by {until}, {_AT_TIMEOUT[self.task.options.on_response_timeout]}."
-            if until
-            else "",
+            f"Without an answer by {until}, {_AT_TIMEOUT[self._choice_at_timeout()]}." if until else "",
             # Airflow 3.3 keeps this text until the next question.
             "If this request opens again with the same draft, the task log says what became of the answer.",
             f"[The crew's page]({page})" if page else "",
@@ -242,32 +249,41 @@ class AnsweringAttempt(Attempt):
             return super().answered(option, next_kwargs, known)
         # The request of an earlier attempt stays open if the task is cleared. It shows the question in the record.
         question = next_kwargs.get("question") or self.waiting.question
-        text = typed((event.get("params_input") or {}).get(TEXT))
+        given = event.get("params_input") or {}
+        text = typed(given.get(TEXT))
         if self.waiting.hindrance or not question or question != self.waiting.question:
             self.task.warn("The answer was not sent, because the record of its question is unreadable.")
             return super().answered(option, next_kwargs, known)
         at = event.get("responded_at")  # a text, if the trigger has read the answer
-        if (text and option == APPROVE) or (option == ANSWER and not text):
+        at = at.isoformat() if isinstance(at, datetime) else str(at)
+        self._note_answer(option, at, (event.get("responded_by_user") or {}).get("name", "a user"))
+        if (given.get(ASKED) or question) != question:
+            sent = self._not_sent("It was given to an earlier question. Read the current one.")
+        elif (text and option == APPROVE) or (option == ANSWER and not text):
             sent = self._not_sent(f"{option!r} {'takes no text' if text else 'needs a text'}.")
         else:
             text = text or (_APPROVAL if option == APPROVE else _AGAIN)
-            sent = self._send_answer(option, text, at.isoformat() if isinstance(at, datetime) else str(at))
+            sent = self._send_answer(option, text, at)
         return Plan(rules={"answered_at": time.time()}, **_idle(known)) if sent else self._open(known)
 
     def _time_out(self, known: dict[str, Any]) -> Plan:
         """Answer once if no user has answered in time, or answer nothing, and continue to wait."""
         self.task.warn(f"No user has answered within {duration(self.task.options.response_timeout or 0)}.")
-        choice = self.task.options.on_response_timeout
-        is_first = not (self.waiting.known.get("outcome") or self.waiting.known.get("has_user"))
-        sends_back = choice == "send_back" and not self.waiting.known.get("sent_back")
-        if is_first and (sends_back or choice == "approve"):
-            self.waiting.known["sent_back"] = sends_back
-            option, text = (SEND_BACK, _TIMEOUT) if sends_back else (APPROVE, _APPROVAL)
+        if (choice := self._choice_at_timeout()) != "leave":
+            self.waiting.known["sent_back"] = choice == "send_back"
+            option, text = (SEND_BACK, _TIMEOUT) if choice == "send_back" else (APPROVE, _APPROVAL)
+            self._note_answer(option, datetime.now(UTC).isoformat())
             if self._send_answer(option, text, f"response_timeout {self.waiting.question}"):
                 return Plan(rules={"answered_at": time.time()}, **_idle(known))
         if self._opened != self.waiting.question:
             return self._open(known)
         return Plan(asks=False, **known)
+
+    def _choice_at_timeout(self) -> str:
+        """Return which of on_response_timeout applies to the known question."""
+        known, choice = self.waiting.known, self.task.options.on_response_timeout
+        has_answer = known.get("outcome") or known.get("has_user")
+        return "leave" if has_answer or (choice == "send_back" and known.get("sent_back")) else choice
 
     def _answer(self, option: str, text: str) -> bytes:
         """Return the answer to the known question. Raise a CrewError if it cannot be sent."""
@@ -313,22 +329,37 @@ class AnsweringAttempt(Attempt):
             self._not_sent(error.event)
             raise
         self.waiting.continued_as = continued_as or self.waiting.continued_as
-        self._keep(outcome="sent", continued_as=self.waiting.continued_as)
+        self._note_outcome("sent", continued_as=self.waiting.continued_as)
         self.task.log.info("Sent the answer. Only the next polls show whether the crew continues.")
         return True
 
+    def _note_answer(self, option: str, at: str, user: str = "") -> None:
+        """Add an answer to those that the Crew tab shows. Without a user, Airflow answers after the timeout."""
+        answers = self.waiting.known.get("answers", [])
+        if at not in {each["at"] for each in answers}:  # an earlier process may have noted it
+            about = {"option": option, "user": one_line(user, _LONGEST_TITLE), "at": at}
+            answers = [*answers, {**about, "outcome": "", "why": ""}]
+        self.waiting.known["answers"] = answers[-_MOST_ANSWERS:]
+
+    def _note_outcome(self, outcome: str, why: str = "", **changes: Any) -> None:
+        """Record what became of the last answer."""
+        answers, became = self.waiting.known["answers"], {"outcome": outcome or "not_sent"}
+        last = {**answers[-1], **became, "why": one_line(why, _LONGEST_REASON)}
+        self._keep(outcome=outcome, answers=[*answers[:-1], last], **changes)
+
     def _not_sent(self, why: str, outcome: str = "") -> bool:
-        self._keep(answer="", outcome=outcome)
+        self._note_outcome(outcome, why, answer="")
         self.task.warn(f"The answer had no effect. {why}")
         return False
 
     def _note_uncertain(self, why: str) -> None:
-        self._keep(outcome="uncertain")
+        self._note_outcome("uncertain", why)
         self.task.warn(f"An answer may have reached the crew, and is not sent again. {why} Polling continues.")
 
     def _keep(self, **changes: Any) -> bool:
         """Change the record of the question. Return whether Airflow has stored it."""
         self.waiting.known = {**self.waiting.known, "kickoff_id": self.kickoff_id, **changes}
+        self.waiting.known["at_timeout"] = _AT_TIMEOUT[self._choice_at_timeout()]
         try:
             if self._store:
                 self._store.set(KEY, self.waiting.known)

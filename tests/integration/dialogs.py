@@ -13,7 +13,7 @@ import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 from pydantic import PrivateAttr
 
-from airflow_provider_crew.answers.attempt import KEY
+from airflow_provider_crew.answers.attempt import ASKED, KEY
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.local.faults.exchange import Exchange
 from airflow_provider_crew.local.faults.kinds import HangFault
@@ -88,9 +88,19 @@ class Dialog:
             self.task.resume(waiting, event)
         return again.value
 
-    def chosen(self, waiting: TaskDeferred, option: str, text: Any = None, at: str = "") -> TaskDeferred:
-        """Let a user answer the open request."""
-        return self.resumed(waiting, chosen(option, text, at))
+    def chosen(
+        self, waiting: TaskDeferred, option: str, text: Any = None, at: str = "", asked: str | None = None
+    ) -> TaskDeferred:
+        """Let a user answer the open request, or in a browser that still shows the question ``asked``."""
+        event = chosen(option, text, at)
+        if given := asked or self.asks:
+            event["params_input"][ASKED] = given
+        return self.resumed(waiting, event)
+
+    @property
+    def asks(self) -> str:
+        """ID of the question in the last request, as Airflow's page returns it. Empty if it names none."""
+        return str(self.requests[-1].get("params", {}).get(ASKED, {}).get("value", "")) if self.requests else ""
 
     def ended(self, waiting: TaskDeferred) -> Any:
         """Let the crew complete, unless it waits, and the trigger watch to the end."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
-from airflow_provider_crew.answers.attempt import ANSWER, APPROVE, SEND_BACK
+from airflow_provider_crew.answers.attempt import ANSWER, APPROVE, ASKED, SEND_BACK
 from airflow_provider_crew.answers.question import QUESTION
 from airflow_provider_crew.client.errors import Cost, ExecutionUnknown, InvalidInputs, WaitedTooLong, WaitStopped
 from airflow_provider_crew.exceptions import CrewTaskFailed
@@ -372,6 +372,58 @@ def test_answer_to_an_old_question_is_not_sent(dialog):
     assert [answer["taskId"] for answer in dialog.answers] == [dialog.kept["question"]["task_id"]]
 
 
+@pytest.mark.parametrize(("option", "text"), [(APPROVE, None), (SEND_BACK, "Shorter"), (ANSWER, "Bergen")])
+def test_answer_of_a_stale_page_is_not_sent(dialog, option, text):
+    dialog.crew.scenario = asking("draft-1", "draft-2")
+    waiting = dialog.asked()
+    stale = dialog.asks
+    dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)  # in the dashboard
+    waiting = dialog.asked(waiting)
+
+    waiting = dialog.chosen(waiting, option, text, asked=stale)
+
+    assert dialog.answers == []
+    assert ["draft-2" in request["body"] for request in dialog.requests] == [False, True, True]
+    assert [each["outcome"] for each in dialog.kept["answers"]] == ["not_sent"]
+    assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
+    assert [answer["taskId"] for answer in dialog.answers] == [dialog.asks]
+
+
+def test_request_names_its_question_where_no_user_sees_it(dialog):
+    dialog.asked()
+
+    hidden = dialog.requests[-1]["params"][ASKED]
+    assert hidden["value"] == hidden["schema"]["const"] == dialog.kept["question"]["task_id"]
+
+
+def test_each_draft_has_a_subject_of_its_own(dialog):
+    dialog.crew.scenario = asking("# Ferries", resume="production")
+    waiting = dialog.chosen(dialog.asked(), SEND_BACK)
+    dialog.asked(waiting)
+
+    assert [each["subject"] for each in dialog.requests] == ["Draft: Ferries (crew)", "Draft 2: Ferries (crew)"]
+
+
+def test_record_shows_who_answered_and_the_outcome(dialog):
+    dialog.crew.scenario = asking("draft-1", "draft-2")
+    waiting = dialog.chosen(dialog.asked(), ANSWER)
+    dialog.crew.faults.answer(422, on="resume")
+    waiting = dialog.chosen(waiting, SEND_BACK, "Shorter")
+    waiting = dialog.asked(dialog.chosen(waiting, APPROVE))
+    dialog.crew.faults.reset(on="resume")
+    dialog.chosen(waiting, APPROVE, at="10:00")
+
+    answers = dialog.kept["answers"]
+    assert [(each["option"], each["outcome"], bool(each["why"])) for each in answers] == [
+        (ANSWER, "not_sent", True),
+        (SEND_BACK, "rejected", True),
+        (APPROVE, "sent", False),
+        (APPROVE, "uncertain", True),
+    ]
+    assert {each["user"] for each in answers} == {"Ada"}
+    assert answers[-1]["at"] == "10:00"
+
+
 def test_old_question_is_not_shown_for_a_new_wait(dialog):
     waiting = dialog.asked()
     kickoff_id = dialog.crew.kickoffs[0].kickoff_id
@@ -565,6 +617,8 @@ class TestResponseTimeout:
 
         (answer,) = dialog.answers
         assert answer["isApprove"] is False
+        assert [(each["user"], each["outcome"]) for each in dialog.kept["answers"]] == [("", "sent")]
+        assert "closes" in dialog.kept["at_timeout"]
         dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)
         assert dialog.ended(waiting)["output"] == "The end"
 
