@@ -18,9 +18,9 @@ from tests.supported import AIRFLOW
 _SETTINGS = {
     "AIRFLOW__CORE__PARALLELISM": "32",
     "AIRFLOW__CORE__MAX_ACTIVE_TASKS_PER_DAG": "64",
-    # Airflow notices a lost worker soon, not after five minutes. On 3.4, a cleared task runs for another 65
+    # Airflow notices a lost worker soon, not after five minutes. On 3.4, a cleared task runs for another 125
     # seconds, and a scheduler that considered it lost would crash.
-    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30" if AIRFLOW < (3, 4) else "100",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30" if AIRFLOW < (3, 4) else "150",
     # Airflow's API server authenticates requests on its event loop, and blocks while that waits for a database.
     # With the default of 15 connections, 200 mapped tasks block it for a minute.
     "AIRFLOW__DATABASE__SQL_ALCHEMY_POOL_SIZE": "40",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
+import time
 from typing import Any
 
 import pytest
 
 from airflow_provider_crew.local.scenario import Delivery
 from tests.airflow_runs import eventually
+from tests.faults.harm import killed
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, RUN, Ends, paid_again, row
 from tests.faults.scenes import Code
 from tests.supported import AIRFLOW
@@ -126,8 +128,38 @@ def test_worker_shuts_down_while_a_call_is_awaited(scene):
     scene.finish()
 
 
-@row(Ends("success", "the result", "completed", kickoffs=40), batch=40, **calling())
+@row(paid_again(), retries=1, on_uncertain_kickoff="retry", **calling(delay=60, within=5))
+def test_earlier_attempt_is_called_while_another_execution_runs(scene):
+    """With `on_uncertain_kickoff="retry"`, the crew of the first attempt calls during the second one."""
+    lose_response(scene)
+    scene.now("retry")
+    scene.execution(2)
+    scene.looked_after(60)
+    scene.finish(1)
+    scene.finish(2)
+
+
+@row(
+    COMPLETED_IN_ATTEMPT_2,
+    retries=2,
+    harm=killed("api-server"),
+    why="Airflow ends a task after three failed heartbeats.",
+    **calling(delay=20, within=600),
+)
+def test_receiver_is_away_when_the_crew_starts(scene):
+    """The API server is away when the crew calls. The crew calls again at its end."""
+    lose_response(scene)
+    scene.now("retry")
+    scene.execution()
+    process = scene.process()
+    with scene.harmed():
+        eventually(lambda: not process.is_running() or process.status() == "zombie", pause=1.0)
+        time.sleep(30)
+    scene.finish()
+
+
+@row(Ends("success", "the result", "completed", kickoffs=200), batch=200, max_active=20, **calling())
 def test_rows_settle_themselves(scene):
-    """Four of the responses to the kickoffs of a batch are lost, and the crews call."""
-    scene.crew.faults.reset(on="kickoff", after_taken=True, times=4)
+    """Twenty of the responses to the kickoffs of a batch are lost, and the crews call."""
+    scene.crew.faults.reset(on="kickoff", after_taken=True, times=20)
     scene.start()
