@@ -1,7 +1,7 @@
 """
 Use a crew's JSON output in the next task.
 
-If the crew's output is JSON, `output_json` contains the parsed value. Otherwise it is None, and
+If the crew's output is JSON, `output_json` contains the parsed value. For any other output,
 `headlines` fails. To check the output before the next task starts, use `output_type`, as in
 `crew_production`.
 

@@ -55,7 +55,7 @@ def save_kickoff_ids(board: Board, group: str, rows: Sequence[Row], *, is_last: 
 
     If Airflow refuses, another process may have taken over, so nothing more is sent.
 
-    :param is_last: Whether to wait while Airflow is away. Otherwise that is no error: the caller tries again.
+    :param is_last: Whether to wait while Airflow is away. Otherwise the caller tries again later.
     """
     try:
         _save_group(board, group, rows, is_patient=is_last)
