@@ -76,6 +76,16 @@ def test_links_lead_somewhere(page):
             assert anchor in anchors(found.read_text()), f"{target}#{anchor}"
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_tables_are_whole(page):
+    prose = re.sub(r"^ *```.*?^ *```", "", PAGES[page], flags=re.DOTALL | re.MULTILINE)
+    tables = re.findall(r"(?:^\|.*\n?)+", re.sub(r"`[^`\n]*`", "", prose), re.MULTILINE)
+
+    for rows_of_table in (text.splitlines() for text in tables):
+        assert set(rows_of_table[1]) <= set("|-: "), rows_of_table[0]
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows_of_table}) == 1, rows_of_table[0]
+
+
 def test_index_links_to_every_page():
     folder = ROOT / "docs"
     for_contributors = {"index.md", "architecture.md", "releasing.md"}
