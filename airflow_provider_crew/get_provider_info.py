@@ -96,7 +96,7 @@ CONFIGURATION: dict[str, Any] = {
                 "Whether triggers push progress to the XCom crew_progress. Tasks do so in the worker in any case.",
                 "True",
             ),
-            "tab": _switch("Whether the page of a task instance has the Crew tab.", "True"),
+            "tab": _switch("Whether the Airflow UI has the Crew tab and the Crews page.", "True"),
             "required_actions": _switch(
                 "On Airflow 3.3 and later, whether a deferred task shows up under Required Actions while its "
                 "crew waits for human input.",

@@ -1,5 +1,5 @@
 """
-Crew tab of a task instance, and the receiver of human input webhooks.
+Crew tab of a task instance, the Crews page, and the receiver of human input webhooks.
 
 Every Airflow process loads this module, so the applications are created only when the API server asks for them.
 """
@@ -39,7 +39,7 @@ class CrewPlugin(AirflowPlugin):
     @cached_property
     def react_apps(self) -> list[dict[str, Any]]:  # type: ignore[override] # it reads the configuration
         """
-        Return the definition of the tab, unless it is turned off.
+        Return the definitions of the tab and of the page, unless they are turned off.
 
         The URLs are absolute paths, because Airflow 3.1 and 3.2 resolve a relative one against their own bundle,
         and later versions against the page.
@@ -47,18 +47,17 @@ class CrewPlugin(AirflowPlugin):
         if not _has_tab():
             return []
         root = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/") + _PREFIX
-        return [
-            {
-                "name": "Crew",  # the label, under which the bundle registers its component
-                "destination": "task_instance",
-                "url_route": "crew",
-                "bundle_url": f"{root}/crew.js",
-                "icon": f"{root}/crew.svg",
-                "icon_dark_mode": f"{root}/crew-dark.svg",
-                # Only Airflow 3.4 and later read this. In earlier versions, the tab itself checks the task.
-                "applies_to": {"task.template_fields": ["crew_conn_id"]},
-            }
-        ]
+        files = {
+            "bundle_url": f"{root}/crew.js",
+            "icon": f"{root}/crew.svg",
+            "icon_dark_mode": f"{root}/crew-dark.svg",
+        }
+        # Each name is a label, under which the bundle registers its component.
+        tab = {"name": "Crew", "destination": "task_instance", "url_route": "crew"}
+        page = {"name": "Crews", "destination": "nav", "url_route": "crews"}
+        # Only Airflow 3.4 and later read this. In earlier versions, the tab itself checks the task.
+        scope = {"applies_to": {"task.template_fields": ["crew_conn_id"]}}
+        return [tab | files | scope, page | files]
 
 
 def _has_tab() -> bool:

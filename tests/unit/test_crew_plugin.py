@@ -1,4 +1,4 @@
-"""The plugin with the tab: what it tells Airflow, and what it serves."""
+"""The plugin with the tab and the page: what it tells Airflow, and what it serves."""
 
 from __future__ import annotations
 
@@ -32,25 +32,34 @@ def test_plugin_is_an_entry_point():
         ("https://x.example/air/", "/air"),
     ],
 )
-def test_tab_address_follows_the_base_url(monkeypatch, base_url, root):
+def test_file_addresses_follow_the_base_url(monkeypatch, base_url, root):
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", base_url)
-    (tab,) = CrewPlugin().react_apps
 
-    assert tab["bundle_url"] == f"{root}/crew-tab/crew.js"
-    assert (tab["icon"], tab["icon_dark_mode"]) == (f"{root}/crew-tab/crew.svg", f"{root}/crew-tab/crew-dark.svg")
+    for app in CrewPlugin().react_apps:
+        files = [app[name].removeprefix(f"{root}/crew-tab/") for name in ("bundle_url", "icon", "icon_dark_mode")]
+        assert files == ["crew.js", "crew.svg", "crew-dark.svg"]
+
+
+def test_bundle_registers_each_app_under_its_name():
+    places = {app["name"]: app["destination"] for app in CrewPlugin().react_apps}
+    registered = re.findall(r"^globalThis\.(\w+) =", (FILES / "crew.js").read_text(), flags=re.MULTILINE)
+
+    assert places == {"Crew": "task_instance", "Crews": "nav"}
+    assert registered == [*places]
 
 
 def test_tab_applies_to_tasks_with_a_crew_connection():
     from airflow_provider_crew.operators.crew import CrewRunOperator
     from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 
-    (tab,) = CrewPlugin().react_apps
+    tab, page = CrewPlugin().react_apps
 
+    assert "applies_to" not in page
     assert tab["applies_to"] == {"task.template_fields": ["crew_conn_id"]}
     assert all("crew_conn_id" in each.template_fields for each in (CrewRunOperator, CrewExecutionSensor))
 
 
-def test_tab_is_turned_off_by_its_option(monkeypatch):
+def test_tab_and_page_are_turned_off_by_one_option(monkeypatch):
     monkeypatch.setenv("AIRFLOW__CREW__TAB", "False")
     plugin = CrewPlugin()
 

@@ -1,10 +1,10 @@
 // Reads a task instance through Airflow's public REST API, with the session of the user who sees the page.
 const API = new URL("api/v2/", document.baseURI);
-const ENDED = new Set(["success", "failed", "skipped", "upstream_failed", "removed"]);
+export const ENDED = new Set(["success", "failed", "skipped", "upstream_failed", "removed"]);
 const PAUSE = 3000;
 const MOST_LOGS = 20;
 
-const PROGRESS = "crew_progress";
+export const PROGRESS = "crew_progress";
 const RECORD = "crew_kickoff";
 // The time of a deferral whose trigger cancels the execution if someone marks the task.
 const DEFERRAL = "crew_deferral";
@@ -17,9 +17,9 @@ const EXECUTION = /^(Started|Reattached to) execution (\S{1,200}?)[.,]?(?:\s|$)/
 const PLACE = /^Crew: ((?:task|step) \d(?:(?!, took ).){0,200})$/;
 const TOKENS = /^Crew: total: (?:.{1,40}, )?([\d,]{1,40}) tokens$/;
 
-async function get(parts, parameters = {}, signal = undefined) {
+export async function get(parts, parameters = {}, signal = undefined) {
   const url = new URL(parts.map(encodeURIComponent).join("/"), API);
-  for (const [name, value] of Object.entries(parameters)) url.searchParams.set(name, value);
+  for (const [name, value] of Object.entries(parameters)) for (const each of [value].flat()) url.searchParams.append(name, each);
   const options = { credentials: "same-origin", headers: { Accept: "application/json" }, signal };
   const answer = await fetch(url, options).catch(() => ({ ok: false, status: 0 }));
   if (answer.ok) return answer.json();
@@ -28,14 +28,14 @@ async function get(parts, parameters = {}, signal = undefined) {
 }
 
 // Null if Airflow has no such thing, or does not show it to this user.
-const getOrNull = (...request) =>
+export const getOrNull = (...request) =>
   get(...request).catch((error) => {
     if (error.status >= 400 && error.status < 500) return null;
     throw error;
   });
 
 // Depending on its version and on the writer, Airflow returns an XCom as a value, as JSON, or as JSON of JSON.
-function plain(value) {
+export function plain(value) {
   if (typeof value !== "string" || !/^"?\{/.test(value)) return value;
   try {
     return plain(JSON.parse(value));
@@ -45,12 +45,22 @@ function plain(value) {
 }
 
 // Airflow 3.4 identifies an iteration of a task loop by its region, which it gives to mapped tasks as well.
-function paths({ dagId, runId, taskId, mapIndex, regionId, regionIndex }) {
+export function paths({ dagId, runId, taskId, mapIndex, regionId, regionIndex }) {
   const index = Number(mapIndex ?? -1);
   const task = ["dags", dagId, "dagRuns", runId, "taskInstances", taskId];
   const instance = index < 0 ? task : [...task, String(index)];
   const region = regionId === undefined ? {} : { region_id: regionId, region_index: regionIndex };
   return { index, region, task, instance, definition: ["dags", dagId, "tasks", taskId] };
+}
+
+// Whether only the kickoff record tells how the task ended.
+export const hasNoReport = (state, progress) => (state === "failed" || state === "up_for_retry") && !progress?.end;
+
+// The kickoff record. Null if the task has recorded no kickoff, undefined if this Airflow has no task state store.
+export async function kickoffRecord({ index, region, task }, signal) {
+  const listed = await getOrNull([...task, "state-store"], { map_index: index, limit: 100, ...region }, signal);
+  const entries = listed?.task_state_store;
+  return entries && (plain(entries.find((entry) => entry.key === RECORD)?.value) ?? null);
 }
 
 // Returns a function that reads the task instance, and asks only for what may have changed since its last call.
@@ -74,13 +84,6 @@ function reader(task, signal) {
     return found;
   }
 
-  // The kickoff record. Null if the task has recorded no kickoff, undefined if this Airflow has no task state store.
-  async function kickoffRecord() {
-    const listed = await getOrNull([...path.task, "state-store"], { map_index: index, limit: 100, ...region }, signal);
-    const entries = listed?.task_state_store;
-    return entries && (plain(entries.find((entry) => entry.key === RECORD)?.value) ?? null);
-  }
-
   // The state is read first: a task pushes its XComs before it ends.
   return async function read() {
     const { state, try_number: tryNumber, end_date: endDate } = await get(instance, region, signal);
@@ -94,10 +97,9 @@ function reader(task, signal) {
     const isOfCrew = defined.template_fields.includes("crew_conn_id") || PROGRESS in found;
     const isSensor = defined.template_fields.includes("kickoff_id");
     const isOfBatch = defined.template_fields.includes("result_path") || found[PROGRESS]?.batch !== undefined;
-    const hasNoReport = (state === "failed" || state === "up_for_retry") && !found[PROGRESS]?.end;
     const isStarting = state === "running" && !found[PROGRESS];
-    const hasRecord = isOfCrew && !isOfBatch && (hasNoReport || isStarting || state === "success");
-    const record = hasRecord ? await kickoffRecord() : undefined;
+    const hasRecord = isOfCrew && !isOfBatch && (hasNoReport(state, found[PROGRESS]) || isStarting || state === "success");
+    const record = hasRecord ? await kickoffRecord({ index, region, ...path }, signal) : undefined;
     const retryAt = state === "up_for_retry" ? retryTime(endDate, defined) : null;
     const { end, polled_at: polledAt } = found[PROGRESS] ?? {};
     const isPolled = !end && polledAt > Number(found[DEFERRAL] ?? NaN); // otherwise its trigger learns of no mark

@@ -1,4 +1,5 @@
-// The tab "Crew" on the page of a task instance: what Airflow's page loads. It brings React.
+// The tab "Crew" of a task instance, and the page "Crews": what Airflow's page loads. It brings React.
+import { CrewsPage } from "./page.js";
 import { CrewTab } from "./tab.js";
 
 // The component is handed over when its style is there, or certainly is not: else it would flash without.
@@ -11,6 +12,6 @@ await new Promise((settled) => {
   document.head.append(style);
 });
 
-// Under the name of the tab, and under the one name that the page knows for every plugin.
+// Airflow finds each under the name of its app, so neither replaces the other.
 globalThis.Crew = CrewTab;
-globalThis.AirflowPlugin = CrewTab;
+globalThis.Crews = CrewsPage;

@@ -82,6 +82,7 @@ export function story(seen) {
   const isStarting = seen.state === "running" && !seen.crew_progress;
   return {
     sentence: how === "running" && !batch ? text(progress.doing) || "No progress is known yet." : "",
+    how,
     ...LOOKS[how],
     ...(how === "completed" ? batch?.look : {}),
     goesOn,

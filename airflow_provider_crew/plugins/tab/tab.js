@@ -20,7 +20,7 @@ export function CrewTab({ dagId, runId, taskId, mapIndex, taskInstance }) {
     setNews({});
     return watch(task, (news) => setNews((before) => changed(before, news)));
   }, [dagId, runId, taskId, mapIndex, regionId, regionIndex]);
-  const note = trouble ? messageOf(trouble) : seen ? "" : "Loading …";
+  const note = trouble ? messageOf(trouble, "the XComs of this task, which this tab shows") : seen ? "" : "Loading …";
   return el(
     "div",
     "crew-tab",
@@ -33,17 +33,17 @@ export function CrewTab({ dagId, runId, taskId, mapIndex, taskInstance }) {
 const changed = (before, { seen = before.seen, trouble }) =>
   seen === before.seen && trouble === before.trouble ? before : { seen, trouble };
 
-function messageOf({ status, detail }) {
+export function messageOf({ status, detail }, what) {
   if (status === 401) return "Airflow asks you to log in again. Reload the page.";
-  if (status === 403) return "You have no permission to read the XComs of this task, which this tab shows.";
+  if (status === 403) return `You have no permission to read ${what}.`;
   if (status >= 400 && status < 500) return `Airflow returned ${status}. ${typeof detail === "string" ? visible(detail) : ""}`;
   return `${status ? `Airflow returned ${status}.` : "Airflow does not respond."} Trying again.`;
 }
 
-const quiet = (...children) => el("p", "crew-quiet", ...children);
-const Section = ({ title, children }) =>
+export const quiet = (...children) => el("p", "crew-quiet", ...children);
+export const Section = ({ title, children }) =>
   h("section", { className: "crew-section", "aria-label": title }, h("h2", null, title), children);
-const facts = (entries, className = "crew-facts") =>
+export const facts = (entries, className = "crew-facts") =>
   el("dl", className, ...all(entries.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))));
 
 function Story({ of, task }) {
@@ -105,7 +105,7 @@ export function Header({ of, cost = "" }) {
   );
 }
 
-function Ending({ of: { reason, lines, misfits, at, cost, retry, retryAt, next, meta } }) {
+export function Ending({ of: { reason, lines, misfits, at, cost, retry, retryAt, next, meta } }) {
   const when = retryAt && [" in ", h(Until, { key: "until", time: retryAt })];
   const then = retry ? ["Airflow retries the task", when, ` and ${retry}.`] : next && h(Markdown, { source: next });
   const rows = [["At", at], ["Cost", cost], ["Next", then], ["Meta", meta && copied(meta, "meta")]].filter(([, value]) => value);

@@ -1,0 +1,191 @@
+// Reads the crews of all DAGs that the viewer may see: lists first, and details only of rows in view.
+import { ENDED, PROGRESS, get, getOrNull, hasNoReport, kickoffRecord, paths, plain } from "./airflow.js";
+import { object } from "./safe.js";
+
+// Requests within any minute. Details leave some of them to the lists.
+const MOST = 60;
+const FOR_LISTS = 10;
+const MINUTE = 60000;
+const TURN = 500;
+const DETAILS_AT_ONCE = 4;
+// Airflow returns at most this many entries by default.
+const PAGE = 100;
+const MOST_PAGES = 10;
+// Between two looks. The next one is later if this one took many requests, so lists use half of them at most.
+const PAUSE = 10000;
+const PAUSE_EACH = 2000;
+const DAY = 86400000;
+const ACTIVE = ["running", "deferred", "up_for_retry", "up_for_reschedule"];
+const ASKING = new Set(["deferred", "awaiting_input"]);
+
+// These outlive a change of the filters.
+const sent = [];
+const details = new Map();
+
+// Waits until the page is visible and the limit allows another request.
+export async function turn(signal, reserve = 0) {
+  for (;;) {
+    signal.throwIfAborted();
+    while (sent[0] <= Date.now() - MINUTE) sent.shift();
+    if (!document.hidden && sent.length < MOST - reserve) return void sent.push(Date.now());
+    await new Promise((then) => setTimeout(then, TURN));
+  }
+}
+
+const keyOf = (of) => JSON.stringify([of.dag_id, of.dag_run_id ?? of.run_id, of.task_id, of.map_index, of.region_id, of.region_index]);
+const taskOf = (of) => JSON.stringify([of.dag_id, of.task_id]);
+
+// Calls back after each change. Returns a function that stops, and one that takes note of a row in view.
+export function watchCrews({ dag, days, withCompleted }, tell) {
+  const stopped = new AbortController();
+  const { signal } = stopped;
+  const pushedAt = new Map();
+  const fields = new Map(); // of the tasks that run a crew
+  const inView = new Set();
+  let [rows, isListed, isWhole, isCut, requests, readers, timer] = [new Map(), false, false, false, 0, 0, undefined];
+
+  async function pages(path, name, parameters, take, ask = get) {
+    for (let offset = 0; offset < PAGE * MOST_PAGES; offset += PAGE) {
+      await turn(signal);
+      requests += 1;
+      const found = (await ask(["dags", dag || "~", "dagRuns", "~", ...path], { ...parameters, limit: PAGE, offset }, signal))?.[name] ?? [];
+      if (take(found) || found.length < PAGE) return true;
+    }
+    return false;
+  }
+
+  // After the first look, only what is new. Airflow 3.1 and 3.2 do not order XComs.
+  async function readTimes(since) {
+    const wasWhole = isWhole;
+    isWhole = false;
+    await pages(["taskInstances", "~", "xcomEntries"], "xcom_entries", { xcom_key: PROGRESS, order_by: "-timestamp" }, (found) => {
+      const last = found.at(-1);
+      const isOrdered = found.every((each, at) => at === 0 || each.timestamp <= found[at - 1].timestamp);
+      const isKnown = last && pushedAt.get(keyOf(last)) === last.timestamp;
+      for (const each of found) {
+        if (isOrdered) pushedAt.set(keyOf(each), each.timestamp);
+        if (!fields.has(taskOf(each))) fields.set(taskOf(each), {});
+      }
+      return !isOrdered || (wasWhole && isKnown) || last?.timestamp < since;
+    });
+    isWhole = isListed = true;
+  }
+
+  async function look() {
+    const [before, isFirst, found] = [requests, rows.size === 0, new Map()];
+    const since = new Date(Date.now() - days * DAY).toISOString();
+    const ended = { end_date_gte: since, order_by: "-end_date" };
+    const add = (instances, asks = false) => {
+      for (const each of instances) {
+        // Airflow deletes those of older runs.
+        if ("crew_conn_id" in object(each.rendered_fields)) fields.set(taskOf(each), each.rendered_fields);
+        found.set(keyOf(each), { instance: each, asks: asks || found.get(keyOf(each))?.asks });
+      }
+      if (isFirst) show(found);
+    };
+    const instances = (parameters) => pages(["taskInstances"], "task_instances", parameters, (each) => add(each));
+    const asking = (questions) => add(questions.map((each) => each.task_instance).filter(({ state }) => ASKING.has(state)), true);
+    try {
+      const wholes = await Promise.all([
+        instances({ state: ACTIVE, order_by: "start_date" }),
+        instances({ state: "failed", ...ended }),
+        !withCompleted || instances({ state: "success", ...ended }),
+        pages(["hitlDetails"], "hitl_details", { response_received: false }, asking, getOrNull),
+        readTimes(since),
+      ]);
+      isCut = wholes.includes(false);
+      show(found);
+    } catch (error) {
+      if (signal.aborted) return;
+      tell({ trouble: error });
+      if (error.status >= 400 && error.status < 500) return;
+    }
+    timer = setTimeout(look, Math.max(PAUSE, (requests - before) * PAUSE_EACH));
+  }
+
+  function show(found = rows) {
+    rows = new Map([...found].filter(([, { instance }]) => fields.has(taskOf(instance))));
+    if (signal.aborted) return;
+    tell({ rows: [...rows].map(([key, row]) => ({ key, ...row, isRead: isRead(key, row), seen: seenOf(row.instance, fields.get(taskOf(row.instance)), details.get(key)?.found) })), isCut });
+    readDetails();
+  }
+
+  // Names of the details that a row needs, each with its current version.
+  function wantedOf(key, { state, try_number: attempt }) {
+    const { found = {} } = details.get(key) ?? {};
+    const hasEnded = ENDED.has(state);
+    const has = (name) => hasEnded && found.keys?.includes(name);
+    const wanted = [
+      // What the list has not told is read again every minute.
+      [PROGRESS, `${attempt} ${pushedAt.get(key) ?? (hasEnded ? state : Math.floor(Date.now() / MINUTE))}`],
+      hasEnded && ["keys", `${attempt} ${state}`],
+      has("usage") && ["usage", attempt],
+      // The result of a crew may be large. A task that only starts one returns its ID.
+      has("return_value") && !has("usage") && !has(PROGRESS) && ["return_value", attempt],
+      hasNoReport(state, found[PROGRESS]) && ["record", `${attempt} ${state}`],
+    ];
+    return wanted.filter(Boolean);
+  }
+
+  const isRead = (key, { instance }) => wantedOf(key, instance).every(([name]) => name in (details.get(key)?.versions ?? {}));
+
+  function next() {
+    for (const key of inView) {
+      const [instance, { versions = {}, isReading } = {}] = [rows.get(key)?.instance, details.get(key)];
+      if (!isListed && !pushedAt.has(key)) continue; // its time is about to come
+      const missing = instance && !isReading && wantedOf(key, instance).find(([name, version]) => versions[name] !== version);
+      if (missing) return { key, instance, name: missing[0], version: missing[1] };
+    }
+    return null;
+  }
+
+  function readDetails() {
+    while (readers < DETAILS_AT_ONCE && next()) readAll();
+  }
+
+  async function readAll() {
+    readers += 1;
+    for (let wanted = next(); wanted && !signal.aborted; wanted = next()) {
+      const { key, instance, name, version } = wanted;
+      const { found, versions } = details.get(key) ?? {};
+      details.set(key, { found, versions, isReading: true });
+      // A detail that Airflow does not return is read again when it changes.
+      const value = await detail(instance, name).catch(() => undefined);
+      details.set(key, signal.aborted ? { found, versions } : { found: { ...found, [name]: value }, versions: { ...versions, [name]: version } });
+      show();
+    }
+    readers -= 1;
+  }
+
+  async function detail({ dag_id: dagId, dag_run_id: runId, task_id: taskId, map_index: mapIndex, region_id: regionId, region_index: regionIndex }, name) {
+    const path = paths({ dagId, runId, taskId, mapIndex, regionId, regionIndex });
+    const [entries, region] = [[...path.task, "xcomEntries"], path.region];
+    await turn(signal, FOR_LISTS);
+    if (name === "record") return kickoffRecord(path, signal);
+    if (name !== "keys") return plain((await get([...entries, name], { map_index: path.index, ...region }, signal)).value);
+    const listed = await get(entries, { map_index_filter: path.index, limit: PAGE, ...region }, signal);
+    return listed.xcom_entries.map((each) => each.key);
+  }
+
+  look();
+  return {
+    stop() {
+      stopped.abort();
+      clearTimeout(timer);
+    },
+    note(key, isInView) {
+      if (isInView) inView.add(key);
+      else inView.delete(key);
+      readDetails();
+    },
+  };
+}
+
+// The facts of the tab, as far as the page reads them. Details of an earlier attempt may be left.
+function seenOf({ state, try_number: tryNumber, end_date: endDate }, fields, { keys, usage, return_value: returned, record, [PROGRESS]: progress } = {}) {
+  const hasEnded = ENDED.has(state);
+  const isOfBatch = "result_path" in fields || object(progress).batch !== undefined;
+  const result = hasEnded && keys?.includes("return_value") ? { kickoff_id: returned, return_value: returned ?? {} } : {};
+  const known = { [PROGRESS]: progress, usage: hasEnded ? usage : undefined, record: !isOfBatch && hasNoReport(state, progress) ? record : undefined };
+  return { ...known, ...result, isSensor: "kickoff_id" in fields, isOfBatch, state, tryNumber, hasEnded, retryAt: null, endedAt: Date.parse(endDate) / 1000 };
+}

@@ -1,0 +1,350 @@
+"""Crews page: which requests it sends, and what it shows, in a Chromium without an Airflow."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from airflow_provider_crew.client.errors import ExecutionFailed, UncertainKickoff
+from airflow_provider_crew.client.progress import begun, ended
+from airflow_provider_crew.task.verdict import Facts, verdict, while_waiting
+from dev.chromium import EXECUTABLE, Page
+from dev.loopback import HOST
+from tests.integration.tab_page import tab_page
+from tests.system.crew_tab_contents import ATTACKS, batch_progress, progress
+
+pytestmark = [
+    pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium"),
+]
+
+NOW = "2026-11-27T12:00:00Z"
+CHOICES = while_waiting(Facts(), reattachable=True, cancels=False)["choices"]
+
+# Airflow, and the time, in the page.
+WORLD = Path(__file__).with_name("crews_world.js").read_text()
+_modules = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    with tab_page() as opened:
+        opened.evaluate(WORLD)
+        yield opened
+
+
+def instance(run: str, state: str = "deferred", **others: Any) -> dict[str, Any]:
+    known = {"dag_id": "briefings", "dag_run_id": run, "task_id": "write", "map_index": -1, "state": state}
+    known |= {"try_number": 1, "start_date": NOW, "end_date": NOW, "rendered_map_index": None}
+    return {"id": run, **known, "rendered_fields": {"crew_conn_id": "crew_default"}, **others}
+
+
+def xcoms(instances: Sequence[dict[str, Any]], key: str = "crew_progress") -> list[dict[str, Any]]:
+    names = ("dag_id", "task_id", "map_index")
+    return [
+        {name: each[name] for name in names} | {"run_id": each["dag_run_id"], "key": key, "timestamp": NOW}
+        for each in instances
+    ]
+
+
+def world(
+    instances: Sequence[dict[str, Any]], values: dict[str, Any] | None = None, **others: Any
+) -> dict[str, Any]:
+    known = {each["dag_run_id"]: {"crew_progress": progress(**shown())} for each in instances}
+    known |= {run: {"crew_progress": value} for run, value in (values or {}).items()}
+    return {"instances": list(instances), "asking": [], "xcoms": xcoms(instances), "values": known, **others}
+
+
+def shown(**others: Any) -> dict[str, Any]:
+    return {"steps": [], "stale_after": 60.0, "deadline": None, "human_input": False, "choices": CHOICES, **others}
+
+
+def watch(page: Page, of: dict[str, Any], *, in_view: int = 20, dag: str = "", completed: bool = False) -> None:
+    """Open the page in this world, with the first rows in view."""
+    filters = {"dag": dag, "days": "1", "withCompleted": completed}
+    opening = f"open('/crews.js?{next(_modules)}', {json.dumps(filters)}, {in_view})"
+    page.evaluate(f"globalThis.world = {json.dumps(of)}; {opening}")
+
+
+def after(page: Page, seconds: float) -> list[tuple[float, str]]:
+    """Return the requests since the last call, and those of the next seconds."""
+    return [(at, url) for at, url in page.evaluate(f"pass({seconds}).then(() => asked.splice(0))")]
+
+
+def crews(page: Page) -> list[dict[str, Any]]:
+    return page.evaluate('import("/page.js").then(({ crewOf }) => told.rows.map(crewOf))')
+
+
+def details(requests: list[tuple[float, str]]) -> list[str]:
+    return [url for _, url in requests if "/~/" not in url]
+
+
+def most_in_a_minute(requests: list[tuple[float, str]]) -> int:
+    return max(sum(1 for other, _ in requests if at <= other < at + 60) for at, _ in requests)
+
+
+MANY = [instance(f"run-{number}") for number in range(1_000)]
+
+
+def test_thousand_crews_stay_within_the_requests_of_a_minute(page):
+    # Each look finds that all have pushed their progress again.
+    watch(page, world(MANY, isRestless=True), in_view=200)
+    requests = after(page, 180)
+
+    assert most_in_a_minute(requests) <= 60
+    assert len([url for _, url in requests if "/~/taskInstances?state=running" in url]) >= 30
+    assert len(details(requests)) > 80
+    assert len(crews(page)) == 1_000
+
+
+def test_first_rows_of_a_thousand_come_with_the_first_requests(page):
+    watch(page, world(MANY))
+    requests = after(page, 0)
+
+    assert len([url for _, url in requests if "/~/" in url]) < 25
+    assert len(details(requests)) == 20
+    assert [crew["told"] is not None for crew in crews(page)[:21]] == [True] * 20 + [False]
+
+
+def test_detail_is_read_again_only_if_it_changed(page):
+    watch(page, world([instance(f"run-{number}") for number in range(30)]))
+    assert len(details(after(page, 1))) == 20
+    assert details(after(page, 60)) == []
+
+    page.evaluate(
+        "world.xcoms[3].timestamp = '2026-11-27T12:00:30Z'; world.xcoms.unshift(...world.xcoms.splice(3, 1))"
+    )
+    assert ["run-3" in url for url in details(after(page, 60))] == [True]
+
+
+def test_hidden_page_sends_no_request(page):
+    def hide(hidden: str) -> None:
+        page.evaluate(f"Object.defineProperty(document, 'hidden', {{ value: {hidden}, configurable: true }})")
+
+    watch(page, world([instance("run-1")]))
+    after(page, 1)
+    hide("true")
+    assert after(page, 120) == []
+    hide("false")
+    assert after(page, 30)
+
+
+def test_completed_tasks_are_read_only_if_wanted(page):
+    done = instance("done", "success")
+    keys = xcoms([done]) + xcoms([done], "return_value") + xcoms([done], "usage")
+    values = {"done": {"crew_progress": progress(**shown()), "usage": {"total_tokens": 3_410}}}
+    of = world([done]) | {"xcoms": keys, "values": values}
+    watch(page, of)
+    after(page, 30)
+    assert crews(page) == []
+
+    watch(page, of, completed=True)
+    requests = details(after(page, 30))
+    (crew,) = crews(page)
+    assert (crew["group"], crew["told"]["title"], crew["tokens"]) == ("completed", "Completed", 3_410)
+    assert not any(url.endswith("return_value") for url in requests)
+
+
+def test_dag_is_asked_for_by_its_name(page):
+    watch(page, world([instance("run-1")]), dag="a/b")
+
+    lists = [url for _, url in after(page, 1) if "/dagRuns/~/" in url]
+    assert len(lists) == 4
+    assert all("/dags/a%2Fb/" in url for url in lists)
+
+
+@pytest.mark.parametrize("end", ["/~/taskInstances", "/~/xcomEntries"])
+def test_missing_permission_ends_the_requests(page, end):
+    watch(page, world([instance("run-1")], refused={end: 403}))
+    after(page, 1)
+
+    assert page.evaluate("told.trouble.status") == 403
+    assert after(page, 120) == []
+    message = 'import("/tab.js").then(({ messageOf }) => messageOf(told.trouble, "this"))'
+    assert "permission to read this" in page.evaluate(message)
+
+
+def test_outage_of_airflow_passes(page):
+    watch(page, world([instance("run-1")], refused={"/~/taskInstances": 503}))
+    after(page, 1)
+    assert page.evaluate("told.trouble.status") == 503
+
+    page.evaluate("world.refused = {}")
+    after(page, 30)
+    assert page.evaluate("told.trouble") is None
+    assert len(crews(page)) == 1
+
+
+def test_request_under_required_actions_shows_who_waits_before_the_row_is_in_view(page):
+    of = world([instance("run-1"), instance("run-2"), instance("run-3", "failed")], asking=[1, 2])
+    watch(page, of, in_view=0)
+    after(page, 1)
+    assert [(crew["run"], crew["group"]) for crew in crews(page)] == [
+        *(("run-1", "running"), ("run-2", "waiting"), ("run-3", "failed"))
+    ]
+
+    watch(page, of | {"refused": {"/hitlDetails": 404}}, in_view=0)
+    after(page, 1)
+    assert {crew["group"] for crew in crews(page)} == {"running", "failed"}
+
+
+def test_subclass_and_task_without_rendered_fields_are_found(page):
+    bare: dict[str, Any] = {"rendered_fields": {}}
+    other = instance("other", task_id="load", **bare)
+    of = world([instance("pruned", **bare), instance("killed", "failed", **bare), other])
+    of["xcoms"] = xcoms([of["instances"][0]])
+    watch(page, of)
+    after(page, 1)
+
+    assert {crew["run"] for crew in crews(page)} == {"pruned", "killed"}
+
+
+def test_airflow_that_does_not_order_xcoms_is_read_every_minute(page):
+    of = world([instance(f"run-{number}") for number in range(3)])
+    for number, each in enumerate(of["xcoms"]):
+        each["timestamp"] = f"2026-11-27T11:00:0{number}Z"
+    watch(page, of)
+
+    assert len(details(after(page, 1))) == 3
+    assert len(details(after(page, 120))) == 6
+
+
+def failed(error: Any, **known: Any) -> dict[str, Any]:
+    told = ended(progress(**shown(**known)), error, time.time())
+    return told | {"end": verdict(error, Facts()).as_dict() | told["end"]}
+
+
+WAITING: dict[str, Any] = {
+    "state": "paused",
+    "since": 5.0,
+    "deadline": time.time() + 3_600,
+    "current_task": "writing_task",
+}
+DRAFT = {
+    "task_id": "writing_task",
+    "agent": "Writer",
+    "output": "\n## **Electric ferries**\n\nText",
+    "execution_time": None,
+}
+ROWS = {
+    "waits": ("deferred", progress(**shown(**WAITING, tasks=[DRAFT])), "waiting"),
+    "may wait": ("deferred", progress(**shown(state="unknown")), "waiting"),
+    "runs": ("deferred", progress(**shown()), "running"),
+    "starts": ("running", begun("", 1.0), "running"),
+    "failed": ("failed", failed(ExecutionFailed("out of credit")), "failed"),
+    "retried": ("up_for_retry", failed(ExecutionFailed("out of credit")), "failed"),
+    "uncertain": ("failed", failed(UncertainKickoff("No response."), kickoff_id=""), "failed"),
+    "killed": ("failed", progress(**shown()), "failed"),
+    "batch": ("deferred", batch_progress(), "running"),
+}
+
+
+@pytest.fixture(scope="module")
+def lines(page) -> dict[str, str]:
+    """Return what the page shows of each row, as elements in one line."""
+    states = [instance(name, state) for name, (state, _, _) in ROWS.items()]
+    watch(page, world(states, {name: value for name, (_, value, _) in ROWS.items()}))
+    after(page, 1)
+    assert {crew["run"]: crew["group"] for crew in crews(page)} == {name: each[2] for name, each in ROWS.items()}
+    line = "({ crewOf, Line }) => told.rows.map(crewOf).map((crew) => [crew.run, draw(Line({ crew }))])"
+    return dict(page.evaluate(f"import('/page.js').then({line})"))
+
+
+def test_waiting_crew_shows_the_title_of_its_draft_and_its_deadline(lines):
+    assert "<p>Draft: Electric ferries</p>" in lines["waits"]
+    assert CHOICES["unanswered"] in lines["waits"]
+
+
+@pytest.mark.parametrize("name", ["failed", "uncertain", "killed", "retried"])
+def test_ended_crew_shows_its_cost_and_the_next_step(lines, name):
+    assert "<dt>Cost</dt>" in lines[name]
+    assert any(f"<dt>{label}</dt>" in lines[name] for label in ("Next", "If you clear the task"))
+
+
+def test_running_crew_and_batch_show_where_they_are(lines):
+    assert "task 2 of 3" in lines["runs"]
+    assert "403 of 1,000 rows have ended" in lines["batch"]
+
+
+@pytest.mark.parametrize(
+    ("index", "region", "end"),
+    [
+        (-1, {}, "/dags/a%2Fb/runs/r%3F1/tasks/%E2%80%AEt/plugin/crew"),
+        (3, {}, "/tasks/%E2%80%AEt/mapped/3/plugin/crew"),
+        (-1, {"region_id": "a-region", "region_index": 1}, "/plugin/crew?region_id=a-region&region_index=1"),
+    ],
+)
+def test_row_links_to_the_tab_of_its_task(page, index, region, end):
+    of = instance("r?1", dag_id="a/b", task_id="\u202et", map_index=index, **region)
+    watch(page, world([of]) | {"xcoms": []})
+    after(page, 1)
+    (crew,) = crews(page)
+
+    assert crew["href"].startswith(f"http://{HOST}:")
+    assert crew["href"].endswith(end)
+
+
+def test_hostile_names_and_drafts_become_no_elements(page):
+    hostile, values = [], {}
+    for attack in ATTACKS:
+        doing = {"current_task": attack, "doing": attack}
+        values[attack] = progress(
+            **shown(**WAITING | doing, tasks=[DRAFT | {"output": attack, "task_id": attack}])
+        )
+        about: dict[str, Any] = {
+            "dag_id": attack,
+            "task_id": attack,
+            "map_index": 0,
+            "rendered_map_index": f"\u202e{attack}",
+        }
+        hostile.append(instance(attack, **about))
+    watch(page, world(hostile, values), in_view=len(hostile))
+    after(page, 61)
+    elements, addresses, drawn, groups = page.evaluate(
+        """import("/page.js").then(({ crewOf, Line }) => {
+            const [found, addresses] = [new Set(), []];
+            const visit = (node) => {
+                if (Array.isArray(node)) node.forEach(visit);
+                else if (typeof node?.type === "function") visit(node.type(node.props));
+                else if (node?.type) found.add(node.type) && visit(node.props.children);
+                if (node?.props?.href) addresses.push(node.props.href);
+            };
+            const crews = told.rows.map(crewOf);
+            crews.forEach((crew) => visit(Line({ crew })));
+            const drawn = crews.map((crew) => draw(Line({ crew }))).join();
+            return [[...found], addresses, drawn, crews.map((crew) => crew.group)];
+        })"""
+    )
+
+    assert groups == ["waiting"] * len(ATTACKS)
+    assert {*elements} <= {"div", "span", "a", "p"}
+    assert "\u202e" not in drawn
+    assert len(addresses) == len(ATTACKS)
+    assert {urlsplit(each).hostname for each in addresses} == {HOST}
+
+
+def test_page_without_crews_says_what_would_appear(page):
+    watch(page, world([]))
+    after(page, 30)
+    assert crews(page) == []
+
+    nothing = 'import("/page.js").then(({ Nothing }) => draw(Nothing({ filters: { dag: "", days: "1" } })))'
+    assert "CrewRunOperator" in page.evaluate(nothing)
+
+
+def test_tokens_are_those_of_the_tasks_shown(page):
+    rows = [instance("one", "failed"), instance("batch")]
+    of = world(rows, {"one": failed(ExecutionFailed("x")), "batch": batch_progress()})
+    of["xcoms"] += xcoms([rows[0]], "usage")
+    of["values"]["one"]["usage"] = {"total_tokens": 1_000}
+    watch(page, of)
+    after(page, 1)
+
+    drawn = 'import("/page.js").then(({ crewOf, Tokens }) => draw(Tokens({ crews: told.rows.map(crewOf) })))'
+    assert page.evaluate(drawn) == ("<dl><div><dt>Tokens of the tasks shown</dt><dd>1,365,000</dd></div></dl>")
