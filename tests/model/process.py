@@ -41,6 +41,7 @@ ADDRESS = "https://crew.example"
 FILE = "file:"
 """Begin of the keys of the files that a batch has stored."""
 DAYS = 30 * 86_400.0
+SECRET = "secret-of-the-receiver"
 TOLD = ("told", "")
 """Answer that is none: Airflow tells the process to end."""
 _ERRORS: dict[str, Callable[[], BaseException]] = {
@@ -284,8 +285,9 @@ class Client:
     def inputs(self) -> CrewInputs:
         return CrewInputs(inputs=())
 
-    def kickoff(self, _request: Any) -> str:
-        return str(_play[0].ask("kickoff", _play[0].is_told))
+    def kickoff(self, request: Any) -> str:
+        address = json.loads(request.body).get("crewWebhookUrl", "")
+        return str(_play[0].ask("kickoff", _play[0].is_told, address.rpartition("/")[2]))
 
     def status(self, kickoff_id: str) -> Any:
         return execution(kickoff_id, _play[0].ask("status", kickoff_id))
@@ -319,9 +321,18 @@ class Task:
     chooses_twice: bool = False
     has_record: bool = True
     has_ghosts: bool = False
+    settles: bool = False
 
 
 TASKS: dict[str, Task] = {}
+
+
+class _Interrupted(threading.Event):
+    """The event in a shielded block, whose time is that of the process."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        time.sleep(timeout or 0.0)
+        return self.is_set()
 
 
 class _Quiet:
@@ -342,13 +353,22 @@ def played(task: Task) -> Iterator[None]:
         patch.setenv("AIRFLOW_CONN_CREW_DEFAULT", f"crew://:token-of-twenty-signs@{ADDRESS.partition('//')[2]}")
         connection = load_connection("crew_default")
         patch.setattr("airflow_provider_crew.hooks.crew.load_connection", lambda *_: connection)
-        for module in ("task.attempt", "batch.start"):
-            patch.setattr(f"airflow_provider_crew.{module}.shielded", lambda work: work(threading.Event()))
+        for module in ("task.attempt", "batch.start", "batch.groups"):
+            patch.setattr(f"airflow_provider_crew.{module}.shielded", lambda work: work(_Interrupted()))
+        patch.setenv("AIRFLOW__CREW__SETTLE_KICKOFFS", str(task.settles))
+        patch.setenv("AIRFLOW__CREW__EVENTS_URL", "https://airflow.example/crew/events")
+        patch.setenv("AIRFLOW__CREW__WEBHOOK_CONN_ID", "crew_receiver")
+        secret = SimpleNamespace(password=SECRET)
+        patch.setattr("airflow_provider_crew.task.settle.load_secret", lambda _: secret)
+        # An attempt sends one kickoff, so its number is unique.
+        part = SimpleNamespace(token_urlsafe=lambda _: f"{_play[0].process.start.try_number}")
+        patch.setattr("airflow_provider_crew.client.calls.secrets", part)
         for owner in ("operators.base.CrewTask", "hooks.crew.CrewHook", "triggers.crew.CrewExecutionTrigger"):
             patch.setattr(f"airflow_provider_crew.{owner}.log", _Quiet())
         for module in ("client.client", "batch.state"):
             patch.setattr(f"airflow_provider_crew.{module}.CrewClient", Client)
         patch.setattr("airflow_provider_crew.task.record.warn", lambda *_: None)
+        patch.setattr("airflow_provider_crew.task.record.log", _Quiet())
         patch.setattr("airflow_provider_crew.batch.state.ResultFiles", Files)
         patch.setattr("airflow_provider_crew.batch.state.Threads", Threads)
         patch.setattr("airflow_provider_crew.versions.CLEARING_DELETES_TASK_STATE", task.airflow >= (3, 4))

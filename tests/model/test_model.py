@@ -34,7 +34,9 @@ BATCH: dict[str, Any] = {"inputs": [{"topic": "harbours"}], "result_path": "memo
 
 def task(operator: Any = CrewKickoffOperator, **options: Any) -> Task:
     kind = {
-        name: options.pop(name) for name in ("airflow", "attempts", "surprises", "has_ghosts") if name in options
+        name: options.pop(name)
+        for name in ("airflow", "attempts", "surprises", "has_ghosts", "settles")
+        if name in options
     }
     create = cache(lambda: operator(task_id="crew", retries=1, **{"inputs": {}, **options}))
     has_record = "durable" not in options and operator is not CrewBatchOperator
@@ -45,10 +47,12 @@ TASKS |= {
     "kickoff": task(cancel_on_kill=True, surprises=2),
     "kickoff, and a process taken for dead": task(has_ghosts=True),
     "kickoff, on_uncertain_kickoff=retry": task(on_uncertain_kickoff="retry"),
+    "kickoff that settles itself": task(settles=True, surprises=2),
     "kickoff, durable=False": task(durable=False),
     "kickoff on 3.4": task(airflow=(3, 4)),
     "run in a worker": task(CrewRunOperator, deferrable=False, cancel_on_kill=True, attempts=2),
     "row of a deferred batch": task(CrewBatchOperator, deferrable=True, cancel_on_kill=True, attempts=2, **BATCH),
+    "row that settles itself": task(CrewBatchOperator, deferrable=True, settles=True, attempts=2, **BATCH),
     "deferred run": task(CrewRunOperator, deferrable=True, cancel_on_kill=True),
 }
 
@@ -78,7 +82,7 @@ KNOWN = [
     Known(
         "Another execution is started although one is running after the user had read "
         "'does what it no longer does'.",
-        ("kickoff",),
+        ("kickoff", "kickoff that settles itself"),
         "The same, for a task that has meanwhile reported the uncertain kickoff.",
         "retries.md",
         _AT_ONCE,
@@ -182,6 +186,10 @@ def _unknown_is_failed(*given: Any) -> Any:
     return "failed" if status == "unknown" else status, failed
 
 
+def _hears_nothing(*_: Any, **__: Any) -> str:
+    return ""
+
+
 def _sends_after_uncertain(record: Any, *given: Any, **named: Any) -> Decision:
     decision = decide(record, *given, **named)
     return Decision.KICK_OFF if decision is Decision.FAIL_UNCERTAIN else decision
@@ -196,6 +204,7 @@ MISTAKES: dict[str, tuple[str, str, Any]] = {
     "there is no last look": ("kickoff", "task.stop.Stop.look_before", lambda *_: None),
     "a cleared task counts as marked": ("kickoff", "api_server.has_ended", lambda _: True),
     "a retry counts as cleared": ("kickoff", "task.record.Record.was_cleared", property(lambda _: True)),
+    "a call of the crew is not read": ("kickoff that settles itself", "task.record.Store.heard", _hears_nothing),
     "the wrong cost is told": ("kickoff", "task.attempt.verdict", _telling(cost=Cost.NONE)),
     "the wrong effect is told": (
         "kickoff",

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 
+from airflow_provider_crew.answers.receiver import Receiver
 from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.calls import read_address
 from airflow_provider_crew.client.errors import error_record
 from airflow_provider_crew.client.progress import PROGRESS
 from airflow_provider_crew.client.wording import execution_failed
 from airflow_provider_crew.task.record import KEY, KICKOFF_ID
+from airflow_provider_crew.task.settle import HEARD
 from airflow_provider_crew.triggers.events import DEFERRAL, told_completed, told_error
-from tests.model.process import DAYS, FILE, TASKS, TOLD, Play, Process, Start, execution
+from tests.model.process import DAYS, FILE, SECRET, TASKS, TOLD, Play, Process, Start, execution
 
 RETRIES = 1
 _AT_REST = frozenset({"success", "failed", "retry"})
@@ -44,6 +48,8 @@ class World(NamedTuple):
     :param left: XComs of the last attempt, which Airflow has deleted.
     :param resumes: Method and arguments with which a deferred task resumes.
     :param ghost: Process that Airflow takes for dead, or a trigger that notices that its task has left it.
+    :param calls: Address and kickoff ID of each call that the crew may still make.
+    :param is_heard: Whether the crew had called for the recorded kickoff before the process started.
     :param settled: Executions whose result was returned, or that the user has chosen to pay for besides another.
     :param read: Effect of clearing that the page has shown a moment ago, and no longer shows.
     :param choice: Effect that the user had read before the last clear, until it has come true.
@@ -68,6 +74,8 @@ class World(NamedTuple):
     has_waited: bool = False
     ghost: Process | None = None
     crew: tuple[str, ...] = ()
+    calls: tuple[tuple[str, str], ...] = ()
+    is_heard: bool = False
     settled: frozenset[str] = frozenset()
     read: str = ""
     choice: str | None = None
@@ -136,7 +144,8 @@ Step = tuple[str, World | Wrong]
 
 def steps(world: World) -> Iterator[Step]:
     """Yield every next state, with what has happened."""
-    for each in (_of_airflow(world), _of_process(world, "process"), _of_process(world, "ghost"), _of_user(world)):
+    processes = _of_process(world, "process"), _of_process(world, "ghost")
+    for each in (_of_airflow(world), *processes, _of_crew(world), _of_user(world)):
         for sentence, then in each:
             yield sentence, _answered(world, then) if isinstance(then, World) else then
 
@@ -193,6 +202,7 @@ def _begun(world: World) -> Step:
     left = world.left if resumes else tuple(key for key, _ in world.xcoms if key.startswith(KICKOFF_ID))
     fresh: dict[str, Any] = {"is_calm": True, "is_told": False, "has_waited": False, "resumes": None}
     xcoms = world.xcoms if resumes else ()
+    fresh |= {"is_heard": any(key.startswith(HEARD) for key, _ in world.store)}
     world = world.but(**fresh, state="running", try_number=number, left=left, xcoms=xcoms, allowed=world.choice)
     process = began(Start(world.task, number, world.max_tries, left, resumes))
     return f"Airflow {'resumes' if resumes else 'starts'} attempt {number}.", _with(world, "process", process)
@@ -274,6 +284,17 @@ def _noticed(world: World) -> World:
 # The crew.
 
 
+def _of_crew(world: World) -> Iterator[Step]:
+    """Yield what the receiver keeps of the calls of crews whose kickoff got no response."""
+    for path, kickoff_id in world.calls:
+        address, store = read_address(path, SECRET), dict(world.store)
+        assert address
+        kept = nullcontext((store.get, store.__setitem__))
+        Receiver(state=lambda _, kept=kept: kept).keep(address, {"kickoff_id": kickoff_id})  # type: ignore[misc]
+        left = tuple(call for call in world.calls if call != (path, kickoff_id))
+        yield f"The crew of {kickoff_id} calls.", world.but(store=tuple(sorted(store.items())), calls=left)
+
+
 def _looks(world: World, kickoff_id: str) -> Iterator[tuple[str, World]]:
     """Yield what a poll may find."""
     status = world.crew[int(kickoff_id[1:]) - 1]
@@ -290,6 +311,8 @@ def _looks(world: World, kickoff_id: str) -> Iterator[tuple[str, World]]:
 def _kicked_off(world: World, slot: str) -> World | Wrong:
     """Return the state in which the crew has started another execution."""
     owed, allowed = world.owed, world.allowed if slot == "process" else ""
+    if slot == "process" and world.is_heard and owed == ["running"]:
+        return Wrong("Another execution is started although the crew had called.")
     is_chosen = TASKS[world.task].chooses_twice or _is_choice(allowed or "")
     harmless = {"failed"} if allowed is None else {"failed", "stopped"}
     read = f" after the user had read {allowed.partition(',')[0]!r}" if allowed else ""
@@ -338,8 +361,8 @@ def _answers(world: World, slot: str, request: tuple[Any, ...]) -> Answers:
             yield from _stored(world, slot, key, values)
         case ("sleep",):
             yield from _waits(world)
-        case ("kickoff", is_late):
-            yield from _kickoffs(world, slot, is_late=is_late)
+        case ("kickoff", is_late, path):
+            yield from _kickoffs(world, slot, path, is_late=is_late)
         case ("status", kickoff_id):
             yield from _polls(world, kickoff_id)
         case ("stop", kickoff_id):
@@ -387,13 +410,14 @@ def _in_words(key: str, values: list[str]) -> str:
     return ", ".join(filter(None, [*known, *(name for name in ("reported", "delivered") if record[name])]))
 
 
-def _kickoffs(world: World, slot: str, *, is_late: bool) -> Answers:
+def _kickoffs(world: World, slot: str, path: str, *, is_late: bool) -> Answers:
     name, started = f"e{len(world.crew) + 1}", _kicked_off(world, slot)
     if is_late:
         started = Wrong("A kickoff is sent after the task was told to end.")
     yield f"starts execution {name}", ("ok", name), started
     if world.may_surprise:
-        lost = started.surprised() if isinstance(started, World) else started
+        calls = (*world.calls, *[(path, name)] * bool(path))
+        lost = started.surprised(calls=calls) if isinstance(started, World) else started
         yield f"starts execution {name}, but the response is lost", ("lost", None), lost
         yield "sends a kickoff that does not arrive, and does not learn that", ("lost", None), world.surprised()
         yield "sends a kickoff that the crew rejects", ("rejected", None), world.surprised()
@@ -446,11 +470,15 @@ def _returned(world: World, value: Any) -> set[str]:
 def _disappointed(world: World, how: str, error: str) -> Wrong | None:
     """Return what is wrong if an attempt has ended otherwise than the user had read."""
     effect, is_report = world.expects, error == "UncertainKickoff"
+    if is_report and world.is_heard:
+        return Wrong("An uncertain kickoff is reported although the crew had called.")
     starts = effect.startswith(("starts", "reruns")) and not any(
         word in effect for word in ("only if", "unless", "may be")
     )
     has_execution = KICKOFF_ID in dict(world.xcoms) or how in {"success", "deferred"}
-    waits = effect.startswith(("waits", "reads", "checks", "keeps")) and "stopped" not in effect
+    waits = effect.startswith(("waits", "reads", "checks", "keeps")) and not any(
+        word in effect for word in ("stopped", "or else reports")
+    )
     # It may do better: an ID that Airflow refused to store may be in an XCom.
     reports = effect.startswith("reports") and not is_report
     if starts or ((waits or reports) and not has_execution):
