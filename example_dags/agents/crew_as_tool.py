@@ -1,5 +1,5 @@
 """
-Give an Airflow agent a crew as a tool, and a second deployment of the crew as its standby.
+Give an Airflow agent a crew as a tool, with a second deployment of the crew as its standby.
 
 A retry of the task waits for an execution that is still running. The agent calls the standby if the
 first crew rejects the token, is unreachable or fails.

@@ -1,5 +1,5 @@
 """
-Publish a weekly market brief after a person has approved it in Airflow.
+Publish a weekly market brief after a person approves it in Airflow.
 
 Airflow keeps the DAG paused until you unpause it, because each run is billed.
 

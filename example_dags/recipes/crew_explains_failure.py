@@ -1,5 +1,5 @@
 """
-Have a crew explain why a task has failed, and post the explanation to the team's chat.
+Have a crew explain why a task failed and post the explanation to the team's chat.
 
 Needs the connections `crew_default` and `chat`, whose password is the URL of an incoming webhook.
 

@@ -1,9 +1,9 @@
 """
-Retry an outage, and never start a second billed execution.
+Retry after an outage, and never start a second billed execution.
 
 Needs Airflow 3.3 and the connection `crew_default`.
 
-Costs one execution. To start another, clear the task after the crew has failed.
+Costs one execution. To start another, clear the task after the crew fails.
 """
 
 from datetime import timedelta
