@@ -207,14 +207,14 @@ class AnsweringAttempt(Attempt):
         self.task.log.info("The crew asks a question. Answer it in the Crew tab or under Required Actions.")
         # Airflow's page keeps its form, with the ID of the earlier question, until the subject changes.
         number = f" {self.waiting.known['number']}" if self.waiting.known.get("number", 1) > 1 else ""
-        # Airflow's page hides a constant, and returns it.
+        # Airflow's page hides a constant, and returns it. Below the last field, its empty line is not seen.
         asked = {"value": question["task_id"], "description": "", "schema": {"const": question["task_id"]}}
         request = Request(
             subject=f"Draft{number}{_title_of(question['draft'])} ({self.task.ti.task_id})",
             text=self._text_of(question),
             options=_OPTIONS,
             question=question["task_id"],
-            more={"params": {ASKED: asked, TEXT: _FORM}, "assigned_users": [dict(user) for user in users]},
+            more={"params": {TEXT: _FORM, ASKED: asked}, "assigned_users": [dict(user) for user in users]},
         )
         return Plan(request=request, **_idle(known))
 

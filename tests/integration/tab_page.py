@@ -16,7 +16,8 @@ from dev.loopback import HOST
 
 TAB = Path(airflow_provider_crew.plugins.__file__).with_name("tab")
 
-# Elements are plain objects. draw() writes them as text, with the attributes that tests compare.
+# Elements are plain objects. draw() writes them as text, with the attributes that tests compare. Nothing is drawn
+# again if a state changes, but noted() gets each new one.
 REACT = """
 globalThis.React = {
     Children: { toArray: (all) => [all].flat(Infinity).filter((each) => each != null && each !== false) },
@@ -28,7 +29,7 @@ globalThis.React = {
     },
     useEffect: () => undefined,
     useRef: (current) => ({ current }),
-    useState: (value) => [value, () => undefined],
+    useState: (value) => [value, (next) => globalThis.noted?.(next)],
 };
 globalThis.draw = (node) => {
     if (node == null || typeof node === "boolean") return "";

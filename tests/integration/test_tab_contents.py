@@ -277,6 +277,7 @@ def test_waiting_crew_shows_its_draft_and_its_deadline(page):
         "deadline": 9.0,
         "unanswered": WAITING["unanswered"],
         "draft": {"title": "Draft", "output": "# Draft"},
+        "isElsewhere": True,
     }
     assert [(row["name"], row["state"]) for row in shown["rows"]][-1] == ("writing_task", "waiting")
 

@@ -6,26 +6,31 @@ const MOST_LOGS = 20;
 
 export const PROGRESS = "crew_progress";
 const RECORD = "crew_kickoff";
+// Only tasks with answer_in_airflow have the first, and the second is in the task state store.
+const QUESTION = "crew_question";
+const ANSWER = "crew_answer";
 // The time of a deferral whose trigger cancels the execution if someone marks the task.
 const DEFERRAL = "crew_deferral";
 // A trigger needs seconds to report a cancellation, but Airflow 3.4 stores no XCom of a task that has ended.
 const CANCELLING = 120;
 // crew_result is a result that does not match output_type.
-const XCOMS = [PROGRESS, "return_value", "crew_result", "kickoff_id", "usage", "crew_dashboard", DEFERRAL];
+const XCOMS = [PROGRESS, "return_value", "crew_result", "kickoff_id", "usage", "crew_dashboard", DEFERRAL, QUESTION];
 // Messages in an attempt's log: which execution it waited for, and at which task the crew was.
 const EXECUTION = /^(Started|Reattached to) execution (\S{1,200}?)[.,]?(?:\s|$)/;
 const PLACE = /^Crew: ((?:task|step) \d(?:(?!, took ).){0,200})$/;
 const TOKENS = /^Crew: total: (?:.{1,40}, )?([\d,]{1,40}) tokens$/;
 
-export async function get(parts, parameters = {}, signal = undefined) {
+async function request(parts, parameters, options) {
   const url = new URL(parts.map(encodeURIComponent).join("/"), API);
   for (const [name, value] of Object.entries(parameters)) for (const each of [value].flat()) url.searchParams.append(name, each);
-  const options = { credentials: "same-origin", headers: { Accept: "application/json" }, signal };
-  const answer = await fetch(url, options).catch(() => ({ ok: false, status: 0 }));
-  if (answer.ok) return answer.json();
-  const { detail } = (await Promise.resolve().then(() => answer.json()).catch(() => null)) ?? {};
-  throw Object.assign(new Error(`Airflow returned ${answer.status}`), { status: answer.status, detail });
+  const headers = { Accept: "application/json", ...(options.body && { "Content-Type": "application/json" }) };
+  const response = await fetch(url, { credentials: "same-origin", headers, ...options }).catch(() => ({ ok: false, status: 0 }));
+  if (response.ok) return response.json();
+  const { detail } = (await Promise.resolve().then(() => response.json()).catch(() => null)) ?? {};
+  throw Object.assign(new Error(`Airflow returned ${response.status}`), { status: response.status, detail });
 }
+
+export const get = (parts, parameters = {}, signal = undefined) => request(parts, parameters, { signal });
 
 // Null if Airflow has no such thing, or does not show it to this user.
 export const getOrNull = (...request) =>
@@ -47,21 +52,25 @@ export function plain(value) {
 // Airflow 3.4 identifies an iteration of a task loop by its region, which it gives to mapped tasks as well.
 export function paths({ dagId, runId, taskId, mapIndex, regionId, regionIndex }) {
   const index = Number(mapIndex ?? -1);
-  const task = ["dags", dagId, "dagRuns", runId, "taskInstances", taskId];
+  const run = ["dags", dagId, "dagRuns", runId];
+  const task = [...run, "taskInstances", taskId];
   const instance = index < 0 ? task : [...task, String(index)];
   const region = regionId === undefined ? {} : { region_id: regionId, region_index: regionIndex };
-  return { index, region, task, instance, definition: ["dags", dagId, "tasks", taskId] };
+  return { index, region, run, task, instance, definition: ["dags", dagId, "tasks", taskId] };
 }
 
 // Whether only the kickoff record tells how the task ended.
 export const hasNoReport = (state, progress) => (state === "failed" || state === "up_for_retry") && !progress?.end;
 
-// The kickoff record. Null if the task has recorded no kickoff, undefined if this Airflow has no task state store.
-export async function kickoffRecord({ index, region, task }, signal) {
+// Undefined if this Airflow has no task state store, or does not show it to this user.
+async function stateStore({ index, region, task }, signal) {
   const listed = await getOrNull([...task, "state-store"], { map_index: index, limit: 100, ...region }, signal);
-  const entries = listed?.task_state_store;
-  return entries && (plain(entries.find((entry) => entry.key === RECORD)?.value) ?? null);
+  return listed?.task_state_store && new Map(listed.task_state_store.map(({ key, value }) => [key, plain(value)]));
 }
+
+// The kickoff record. Null if the task has recorded no kickoff, undefined without a store.
+const recordIn = (store) => store && (store.get(RECORD) ?? null);
+export const kickoffRecord = async (...where) => recordIn(await stateStore(...where));
 
 // Returns a function that reads the task instance, and asks only for what may have changed since its last call.
 function reader(task, signal) {
@@ -84,6 +93,12 @@ function reader(task, signal) {
     return found;
   }
 
+  // The request under Required Actions, which may have been answered.
+  async function requiredAction() {
+    const listed = await getOrNull([...path.run, "hitlDetails"], { task_id: task.taskId, map_index: index }, signal);
+    return listed?.hitl_details[0];
+  }
+
   // The state is read first: a task pushes its XComs before it ends.
   return async function read() {
     const { state, try_number: tryNumber, end_date: endDate } = await get(instance, region, signal);
@@ -99,13 +114,17 @@ function reader(task, signal) {
     const isOfBatch = defined.template_fields.includes("result_path") || found[PROGRESS]?.batch !== undefined;
     const isStarting = state === "running" && !found[PROGRESS];
     const hasRecord = isOfCrew && !isOfBatch && (hasNoReport(state, found[PROGRESS]) || isStarting || state === "success");
-    const record = hasRecord ? await kickoffRecord({ index, region, ...path }, signal) : undefined;
+    const isAsked = QUESTION in found;
+    const store = hasRecord || isAsked ? await stateStore({ index, region, ...path }, signal) : undefined;
+    const record = hasRecord ? recordIn(store) : undefined;
+    const required = isAsked && !hasEnded ? await requiredAction() : undefined;
     const retryAt = state === "up_for_retry" ? retryTime(endDate, defined) : null;
     const { end, polled_at: polledAt } = found[PROGRESS] ?? {};
     const isPolled = !end && polledAt > Number(found[DEFERRAL] ?? NaN); // otherwise its trigger learns of no mark
     const isBeingCancelled = hasEnded && isPolled && Date.now() - Date.parse(endDate) < 1000 * CANCELLING;
     const kind = { isOfCrew, isSensor, isOfBatch, isBeingCancelled };
-    last = { ...found, ...kind, state, tryNumber, hasEnded, record, retryAt, endedAt: Date.parse(endDate) / 1000 };
+    const facts = { record, retryAt, answered: store?.get(ANSWER), request: required };
+    last = { ...found, ...kind, ...facts, state, tryNumber, hasEnded, endedAt: Date.parse(endDate) / 1000 };
     return last;
   };
 }
@@ -114,6 +133,13 @@ function reader(task, signal) {
 function retryTime(endDate, { retry_delay: delay, retry_exponential_backoff: backoff }) {
   const time = Date.parse(endDate) / 1000 + (delay?.days ?? 0) * 86400 + delay?.seconds;
   return backoff || !Number.isFinite(time) ? null : time;
+}
+
+// Answers the request under Required Actions that is open. Airflow names no question, and rejects a second answer.
+export function answer(task, option, parameters) {
+  const { index, region, task: path } = paths(task);
+  const body = JSON.stringify({ chosen_options: [option], params_input: parameters });
+  return request([...path, index, "hitlDetails"], region, { method: "PATCH", body });
 }
 
 // The newest attempts that Airflow has kept. Their logs have the executions, which are null for an unreadable log.

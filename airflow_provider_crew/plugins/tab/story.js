@@ -1,6 +1,7 @@
 // Turns the data of a task instance into the contents of the tab. Each text of a crew stays a text, or is left out.
 import { batchOf } from "./batch.js";
 import { ending, lost, starting } from "./ending.js";
+import { questionOf } from "./question.js";
 import { list, number, object, safeAddress, text } from "./safe.js";
 
 /**
@@ -26,12 +27,13 @@ const MOST_COMING = 10;
 const rawText = (value) => (typeof value === "string" ? value : text(value));
 
 const NOT_YET = new Set([null, "scheduled", "queued", "none"]);
-const GOING_ON = new Set(["running", "paused", "unknown"]);
+const GOING_ON = new Set(["running", "paused", "unknown", "answered"]);
 const ENDED = new Set(["completed", "failed"]);
 const LOOKS = {
   running: { title: "Running", tone: "active" },
   paused: { title: "Waiting for human input", tone: "waiting" },
   unknown: { title: "May be waiting for human input", tone: "waiting" },
+  answered: { title: "Answered", tone: "active", sentence: "The next polls show whether the crew continues." },
   completed: { title: "Completed", tone: "good" },
   failed: { title: "Failed", tone: "bad" },
   uncertain: { title: "Uncertain kickoff", tone: "waiting" },
@@ -48,8 +50,10 @@ const LOOKS = {
 };
 
 // Which of the LOOKS applies. The task's own state counts first: its execution may still be running.
-function standing(seen, progress, end, kickoffId) {
+function standing(seen, progress, end, kickoffId, question) {
   const { state } = seen;
+  if (question?.form || question?.isComing) return "paused";
+  if (question?.isNew && !seen.hasEnded) return "answered";
   if (NOT_YET.has(state)) return seen.return_value || progress.end ? "again" : "notYet";
   if (kickoffId && seen.return_value === kickoffId) return "started";
   if (seen.isBeingCancelled) return "cancelling";
@@ -62,6 +66,7 @@ function standing(seen, progress, end, kickoffId) {
   if (state === "failed" && end.mayBeRunning) return "stopped";
   if (state === "failed" || progress.state === "failed") return "failed";
   if (state === "removed") return "removed";
+  if (question?.isWithCrew && (progress.state === "paused" || progress.state === "unknown")) return "answered";
   if (progress.state === "unknown" && progress.human_input) return "paused";
   if (GOING_ON.has(progress.state) || progress.state === "completed") return progress.state;
   return kickoffId ? "running" : "starting";
@@ -74,11 +79,12 @@ export function story(seen) {
   const usage = { ...object(seen.usage), ...object(result.usage) };
   const kickoffId = text(result.kickoff_id ?? (progress.kickoff_id || (seen.kickoff_id ?? seen.record?.kickoff_id)));
   const end = ending(seen, progress, kickoffId);
-  const how = standing(seen, progress, end, kickoffId);
+  const question = questionOf(seen);
+  const how = standing(seen, progress, end, kickoffId, question);
   const goesOn = GOING_ON.has(how);
   const shown = how === "completed" || how === "started" || goesOn ? null : end;
   const batch = batchOf(progress, goesOn);
-  const waits = how === "paused" || how === "unknown" ? waiting(progress) : null;
+  const waits = how === "paused" || how === "unknown" ? waiting(progress, question) : null;
   const isStarting = seen.state === "running" && !seen.crew_progress;
   return {
     sentence: how === "running" && !batch ? text(progress.doing) || "No progress is known yet." : "",
@@ -97,6 +103,7 @@ export function story(seen) {
     trouble: how === "running" || how === "unknown" ? text(progress.trouble) : "",
     batch,
     waiting: waits,
+    question,
     ...timeline(how, progress, result),
     kickoffId,
     dashboard: safeAddress(typeof seen.crew_dashboard === "string" ? seen.crew_dashboard : ""),
@@ -132,7 +139,7 @@ function bar({ unit, completed, total }) {
 }
 
 // A draft is the output of the task that waits, or else the newest one.
-function waiting({ current_task: task, since, deadline, state, human_input: isExpected, tasks, choices: told }) {
+function waiting({ current_task: task, since, deadline, state, human_input: isExpected, tasks, choices: told }, question) {
   const outputs = list(tasks).map(object).filter((each) => text(each.output));
   const draft = outputs.findLast((each) => each.task_id === task) ?? outputs.at(-1);
   // The task cancels no execution that is unknown.
@@ -141,10 +148,11 @@ function waiting({ current_task: task, since, deadline, state, human_input: isEx
   return {
     // An unknown execution may be past the task at which it was last seen.
     place: task ? `${state === "unknown" ? ", last seen" : ""} at ${text(task)}` : "",
-    since: number(since),
+    since: question?.form?.openedAt ?? number(since),
+    isElsewhere: !question?.form && !question?.isComing,
     deadline: unanswered ? number(deadline) : null,
     unanswered,
-    draft: draft && { title, output: rawText(draft.output) },
+    draft: draft && !question?.form && { title, output: rawText(draft.output) },
   };
 }
 
@@ -152,7 +160,7 @@ const row = (state, name, agent = "", seconds = null, output = "") => ({ state, 
 const finished = (task) =>
   row("done", text(task.task_id) || "(no name)", text(task.agent), number(task.execution_time), rawText(task.output));
 
-const MARKS = { running: "current", paused: "waiting", unknown: "waiting" };
+const MARKS = { running: "current", paused: "waiting", unknown: "waiting", answered: "waiting" };
 
 // Finished, current and coming tasks: as the crew reports them, with the times at which polls saw a change.
 function timeline(how, progress, result) {

@@ -5,6 +5,7 @@ import { Results } from "./batch.js";
 import { Folded, Fragment, Seen, Since, Until, all, button, duration, el, h, useEffect, useState } from "./elements.js";
 import { Markdown } from "./markdown.js";
 import { Copy, Output } from "./output.js";
+import { Question } from "./question.js";
 import { Link, visible } from "./safe.js";
 import { story } from "./story.js";
 
@@ -55,6 +56,8 @@ function Story({ of, task }) {
     Fragment,
     null,
     h(Header, { of, cost: costOf(found, of.attempt) }),
+    of.question && h(Question, { of: of.question, task }),
+    of.question?.form && el("div", "crew-section", h(Choices, of)),
     draft && h(Section, { title: draft.title }, h(Output, { label: "draft", source: draft.output })),
     hasOutput && h(Section, { title: "Output" }, h(Output, { label: "output", source: of.output, json: of.outputJson })),
     of.elsewhere && h(Section, { title: "Output" }, quiet("The XCom backend keeps the result at ", h("code", null, of.elsewhere))),
@@ -83,7 +86,7 @@ export function Header({ of, cost = "" }) {
   ].filter(Boolean);
   const badge = [el("span", "crew-badge", of.title), of.sentence && h("span", null, of.sentence)];
   const since = waiting?.since && ["for ", h(Since, { key: "since", time: waiting.since })];
-  const link = { address: of.dashboard, className: `crew-button${waiting ? " crew-main-button" : ""}` };
+  const link = { address: of.dashboard, className: `crew-button${waiting?.isElsewhere ? " crew-main-button" : ""}` };
   return el(
     "header",
     `crew-card crew-header crew-${of.tone}`,
@@ -94,15 +97,20 @@ export function Header({ of, cost = "" }) {
       h("div", { className: "crew-line", role: "status", "aria-live": "polite" }, ...badge),
       waiting && h("span", null, since, waiting.place),
       of.polledAt !== null && h(Seen, { time: of.polledAt, staleAfter: of.staleAfter }),
-      of.dashboard && h(Link, link, waiting ? "Answer in the crew dashboard ↗" : "Crew dashboard ↗"),
+      of.dashboard && h(Link, link, waiting?.isElsewhere ? "Answer in the crew dashboard ↗" : "Crew dashboard ↗"),
     ),
-    waiting && h("p", null, "Answer in the crew's dashboard, and the crew continues."),
+    waiting?.isElsewhere && h("p", null, "Answer in the crew's dashboard, and the crew continues."),
     of.end && h(Ending, { of: of.end }),
     of.bar && h(Bar, { of: of.bar }),
     of.trouble && el("p", "crew-trouble", of.trouble),
     known.length > 0 && facts(known),
-    of.choices.length > 0 && facts(of.choices.map(([title, effect, deadline]) => [title, deadline ? late(deadline, effect) : effect]), "crew-end crew-choices"),
+    !of.question?.form && h(Choices, of),
   );
+}
+
+function Choices({ choices }) {
+  const told = choices.map(([title, effect, deadline]) => [title, deadline ? late(deadline, effect) : effect]);
+  return told.length > 0 && facts(told, "crew-end crew-choices");
 }
 
 export function Ending({ of: { reason, lines, misfits, at, cost, retry, retryAt, next, meta } }) {

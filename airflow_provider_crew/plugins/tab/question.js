@@ -1,0 +1,146 @@
+// The question of a crew with answer_in_airflow: its draft, the form that answers it, and the outcome of each answer.
+import { answer } from "./airflow.js";
+import { Folded, Fragment, Until, all, button, el, h, useEffect, useRef, useState } from "./elements.js";
+import { Output } from "./output.js";
+import { list, number, object, text, visible } from "./safe.js";
+
+const SHOWN_LINES = 20;
+const SHOWN_CHARACTERS = 1500;
+const STOP = "Stop waiting";
+const VERBS = { Approve: "approved the draft", "Send back": "sent the draft back", Answer: "answered" };
+const OUTCOMES = { "": "Not sent yet.", sent: "Delivered.", rejected: "No effect.", not_sent: "No effect.", uncertain: "Uncertain whether it was delivered." };
+
+// States in which a task may be about to open a request.
+const UNDER_WAY = new Set(["scheduled", "queued", "running", "deferred"]);
+
+const timeOf = (value) => number(Date.parse(value) / 1000);
+
+/**
+ * Null for a task that is not answered here. There is a form only for an open request whose draft is known: both have
+ * the question's ID, which goes with the answer, and which the task compares.
+ * @typedef {{ option: string, user: string, at: string, outcome: string, why: string }} Answer
+ */
+export function questionOf({ state, crew_question: box, crew_progress: progress, answered, request: found }) {
+  if (box === undefined) return null;
+  const [known, request] = [object(answered), object(found)];
+  const { task_id: id, draft } = object(known.question);
+  const answers = list(known.answers).map(object).map(told);
+  const user = object(request.responded_by_user).name;
+  const given = told({ option: list(request.chosen_options)[0], user, at: request.responded_at, outcome: "", why: "" });
+  const isNew = request.response_received === true && Object.hasOwn(VERBS, given.option) && !answers.some(({ at }) => at === given.at);
+  const asked = object(object(request.params).question).value;
+  const isOpen = state === "deferred" && request.response_received === false && typeof draft === "string" && asked === id;
+  const count = number(known.number);
+  const form = {
+    id,
+    key: `${id} ${answers.at(-1)?.at}`, // a request that opens again has one answer more
+    title: count > 1 ? `Draft ${count}` : "Draft",
+    draft,
+    openedAt: timeOf(request.created_at),
+    deadline: number(known.answer_by),
+    late: text(known.at_timeout),
+    users: list(request.assigned_users).map((each) => text(object(each).name)),
+  };
+  // The crew has the answer, or may have it, and no poll has seen it continue.
+  const isGiven = known.outcome === "sent" || known.outcome === "uncertain";
+  const isWithCrew = isGiven && !known.is_over && !(number(object(progress).since) > answers.at(-1)?.at);
+  // The task needs seconds to open the request for a question.
+  const asks = object(object(box).question).task_id;
+  const isAsked = asks !== undefined && (asks !== id || (state !== "deferred" && !known.outcome));
+  const isComing = isAsked && !isOpen && !isNew && UNDER_WAY.has(state);
+  return { form: isOpen ? form : null, answers: isNew ? [...answers, given] : answers, isNew, isWithCrew, isComing };
+}
+
+const told = ({ option, user, at, outcome, why }) => ({ option: text(option), user: text(user), at: timeOf(at), outcome: text(outcome), why: text(why) });
+
+function messageOf({ status, detail }, users) {
+  if (status === 401) return "Airflow asks you to log in again. Reload the page.";
+  if (status === 403) return `Airflow lets you read this, but not answer (403). You need the right to edit the task's Required Actions${users.length ? `, and to be one of: ${users.join(", ")}` : ""}.`;
+  if (status === 404) return "This question is no longer open.";
+  if (status === 409) return "Another answer was faster. Yours was not sent.";
+  if (status >= 400 && status < 500) return `Airflow returned ${status}. ${typeof detail === "string" ? visible(detail) : ""}`;
+  return "Airflow has not confirmed your answer. If it has arrived, it appears here within seconds. Otherwise, answer again.";
+}
+
+export function Question({ of: { form, answers, isComing }, task }) {
+  // No other draft replaces the one before the reader's eyes.
+  const [shown, show] = useState(null);
+  const [done, setDone] = useState(null);
+  const [words, setWords] = useState("");
+  const [isBusy, setBusy] = useState(false);
+  const [note, setNote] = useState("");
+  const isSending = useRef(false);
+  useEffect(() => {
+    if (!form) return;
+    setNote("");
+    if (shown === null) show(form.id);
+  }, [form?.id]);
+
+  async function choose(option) {
+    if (isSending.current) return; // a second click, before the page has disabled the buttons
+    isSending.current = true;
+    setBusy(true);
+    setNote("");
+    try {
+      await answer(task, option, { question: form.id, text: words.trim() || null });
+      setDone(form.key);
+      setWords("");
+      show(null);
+    } catch (error) {
+      setNote(messageOf(error, form.users));
+    }
+    isSending.current = false;
+    setBusy(false);
+  }
+
+  const isOther = form && form.id !== (shown ?? form.id);
+  const isDone = form?.key === done;
+  const sent = form && isDone ? "Airflow has your answer. The task sends it to the crew." : "";
+  const status = note || (isBusy ? "Sending …" : isComing ? "The crew has asked a question. It appears here within seconds." : sent);
+  return h(
+    "section",
+    { className: "crew-section crew-question", "aria-label": "Question of the crew" },
+    isOther && h("p", null, "The crew has asked another question. ", button("Show it", () => show(form.id))),
+    form && !isOther && h(Draft, { key: form.id, of: form }),
+    form && !isOther && !isDone && h(Form, { of: form, words, setWords, isBusy, choose }),
+    h("p", { className: note ? "crew-trouble" : "crew-quiet", role: "status" }, status),
+    answers.length > 0 && el("ul", "crew-answers", ...all(answers.map((each) => h("li", null, sentence(each))))),
+  );
+}
+
+function sentence({ option, user, at, outcome, why }) {
+  const time = at ? new Date(1000 * at).toLocaleString([], { dateStyle: "short", timeStyle: "short" }) : "";
+  const verb = Object.hasOwn(VERBS, option) ? VERBS[option] : `chose ${option}`;
+  const became = Object.hasOwn(OUTCOMES, outcome) ? OUTCOMES[outcome] : outcome;
+  return `${time} ${user || "After the time limit, Airflow"} ${verb}. ${became} ${why}`;
+}
+
+function Draft({ of: { title, draft } }) {
+  const isLong = draft.length > SHOWN_CHARACTERS || draft.split("\n", SHOWN_LINES + 1).length > SHOWN_LINES;
+  const [isWhole, setWhole] = useState(!isLong);
+  const output = h(Output, { label: "draft", source: draft });
+  return h(Fragment, null, h("h2", null, title), isWhole ? output : el("div", "crew-fold", output), !isWhole && button("Show the whole draft", () => setWhole(true)));
+}
+
+function Form({ of: { deadline, late, users }, words, setWords, isBusy, choose }) {
+  const hasText = words.trim() !== "";
+  const row = (option, effect, isOff) => h("div", null, h("dt", null, button(option, () => choose(option), { disabled: isBusy || isOff })), h("dd", null, effect));
+  const field = { rows: 3, value: words, disabled: isBusy, onChange: (event) => setWords(event.target.value) };
+  const stop = () => el("p", "", "This fails the task. The execution keeps running and is billed. ", button("Fail the task", () => choose(STOP), { disabled: isBusy }));
+  const limit = deadline > Date.now() / 1000 && late && [late, " in ", h(Until, { key: "until", time: deadline }), "."];
+  return el(
+    "div",
+    "crew-form",
+    h("label", null, "Text for the crew", h("textarea", field)),
+    el(
+      "dl",
+      "crew-end",
+      row("Approve", hasText ? "takes no text" : "the crew continues", hasText),
+      row("Send back", hasText ? "the crew does the task again with your text, which is billed" : "the crew does the task again, which is billed", false),
+      row("Answer", hasText ? "the crew continues with your text as data" : "needs a text", !hasText),
+    ),
+    limit && el("p", "crew-quiet", "Without an answer, ", ...limit),
+    users.length > 0 && el("p", "crew-quiet", `May answer: ${users.join(", ")}`),
+    h(Folded, { title: [STOP] }, stop),
+  );
+}
