@@ -137,6 +137,9 @@ def _take(airflow: AirflowStack, browser: Chromium, services: dict[str, LocalCre
     page.wait_for("document.body?.innerText.includes('report')")
     page.save_picture(_DOCS / "required-actions.png", clip={"x": 64, "y": 70, "width": _WIDE - 64, "height": 170})
     _save_request(page, answered)
+    page.open(answered.tab)
+    page.wait_for(f"{_TAB}?.querySelector('.crew-form')")
+    _save_tab(page, "crew-tab-question.png")
 
     _save_story(airflow, browser, services["killed_brief"], page)
 

@@ -1,7 +1,7 @@
 """
-Answer a crew under Required Actions (experimental).
+Answer a crew from Airflow (experimental).
 
-When the crew asks, read its draft under Required Actions, and approve it, send it back with a text, or
+When the crew asks, read its draft in the Crew tab of the task, and approve it, send it back with a text, or
 answer its question. Without an answer, the task fails after three days.
 
 Needs Airflow 3.3, the connection `crew_human_input`, to a crew that waits, and `[crew] events_url` and

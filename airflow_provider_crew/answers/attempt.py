@@ -232,7 +232,7 @@ class AnsweringAttempt(Attempt):
             f"**{STOP_WAITING}** fails this task. The execution keeps running and is billed.",
             f"Without an answer by {until}, {_AT_TIMEOUT[self._choice_at_timeout()]}." if until else "",
             # Airflow 3.3 keeps this text until the next question.
-            "If this request opens again with the same draft, the task log says what became of the answer.",
+            "If this request opens again with the same draft, the Crew tab shows what became of the answer.",
             f"[The crew's page]({page})" if page else "",
             *self.waiting.kept.get("chosen", []),
         ]

@@ -135,7 +135,7 @@ class CrewRunOperator(KickoffTask):
     :param on_invalid_output: Reaction if the output does not match ``output_type``. ``fail`` fails the task
         without a retry. Clearing the task then checks the same result again (Airflow 3.3 and later). ``retry``
         lets Airflow retry, which starts another billed execution.
-    :param answer_in_airflow: Whether users answer the crew under Required Actions, instead of in its dashboard.
+    :param answer_in_airflow: Whether users answer the crew in Airflow, instead of in its dashboard.
         Experimental. Needs Airflow 3.3 or later, ``deferrable=True``, ``[crew] events_url`` and
         ``[crew] webhook_conn_id``. Without one of them, the task only shows that its crew waits.
     :param response_timeout: Seconds that users have to answer. ``None`` disables the limit.

@@ -95,7 +95,7 @@ export function Question({ of: { form, answers, isComing }, task }) {
 
   const isOther = form && form.id !== (shown ?? form.id);
   const isDone = form?.key === done;
-  const sent = form && isDone ? "Airflow has your answer. The task sends it to the crew." : "";
+  const sent = form && isDone ? "Airflow has your answer." : "";
   const status = note || (isBusy ? "Sending …" : isComing ? "The crew has asked a question. It appears here within seconds." : sent);
   return h(
     "section",
