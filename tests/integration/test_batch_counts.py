@@ -13,7 +13,7 @@ import pytest
 from airflow.providers.common.compat.sdk import Stats
 
 from airflow_provider_crew.batch.files import ResultFiles
-from airflow_provider_crew.exceptions import BatchFailed
+from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed
 from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.integration import tasks
 from tests.integration.tasks import Task, TaskStateStore
@@ -172,3 +172,15 @@ def test_metrics_count_rows_as_runs(live_crew, batch, mocker, deferrable):
 
     names = ("kickoff.uncertain", "kickoff.started", "execution.completed", "tokens.total")
     assert [counts[f"crew.{name}"] for name in names] == [1, 2, 2, 2 * TOKENS]
+
+
+def test_no_retry_runs_a_row_that_a_person_has_stopped(live_crew, batch):
+    live_crew.scenario = SLOW
+    task = batch(2, deferrable=True, retries=3)
+    task.deferred()
+    live_crew.set_status(live_crew.kickoffs[0].kickoff_id, {"state": "REVOKED", "status": "Task was revoked"})
+    live_crew.finish(live_crew.kickoffs[1].kickoff_id)
+    for _ in range(2):
+        with pytest.raises(CrewTaskFailed):  # Airflow retries no such failure
+            task.run()
+    assert len(live_crew.kickoffs) == 2

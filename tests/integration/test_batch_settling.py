@@ -14,7 +14,7 @@ import pytest
 from airflow_provider_crew.exceptions import CrewError, CrewTaskFailed
 from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.airflow_runs import eventually
-from tests.integration.tasks import QUICK, SLOW, Task, TaskStateStore
+from tests.integration.tasks import SLOW, Task, TaskStateStore
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -60,18 +60,6 @@ def told(act: Callable[[], Any]) -> None:
 def begun(task: Task) -> Any:
     operator = task.begin()
     return operator, lambda: operator.execute(task.context)
-
-
-def test_later_call_brings_a_better_id(live_crew, batch, store):
-    live_crew.scenario = QUICK
-    task = batch(retries=2)
-    told(lambda: eventually(lambda: live_crew.kickoffs and call(store, execution_id="unknown-id"), pause=0.05))
-    with pytest.raises(CrewError):
-        task.run()
-    kickoff_id = live_crew.kickoffs[0].kickoff_id
-    assert call(store, execution_id="unknown-id", kickoff_id=kickoff_id)
-    assert task.run()["counts"]["success"] == 1
-    assert len(live_crew.kickoffs) == 1
 
 
 def test_cleared_batch_reports_before_it_starts_another(live_crew, batch):

@@ -14,6 +14,8 @@ from datetime import timedelta
 from itertools import count
 from typing import Any
 
+import requests
+
 from airflow_provider_crew.client.errors import WaitedTooLong
 from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask
 from airflow_provider_crew.local.scenario import Delivery
@@ -227,6 +229,21 @@ def execution_under_another_id_is_not_replaced(world: World, make: MakeJob) -> N
         for _ in range(2):
             assert job.attempt().cost in {"running", "unknown"}
     assert len(world.crew.kickoffs) == 1
+
+
+@promise
+def later_call_brings_a_better_id(world: World, make: MakeJob) -> None:
+    world.crew.scenario = SLOW.model_copy(update={"started_webhook": Delivery(other_ids=True)})
+    world.each_poll_takes(20)
+    job = make(world, timeout=7200)
+    with world.receiver(lambda: job.now):
+        world.crew.faults.reset(on="kickoff", after_taken=True)
+        job.attempt()
+        for request in world.crew.requests.on("kickoff"):
+            right = {"kickoff_id": world.crew.kickoffs[0].kickoff_id}
+            requests.post(request.json["crewWebhookUrl"], json=right, timeout=30)
+        job.clear()
+        assert_later_attempt_finds_it(world, job)
 
 
 @promise

@@ -16,6 +16,7 @@ RED: dict[tuple[str, str], str] = {}
 ABSENT: dict[tuple[str, str], str] = {
     ("kickoff_option_rendered_to_nothing_sends_nothing", "tool"): "takes no such option",
     ("secret_connection_rendered_to_nothing_sends_nothing", "tool"): "takes no such option",
+    ("later_call_brings_a_better_id", "sensor"): "its kickoff has succeeded, with the first ID",
     ("misfitting_output_is_kept_and_checked_again_at_no_cost", "tool"): "takes no output_type",
     (
         "execution_timeout_during_poll_ends_attempt",

@@ -176,3 +176,11 @@ def test_request_has_the_options_and_the_secret(monkeypatch):
     proofs = ("secret", base64.b64encode(b"crew:secret").decode())
     assert any(proof in request.body.decode() for proof in proofs)
     assert webhook_secret(task()) is None
+
+
+@pytest.mark.parametrize("name", ["kickoff_id", "executionId"])
+def test_meta_that_names_an_id_asks_for_no_call(name: str) -> None:
+    address = f"{URL}/address", "hash"
+    assert request_of(task(kickoff={"meta": {"topic": "tides"}}), {}, None, address).call == "hash"
+    request = request_of(task(kickoff={"meta": {name: "57a13a6e"}}), {}, None, address)
+    assert (request.call, b"/address" in request.body) == ("", False)
