@@ -6,13 +6,14 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import pytest
 
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.local.executions import Execution
+from airflow_provider_crew.local.record import ReceivedRequest
 from tests.airflow_runs import TOKEN, Run
 from tests.faults.chaos import Chaos, story, table
 from tests.faults.harm import whole
@@ -57,10 +58,18 @@ def test_random_harm_to_a_batch(airflow, database, dags, request, seed, say, way
     whole(airflow, database)
     rows, harms = request.config.getoption("--rows"), request.config.getoption("--harms")
     dag_id, path = f"random_batch_{way}", tmp_path / "results"
-    say(f"Random harm to a {way} batch of {rows} rows, with --seed {seed}")
+    lost = request.config.getoption("--lost")
+    say(f"Random harm to a {way} batch of {rows} rows, with --seed {seed}{f' --lost {lost}' if lost else ''}")
     given = {"dag_id": dag_id, "rows": rows, "path": str(path), "active": min(50, rows // 4)}
     (dags / f"{dag_id}.py").write_text(DAG.format(**given, deferrable=way == "deferred"))
-    with LocalCrewService(story(1), token=TOKEN) as crew:
+    numbers = count()
+
+    def lose_some(received: ReceivedRequest) -> None:
+        if lost and received.operation == "kickoff" and next(numbers) % 10 == 9:
+            crew.faults.reset(on="kickoff", after_taken=True)
+
+    calls = {"on_request": lose_some, "call_webhooks": lost == "settled"}
+    with LocalCrewService(story(1), token=TOKEN, **calls) as crew:
         airflow.api.set_connection(dag_id, json.loads(crew.connection_json))
         airflow.api.wait_for_dag(dag_id)
         chaos = Chaos(airflow, database, crew, seed, STORIES)
