@@ -1,4 +1,4 @@
-// An Airflow for the Crews page in globalThis.world, and a clock that a test moves. A request takes no time.
+// An Airflow for the Crews page in globalThis.world, and a clock that a test moves. A request takes no time, unless it is slow.
 globalThis.asked = [];
 globalThis.told = {};
 
@@ -31,14 +31,15 @@ globalThis.open = async (module, filters, inView) => {
   Object.assign(globalThis, { asked: [], told: {}, watched: undefined });
   const { watchCrews } = await import(module);
   globalThis.watched = watchCrews(filters, (news) => {
-    Object.assign(told, { trouble: undefined }, news);
+    Object.assign(told, news);
     for (const { key } of (news.rows ?? []).slice(0, inView)) queueMicrotask(() => watched?.note(key, true));
   });
 };
 
 function answer(path, query) {
   const from = Number(query.get("offset"));
-  const page = (name, all) => [200, { [name]: all.slice(from, from + Number(query.get("limit"))) }];
+  const limit = Math.min(Number(query.get("limit")), world.limit ?? 100);
+  const page = (name, all) => [200, { [name]: all.slice(from, from + limit), total_entries: all.length }];
   const refused = Object.entries(world.refused ?? {}).find(([end]) => path.endsWith(end));
   if (refused) return [refused[1], { detail: "Forbidden" }];
   const { instances, xcoms, asking, values } = world;
@@ -57,6 +58,7 @@ function answer(path, query) {
 globalThis.fetch = async (url) => {
   const { pathname, search, searchParams } = new URL(url);
   asked.push([now / 1000, pathname + search]);
+  if (world.slow && pathname.endsWith(world.slow)) await new Promise((then) => setTimeout(then, 500));
   const [status, body] = answer(pathname, searchParams);
   return { ok: status < 400, status, json: async () => structuredClone(body) };
 };

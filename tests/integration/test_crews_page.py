@@ -112,6 +112,22 @@ def test_first_rows_of_a_thousand_come_with_the_first_requests(page):
     assert [crew["told"] is not None for crew in crews(page)[:21]] == [True] * 20 + [False]
 
 
+def test_lists_of_an_airflow_with_short_pages_are_read_to_the_end(page):
+    watch(page, world(MANY[:120], limit=50))
+    after(page, 1)
+
+    assert len(crews(page)) == 120
+    assert page.evaluate("told.isCut") is False
+
+
+def test_page_says_if_it_cannot_read_all_tasks(page):
+    watch(page, world([*MANY, instance("one more")]))
+    after(page, 1)
+
+    assert len(crews(page)) == 1_000
+    assert page.evaluate("told.isCut") is True
+
+
 def test_detail_is_read_again_only_if_it_changed(page):
     watch(page, world([instance(f"run-{number}") for number in range(30)]))
     assert len(details(after(page, 1))) == 20
@@ -159,9 +175,11 @@ def test_dag_is_asked_for_by_its_name(page):
     assert all("/dags/a%2Fb/" in url for url in lists)
 
 
-@pytest.mark.parametrize("end", ["/~/taskInstances", "/~/xcomEntries"])
-def test_missing_permission_ends_the_requests(page, end):
-    watch(page, world([instance("run-1")], refused={end: 403}))
+@pytest.mark.parametrize(
+    ("end", "slow"), [("/~/taskInstances", "/~/xcomEntries"), ("/~/xcomEntries", "/~/taskInstances")]
+)
+def test_missing_permission_ends_the_requests(page, end, slow):
+    watch(page, world([instance("run-1")], refused={end: 403}, slow=slow))
     after(page, 1)
 
     assert page.evaluate("told.trouble.status") == 403
@@ -334,7 +352,9 @@ def test_page_without_crews_says_what_would_appear(page):
     after(page, 30)
     assert crews(page) == []
 
-    nothing = 'import("/page.js").then(({ Nothing }) => draw(Nothing({ filters: { dag: "", days: "1" } })))'
+    nothing = (
+        'import("/page.js").then(({ Nothing }) => draw(Nothing({ filters: { dag: "", group: "", days: "1" } })))'
+    )
     assert "CrewRunOperator" in page.evaluate(nothing)
 
 

@@ -8,7 +8,7 @@ const FOR_LISTS = 10;
 const MINUTE = 60000;
 const TURN = 500;
 const DETAILS_AT_ONCE = 4;
-// Airflow returns at most this many entries by default.
+// Airflow returns at most this many entries by default, or fewer.
 const PAGE = 100;
 const MOST_PAGES = 10;
 // Between two looks. The next one is later if this one took many requests, so lists use half of them at most.
@@ -42,14 +42,16 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
   const pushedAt = new Map();
   const fields = new Map(); // of the tasks that run a crew
   const inView = new Set();
-  let [rows, isListed, isWhole, isCut, requests, readers, timer] = [new Map(), false, false, false, 0, 0, undefined];
+  let [rows, isListed, isWhole, isCut, trouble, requests, readers, timer] = [new Map(), false, false, false, undefined, 0, 0];
 
   async function pages(path, name, parameters, take, ask = get) {
-    for (let offset = 0; offset < PAGE * MOST_PAGES; offset += PAGE) {
+    for (let [page, offset] = [0, 0]; page < MOST_PAGES; page += 1) {
       await turn(signal);
       requests += 1;
-      const found = (await ask(["dags", dag || "~", "dagRuns", "~", ...path], { ...parameters, limit: PAGE, offset }, signal))?.[name] ?? [];
-      if (take(found) || found.length < PAGE) return true;
+      const listed = await ask(["dags", dag || "~", "dagRuns", "~", ...path], { ...parameters, limit: PAGE, offset }, signal);
+      const found = listed?.[name] ?? [];
+      offset += found.length;
+      if (take(found) || !(offset < listed?.total_entries)) return true;
     }
     return false;
   }
@@ -94,11 +96,14 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
         readTimes(since),
       ]);
       isCut = wholes.includes(false);
+      trouble = undefined;
       show(found);
     } catch (error) {
       if (signal.aborted) return;
-      tell({ trouble: error });
-      if (error.status >= 400 && error.status < 500) return;
+      trouble = error;
+      tell({ trouble });
+      // Airflow would reject the same request again.
+      if (error.status >= 400 && error.status < 500) return stopped.abort();
     }
     timer = setTimeout(look, Math.max(PAUSE, (requests - before) * PAUSE_EACH));
   }
@@ -106,7 +111,7 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
   function show(found = rows) {
     rows = new Map([...found].filter(([, { instance }]) => fields.has(taskOf(instance))));
     if (signal.aborted) return;
-    tell({ rows: [...rows].map(([key, row]) => ({ key, ...row, isRead: isRead(key, row), seen: seenOf(row.instance, fields.get(taskOf(row.instance)), details.get(key)?.found) })), isCut });
+    tell({ rows: [...rows].map(([key, row]) => ({ key, ...row, isRead: isRead(key, row), seen: seenOf(row.instance, fields.get(taskOf(row.instance)), details.get(key)?.found) })), isCut, trouble });
     readDetails();
   }
 

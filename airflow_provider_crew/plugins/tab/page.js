@@ -17,12 +17,12 @@ const GROUPS = {
 const chosen = () => {
   const query = new URLSearchParams(location.search);
   const [group, days] = [query.get("state"), query.get("days")];
-  return { dag: query.get("dag") ?? "", group: group in GROUPS ? group : "", days: PERIODS.some(([each]) => each === days) ? days : "1" };
+  return { dag: query.get("dag") ?? "", group: Object.hasOwn(GROUPS, group) ? group : "", days: PERIODS.some(([each]) => each === days) ? days : "1" };
 };
 
 function keep({ dag, group, days }) {
   const query = new URLSearchParams({ ...(dag && { dag }), ...(group && { state: group }), ...(days !== "1" && { days }) });
-  history.replaceState(history.state, "", `${location.pathname}${query.size ? `?${query}` : ""}`);
+  history.replaceState(history.state, "", `${location.pathname}?${query}`.replace(/\?$/, ""));
 }
 
 export function CrewsPage() {
@@ -38,7 +38,7 @@ export function CrewsPage() {
   };
   useEffect(() => {
     setNews({});
-    watched.current = watchCrews({ dag, days, withCompleted }, (news) => setNews((before) => ({ ...before, trouble: undefined, ...news })));
+    watched.current = watchCrews({ dag, days, withCompleted }, (news) => setNews((before) => ({ ...before, ...news })));
     return () => watched.current.stop();
   }, [dag, days, withCompleted]);
   const crews = (rows ?? []).map(crewOf);
@@ -50,8 +50,7 @@ export function CrewsPage() {
     el("h1", "", "Crews"),
     h(Filters, { filters, choose, dags: [...dags.current].sort(), crews }),
     isCut && quiet("Airflow has more tasks than this page reads. Choose a DAG to see all of its crews."),
-    rows && h(Crews, { crews, group, onSeen: (key, isInView) => watched.current.note(key, isInView) }),
-    rows && !crews.length && h(Nothing, { filters }),
+    rows && h(Crews, { crews, filters, onSeen: (key, isInView) => watched.current.note(key, isInView) }),
     note && h("p", { className: "crew-quiet", role: "status" }, note),
   );
 }
@@ -89,12 +88,14 @@ function Filters({ filters: { dag, group, days }, choose, dags, crews }) {
   );
 }
 
-function Crews({ crews, group, onSeen }) {
+function Crews({ crews, filters, onSeen }) {
+  const { group } = filters;
   const shown = Object.keys(GROUPS).filter((each) => (group ? each === group : each !== "completed"));
   const ordered = [...crews].sort((one, other) => (one.told?.waiting?.since ?? 0) - (other.told?.waiting?.since ?? 0));
   const sections = shown.map((each) => [each, ordered.filter((crew) => crew.group === each)]).filter(([, those]) => those.length);
   return [
     h(Tokens, { key: "tokens", crews: crews.filter((crew) => shown.includes(crew.group)) }),
+    !sections.length && h(Nothing, { key: "nothing", filters }),
     ...sections.map(([each, those]) => h(Group, { key: each, title: GROUPS[each].title, crews: those, onSeen })),
   ];
 }
@@ -153,5 +154,8 @@ export function Line({ crew: { dag, told, group, href, name, run, startedAt } })
 // The first line with a word.
 const titleOf = (draft) => text((draft.split("\n").find((line) => /[\p{L}\p{N}]/u.test(line)) ?? "").replace(/^[\s#>*_-]+|[\s*_]+$/g, "").slice(0, 120));
 
-export const Nothing = ({ filters: { dag, days } }) =>
-  quiet(`No crew ${dag ? `of this DAG ` : ""}runs or waits, and none failed in the last ${PERIODS.find(([each]) => each === days)[1]}. `, "A task with CrewRunOperator, CrewExecutionSensor, CrewBatchOperator or @task.crew appears here when it starts.");
+export function Nothing({ filters: { dag, group, days } }) {
+  if (dag || group) return quiet("No crew matches these filters.");
+  const since = PERIODS.find(([each]) => each === days)[1];
+  return quiet(`No crew runs or waits, and none failed in the last ${since}. A task with CrewRunOperator, CrewExecutionSensor, CrewBatchOperator or @task.crew appears here when it starts.`);
+}
