@@ -1,4 +1,4 @@
-"""Users for an API server of its own: an admin, and a viewer who may see tasks, but not what they leave."""
+"""Users of another API server: an admin, a viewer who may read no XComs, and a reader of one DAG."""
 
 from __future__ import annotations
 
@@ -8,24 +8,29 @@ from typing import Any
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 
-PASSWORDS = {"admin": "of-the-admin", "viewer": "of-the-viewer"}
+PASSWORDS = {"admin": "of-the-admin", "viewer": "of-the-viewer", "reader": "of-the-reader"}
+DAG_OF_THE_READER = "crew_tab_other"
 
 
-class ViewersSeeNoXComs(SimpleAuthManager):
-    """Airflow's own, but for the XComs."""
+class Users(SimpleAuthManager):
+    """Airflow's own, except for the viewer and the reader."""
 
-    def is_authorized_dag(self, *, access_entity: Any = None, user: Any, **about: Any) -> bool:
-        if access_entity is DagAccessEntity.XCOM and user.username != "admin":
+    def is_authorized_dag(
+        self, *, access_entity: Any = None, details: Any = None, user: Any, **about: Any
+    ) -> bool:
+        if access_entity is DagAccessEntity.XCOM and user.username == "viewer":
             return False
-        return super().is_authorized_dag(access_entity=access_entity, user=user, **about)
+        if details and details.id not in {None, DAG_OF_THE_READER} and user.username == "reader":
+            return False
+        return super().is_authorized_dag(access_entity=access_entity, details=details, user=user, **about)
 
 
 def settings(passwords_file: Any) -> dict[str, str]:
     """Return what an API server needs in its environment to know these users."""
     passwords_file.write_text(json.dumps(PASSWORDS))
     return {
-        "AIRFLOW__CORE__AUTH_MANAGER": f"{__name__}.{ViewersSeeNoXComs.__name__}",
+        "AIRFLOW__CORE__AUTH_MANAGER": f"{__name__}.{Users.__name__}",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,viewer:viewer",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,viewer:viewer,reader:viewer",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords_file),
     }

@@ -53,3 +53,6 @@ with DAG("crew_tab", schedule=None):
         return "no crew"
 
     plain()
+
+with DAG("crew_tab_other", schedule=None):
+    Told(task_id="running", then="stays")
