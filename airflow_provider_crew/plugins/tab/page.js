@@ -1,9 +1,9 @@
 // The page "Crews": what waits for people, what failed and what runs, over all DAGs that the viewer may see.
 import { watchCrews } from "./crews.js";
-import { Seen, Since, Until, all, button, el, h, useEffect, useRef, useState } from "./elements.js";
+import { Seen, Since, all, button, el, h, useEffect, useRef, useState } from "./elements.js";
 import { number, text } from "./safe.js";
-import { story } from "./story.js";
-import { Ending, Section, facts, messageOf, quiet } from "./tab.js";
+import { CHOICES, story } from "./story.js";
+import { Choices, Ending, Section, facts, messageOf, quiet } from "./tab.js";
 
 const SHOWN = 50;
 const PERIODS = [["1", "24 hours"], ["7", "7 days"], ["30", "30 days"]];
@@ -128,7 +128,7 @@ function Crew({ crew, onSeen }) {
 
 export function Line({ crew: { dag, told, group, href, name, run, startedAt } }) {
   const { waiting, end } = told ?? {};
-  const clear = told?.choices.find(([title]) => title === "If you clear the task");
+  const choices = told?.choices.filter(([title, , deadline]) => deadline || (end && title === CHOICES.clear));
   const since = waiting?.since ?? told?.startedAt ?? (group === "running" || group === "waiting" ? startedAt : told?.endedAt);
   return [
     el(
@@ -144,10 +144,9 @@ export function Line({ crew: { dag, told, group, href, name, run, startedAt } })
       since && el("span", "crew-quiet crew-seconds", h(Since, { time: since }), end ? " ago" : ""),
     ),
     waiting?.draft && h("p", null, `${waiting.draft.title}: `, titleOf(waiting.draft.output)),
-    waiting?.deadline && el("p", "crew-quiet", "The task stops waiting in ", h(Until, { time: waiting.deadline }), `, and ${waiting.unanswered}.`),
     told?.trouble && el("p", "crew-trouble", told.trouble),
     end && h(Ending, { of: { ...end, lines: "", misfits: [] } }),
-    end && clear && facts([clear], "crew-end crew-choices"),
+    choices && h(Choices, { choices }),
   ];
 }
 

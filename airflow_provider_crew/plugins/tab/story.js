@@ -118,7 +118,7 @@ export function story(seen) {
   };
 }
 
-const CHOICES = { clear: "If you clear the task", mark: "If you mark it as failed", nothing: "If you do nothing" };
+export const CHOICES = { clear: "If you clear the task", mark: "If you mark it as failed", nothing: "If you do nothing" };
 
 // Effect and cost of each choice. A task that has ended cannot be marked as failed, and a retry is the next step. If the
 // crew waits for a person, doing nothing ends at the deadline.

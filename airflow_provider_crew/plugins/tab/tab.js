@@ -108,7 +108,7 @@ export function Header({ of, cost = "" }) {
   );
 }
 
-function Choices({ choices }) {
+export function Choices({ choices }) {
   const told = choices.map(([title, effect, deadline]) => [title, deadline ? late(deadline, effect) : effect]);
   return told.length > 0 && facts(told, "crew-end crew-choices");
 }
