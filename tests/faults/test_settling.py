@@ -142,6 +142,7 @@ def test_earlier_attempt_is_called_while_another_execution_runs(scene):
 @row(
     COMPLETED_IN_ATTEMPT_2,
     retries=2,
+    retry_delay=Code("datetime.timedelta(minutes=2)"),
     harm=killed("api-server"),
     why="Airflow ends a task after three failed heartbeats.",
     **calling(delay=20, within=600),
