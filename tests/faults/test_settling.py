@@ -129,7 +129,7 @@ def test_worker_shuts_down_while_a_call_is_awaited(scene):
 
 
 @row(paid_again(), retries=1, on_uncertain_kickoff="retry", **calling(delay=60, within=5))
-def test_earlier_attempt_is_called_while_another_execution_runs(scene):
+def test_first_attempt_is_called_during_the_second(scene):
     """With `on_uncertain_kickoff="retry"`, the crew of the first attempt calls during the second one."""
     lose_response(scene)
     scene.now("retry")
