@@ -93,7 +93,7 @@ def test_stale_browser_approves_no_other_draft(start, crews, browsers):
     eventually(partial(asks, run), pause=1.0)
     assert len(_answers(crews, run)) == 1
 
-    run.clear(TASK)
+    run.clear(TASK, keep_task_state=True)
     eventually(lambda: run.task(TASK)["try_number"] == 2 and asks(run), pause=1.0)
     page.wait_for(f"{FORM} && {TAB}.innerText.includes('Draft 2')")
     page.evaluate(f"{_button(APPROVE)}.click()")
