@@ -47,7 +47,8 @@ function answer(path, query) {
   if (path.endsWith("/hitlDetails")) return page("hitl_details", asking.map((index) => ({ task_instance: instances[index] })));
   if (path.endsWith("/~/xcomEntries")) {
     if (world.isRestless && from === 0) for (const each of xcoms) each.timestamp = new Date(now).toISOString();
-    return page("xcom_entries", xcoms.filter(({ key }) => key === query.get("xcom_key")));
+    const since = Date.parse(query.get("run_after_gte"));
+    return page("xcom_entries", xcoms.filter(({ key, run_after: at }) => key === query.get("xcom_key") && Date.parse(at) >= since));
   }
   const [, run, name] = /dagRuns\/([^/]+)\/.*xcomEntries\/?(.*)/.exec(path) ?? [];
   if (run && !name) return [200, { xcom_entries: xcoms.filter((each) => each.run_id === decodeURIComponent(run)) }];

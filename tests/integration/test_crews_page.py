@@ -48,7 +48,8 @@ def instance(run: str, state: str = "deferred", **others: Any) -> dict[str, Any]
 def xcoms(instances: Sequence[dict[str, Any]], key: str = "crew_progress") -> list[dict[str, Any]]:
     names = ("dag_id", "task_id", "map_index")
     return [
-        {name: each[name] for name in names} | {"run_id": each["dag_run_id"], "key": key, "timestamp": NOW}
+        {name: each[name] for name in names}
+        | {"run_id": each["dag_run_id"], "key": key, "timestamp": NOW, "run_after": NOW}
         for each in instances
     ]
 
@@ -223,14 +224,25 @@ def test_subclass_and_task_without_rendered_fields_are_found(page):
     assert {crew["run"] for crew in crews(page)} == {"pruned", "killed"}
 
 
-def test_airflow_that_does_not_order_xcoms_is_read_every_minute(page):
-    of = world([instance(f"run-{number}") for number in range(3)])
-    for number, each in enumerate(of["xcoms"]):
-        each["timestamp"] = f"2026-11-27T11:00:0{number}Z"
+def test_progress_of_an_older_run_is_read_again_after_a_minute(page):
+    of = world([instance("run-1")])
+    of["xcoms"][0]["run_after"] = "2026-11-20T12:00:00Z"
     watch(page, of)
 
-    assert len(details(after(page, 1))) == 3
-    assert len(details(after(page, 120))) == 6
+    assert len(details(after(page, 1))) == 1
+    assert len(details(after(page, 120))) == 2
+
+
+def test_xcoms_without_an_order_are_read_to_the_end(page):
+    of = world([instance(f"run-{number}", rendered_fields={}) for number in range(150)])
+    for number, each in enumerate(of["xcoms"]):
+        each["timestamp"] = f"2026-11-27T11:{number // 60:02}:{number % 60:02}Z"
+    watch(page, of)
+    assert len(details(after(page, 1))) == 20
+
+    page.evaluate("world.xcoms[149].timestamp = world.xcoms[3].timestamp = '2026-11-27T12:00:00Z'")
+    assert ["run-3" in url for url in details(after(page, 20))] == [True]
+    assert len(crews(page)) == 150
 
 
 def failed(error: Any, **known: Any) -> dict[str, Any]:

@@ -457,8 +457,9 @@ def test_filters_of_the_crews_page_are_in_its_address(page, run):
     page.evaluate(
         f"[...{PAGE}.querySelectorAll('button')].find((each) => each.innerText.includes('Completed')).click()"
     )
-    page.wait_for(row("finished"))
-    assert page.evaluate("location.search") == "?dag=crew_tab&state=completed"
+    page.wait_for("location.search === '?dag=crew_tab&state=completed'")
+    if AIRFLOW >= (3, 3):  # before, the page knows a task of a crew by its progress, and this one has pushed none
+        page.wait_for(row("finished"))
 
 
 @pytest.mark.parametrize("task", ["hostile_running", "hostile_batch"])

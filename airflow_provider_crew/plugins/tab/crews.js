@@ -57,18 +57,19 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
   }
 
   // After the first look, only what is new. Airflow 3.1 and 3.2 do not order XComs.
-  async function readTimes(since) {
+  async function readTimes(run_after_gte) {
     const wasWhole = isWhole;
     isWhole = false;
-    await pages(["taskInstances", "~", "xcomEntries"], "xcom_entries", { xcom_key: PROGRESS, order_by: "-timestamp" }, (found) => {
+    await pages(["taskInstances", "~", "xcomEntries"], "xcom_entries", { xcom_key: PROGRESS, order_by: "-timestamp", run_after_gte }, (found) => {
       const last = found.at(-1);
       const isOrdered = found.every((each, at) => at === 0 || each.timestamp <= found[at - 1].timestamp);
       const isKnown = last && pushedAt.get(keyOf(last)) === last.timestamp;
       for (const each of found) {
-        if (isOrdered) pushedAt.set(keyOf(each), each.timestamp);
+        pushedAt.set(keyOf(each), each.timestamp);
         if (!fields.has(taskOf(each))) fields.set(taskOf(each), {});
       }
-      return !isOrdered || (wasWhole && isKnown) || last?.timestamp < since;
+      readDetails();
+      return wasWhole && isOrdered && isKnown;
     });
     isWhole = isListed = true;
   }
@@ -79,7 +80,7 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
     const ended = { end_date_gte: since, order_by: "-end_date" };
     const add = (instances, asks = false) => {
       for (const each of instances) {
-        // Airflow deletes those of older runs.
+        // Airflow deletes those of older runs, and returns none before 3.3.
         if ("crew_conn_id" in object(each.rendered_fields)) fields.set(taskOf(each), each.rendered_fields);
         found.set(keyOf(each), { instance: each, asks: asks || found.get(keyOf(each))?.asks });
       }
@@ -121,7 +122,7 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
     const hasEnded = ENDED.has(state);
     const has = (name) => hasEnded && found.keys?.includes(name);
     const wanted = [
-      // What the list has not told is read again every minute.
+      // The progress of an older run is not in the list.
       [PROGRESS, `${attempt} ${pushedAt.get(key) ?? (hasEnded ? state : Math.floor(Date.now() / MINUTE))}`],
       hasEnded && ["keys", `${attempt} ${state}`],
       has("usage") && ["usage", attempt],
