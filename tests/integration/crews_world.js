@@ -50,6 +50,7 @@ function answer(path, query) {
     const since = Date.parse(query.get("run_after_gte"));
     return page("xcom_entries", xcoms.filter(({ key, run_after: at }) => key === query.get("xcom_key") && Date.parse(at) >= since));
   }
+  if (path.endsWith("/tasks/write")) return [200, { template_fields: ["crew_conn_id", "kickoff_id"] }];
   const [, run, name] = /dagRuns\/([^/]+)\/.*xcomEntries\/?(.*)/.exec(path) ?? [];
   if (run && !name) return [200, { xcom_entries: xcoms.filter((each) => each.run_id === decodeURIComponent(run)) }];
   const value = run && values[decodeURIComponent(run)]?.[name];

@@ -224,6 +224,18 @@ def test_subclass_and_task_without_rendered_fields_are_found(page):
     assert {crew["run"] for crew in crews(page)} == {"pruned", "killed"}
 
 
+def test_killed_sensor_is_known_by_its_definition(page):
+    killed = instance("killed", "failed", rendered_fields={})
+    watch(page, world([killed]))
+    after(page, 1)
+    clears = crews(page)[0]["told"]["end"]["next"]
+
+    watch(page, world([killed | {"rendered_fields": {"crew_conn_id": "x"}}]))
+    after(page, 1)
+    assert "waits for the same execution" in clears
+    assert "waits for the same execution" not in crews(page)[0]["told"]["end"]["next"]
+
+
 def test_progress_of_an_older_run_is_read_again_after_a_minute(page):
     of = world([instance("run-1")])
     of["xcoms"][0]["run_after"] = "2026-11-20T12:00:00Z"

@@ -117,8 +117,10 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
   }
 
   // Names of the details that a row needs, each with its current version.
-  function wantedOf(key, { state, try_number: attempt }) {
+  function wantedOf(key, instance) {
+    const { state, try_number: attempt } = instance;
     const { found = {} } = details.get(key) ?? {};
+    const isKilled = hasNoReport(state, found[PROGRESS]);
     const hasEnded = ENDED.has(state);
     const has = (name) => hasEnded && found.keys?.includes(name);
     const wanted = [
@@ -128,7 +130,8 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
       has("usage") && ["usage", attempt],
       // The result of a crew may be large. A task that only starts one returns its ID.
       has("return_value") && !has("usage") && !has(PROGRESS) && ["return_value", attempt],
-      hasNoReport(state, found[PROGRESS]) && ["record", `${attempt} ${state}`],
+      isKilled && ["record", `${attempt} ${state}`],
+      isKilled && !("crew_conn_id" in fields.get(taskOf(instance))) && ["definition", attempt],
     ];
     return wanted.filter(Boolean);
   }
@@ -163,11 +166,16 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
     readers -= 1;
   }
 
-  async function detail({ dag_id: dagId, dag_run_id: runId, task_id: taskId, map_index: mapIndex, region_id: regionId, region_index: regionIndex }, name) {
+  async function detail(instance, name) {
+    const { dag_id: dagId, dag_run_id: runId, task_id: taskId, map_index: mapIndex, region_id: regionId, region_index: regionIndex } = instance;
     const path = paths({ dagId, runId, taskId, mapIndex, regionId, regionIndex });
     const [entries, region] = [[...path.task, "xcomEntries"], path.region];
     await turn(signal, FOR_LISTS);
     if (name === "record") return kickoffRecord(path, signal);
+    if (name === "definition") {
+      const { template_fields: names } = await get(path.definition, {}, signal);
+      return void fields.set(taskOf(instance), Object.fromEntries(names.map((each) => [each, null])));
+    }
     if (name !== "keys") return plain((await get([...entries, name], { map_index: path.index, ...region }, signal)).value);
     const listed = await get(entries, { map_index_filter: path.index, limit: PAGE, ...region }, signal);
     return listed.xcom_entries.map((each) => each.key);
