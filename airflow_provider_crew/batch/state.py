@@ -59,8 +59,8 @@ class State:
     :param window: Rows that the next group may have at most.
     :param not_before: Time before which no row is started, after the crew did not respond.
     :param outage_since: Time since when the crew does not respond to kickoffs.
-    :param changed: Rows that earlier attempts started with other inputs.
-    :param removed: Rows that earlier attempts started, and that are no longer among the inputs.
+    :param changed: Rows that earlier attempts knew with other inputs.
+    :param removed: Rows of earlier attempts that are no longer among the inputs.
     :param is_billed: Whether an execution was started, also by an earlier attempt.
     :param earlier: Rows that have ended in earlier attempts.
     :param is_piloted: Whether the log has the end of the pilot.
