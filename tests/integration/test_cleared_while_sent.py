@@ -12,17 +12,13 @@ import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.client.errors import Cost, UncertainKickoff, WaitedTooLong
-from airflow_provider_crew.exceptions import CrewTaskError, CrewTaskFailed, ExecutionFailed, ExecutionStopped
+from airflow_provider_crew.exceptions import CrewTaskError, CrewTaskFailed, ExecutionFailed
 from tests.airflow_runs import eventually
 from tests.integration.operators import every_operator, id_of, kickoff, run
 from tests.integration.tasks import (
-    ASKING,
-    INPUTS,
-    QUICK,
     SLOW,
     TASK_STATES,
     Task,
-    TaskStateStore,
     api_error,
 )
 
@@ -139,33 +135,6 @@ def assert_uncertain(task: Task) -> CrewTaskFailed:
     return caught.value
 
 
-class TestAnAttemptTooMany:
-    """Airflow before 3.3 resets the orphan of a scheduler that died, and runs it once more than retries allow."""
-
-    @every_operator
-    @pytest.mark.parametrize("forgets", [{}, {"durable": False}], ids=["no store", "durable=False"])
-    def test_does_not_kick_off(self, live_crew, operator, forgets):
-        task = Task(lambda: operator(**forgets), store=TaskStateStore() if forgets else None)
-        task.ti.try_number = 1
-
-        assert '"dag_id": "research", "run_id": "manual__2026-01-01"' in str(assert_uncertain(task))
-        assert live_crew.calls == []
-
-    @every_operator
-    @pytest.mark.parametrize(
-        ("retries", "tries", "cleared", "choice"),
-        [(1, 1, False, "fail"), (0, 1, True, "fail"), (1, 2, True, "fail"), (0, 1, False, "retry")],
-        ids=["a retry", "cleared", "cleared after all retries", "chosen"],
-    )
-    def test_kicks_off_if_asked_for(self, live_crew, operator, retries, tries, cleared, choice):
-        task = Task(lambda: operator(on_uncertain_kickoff=choice), retries=retries)
-        task.ti.try_number = tries
-        if cleared:
-            task.clear()
-
-        assert id_of(task.run()) == live_crew.kickoffs[0].kickoff_id
-
-
 @pytest.mark.parametrize("state", ["restarting", "running", None])
 def test_clear_before_the_report_does_not_count(live_crew, store, monkeypatch, state):
     live_crew.faults.answer(504, on="kickoff", after_taken=True)
@@ -245,84 +214,12 @@ class TestAnAirflowThatForgetsWhenCleared:
         assert again == (remembered if forgets else None)
 
 
-class TestForgetAfter:
-    @every_operator
-    @pytest.mark.parametrize(
-        ("abandon_unknown_after", "cleared", "kicks_off"),
-        [(3600, True, True), (3600, False, False), (10_800, True, False), (None, True, False), (0, True, True)],
-    )
-    def test_gives_up_old_unknown_executions_if_cleared(
-        self, live_crew, store, operator, abandon_unknown_after, cleared, kicks_off, task_log
-    ):
-        live_crew.scenario = ASKING
-        earlier = live_crew.take(INPUTS, None, {})
-        kept = {"max_tries": 1, "kicked_off_at": time.time() - 7200, "kickoff_id": earlier}
-        store.set("crew_kickoff", kept)
-        live_crew.scenario = QUICK.model_copy(update={"dialect": "deployed"})
-        if not kicks_off:
-            live_crew.at_look(1, lambda: live_crew.finish(earlier))
-        task = Task(lambda: operator(abandon_unknown_after=abandon_unknown_after), store=store, retries=1)
-        task.ti.try_number = 1
-        if cleared:
-            task.clear()
+@pytest.mark.parametrize(("state", "end"), [("FAILED", "failed"), ("REVOKED", "stopped")])
+def test_end_seen_by_a_wait_is_recorded(live_crew, store, state, end):
+    status: Any = {"state": state, "status": "ValueError: no"}
+    live_crew.scenario = SLOW.model_copy(update={"dialect": "deployed", "statuses": (status,)})
 
-        returned = id_of(task.run())
+    with pytest.raises((ExecutionFailed, CrewTaskFailed)):
+        Task(run, store=store, retries=2).run()
 
-        assert (returned != earlier) is kicks_off
-        assert len(live_crew.kickoffs) == 1 + kicks_off
-        assert earlier in task_log.warnings
-
-
-class TestAnEndOnceSeen:
-    """The kickoff operator polls before it reattaches, and stores the end that it sees."""
-
-    def test_stays_completed(self, live_crew, store):
-        task = Task(kickoff, store=store, retries=1)
-        kickoff_id = task.run()
-        assert store.kickoff["end"] is None
-
-        assert task.run() == kickoff_id
-        assert store.kickoff["end"] == "completed"
-        live_crew.forget(kickoff_id)
-        assert task.run() == kickoff_id, "by a retry"
-        task.clear()
-        assert task.run() == live_crew.kickoffs[1].kickoff_id, "not taken for one that may wait for a person"
-
-    def test_stays_failed(self, live_crew, store):
-        live_crew.scenario = SLOW.model_copy(update={"dialect": "deployed"})
-        task = Task(kickoff, store=store, retries=1)
-        kickoff_id = task.run()
-        live_crew.set_status(kickoff_id, {"state": "FAILED", "status": "ValueError: no"})
-        live_crew.faults.answer(422, body={"detail": "not today"}, on="kickoff")
-
-        with pytest.raises(CrewTaskFailed, match="not today"):
-            task.run()
-
-        assert (store.kickoff["kickoff_id"], store.kickoff["end"]) == (kickoff_id, "failed")
-        live_crew.forget(kickoff_id)
-        assert task.run() == live_crew.kickoffs[1].kickoff_id
-
-    def test_stays_stopped_until_the_task_is_cleared(self, live_crew, store):
-        live_crew.scenario = SLOW.model_copy(update={"dialect": "deployed"})
-        task = Task(kickoff, store=store, retries=2)
-        kickoff_id = task.run()
-        live_crew.set_status(kickoff_id, {"state": "REVOKED"})
-
-        for _ in range(2):
-            with pytest.raises(CrewTaskFailed) as caught:
-                task.run()
-            assert isinstance(caught.value.failure, ExecutionStopped)
-            assert store.kickoff["end"] == "stopped"
-        assert len(live_crew.kickoffs) == 1
-        task.clear()
-        assert task.run() == live_crew.kickoffs[1].kickoff_id
-
-    @pytest.mark.parametrize(("state", "end"), [("FAILED", "failed"), ("REVOKED", "stopped")])
-    def test_end_seen_by_a_wait_is_recorded(self, live_crew, store, state, end):
-        status = {"state": state, "status": "ValueError: no"}
-        live_crew.scenario = SLOW.model_copy(update={"dialect": "deployed", "statuses": (status,)})
-
-        with pytest.raises((ExecutionFailed, CrewTaskFailed)):
-            Task(run, store=store, retries=2).run()
-
-        assert store.kickoff["end"] == end
+    assert store.kickoff["end"] == end

@@ -332,6 +332,14 @@ def test_restored_state_belongs_to_the_inputs():
     assert attempt.see().warnings == 1
 
 
+def test_fingerprint_is_of_canonical_json():
+    told = fingerprint({"b": [1, "é"], "a": {"y": None, "x": 1.5}}, None)
+    assert told == fingerprint({"a": {"x": 1.5, "y": None}, "b": (1, "é")}, "")
+    assert len(bytes.fromhex(told)) == 32
+    assert told != fingerprint({"b": [1, "é"], "a": {"y": None, "x": 1.5}}, "4711")
+    assert fingerprint({}, 4711) == fingerprint({}, "4711")
+
+
 # Without a record that attempts share.
 
 
