@@ -10,7 +10,7 @@ from typing import Any
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_crew import versions
-from airflow_provider_crew.answers.question import QUESTION, empty_box, question_in, typed
+from airflow_provider_crew.answers.question import QUESTION, empty_box, question_in, record_in, typed
 from airflow_provider_crew.answers.trigger import AnswerTrigger
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import proves_nothing_was_done
@@ -23,7 +23,7 @@ from airflow_provider_crew.task.attempt import Attempt
 from airflow_provider_crew.task.record import store_of
 from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.task.wait import Plan, Wait, may_ask
-from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING, WatchEnd
+from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING, WatchEnd, user_in
 
 APPROVE = "Approve"
 SEND_BACK = "Send back"
@@ -31,7 +31,7 @@ ANSWER = "Answer"
 _AT_TIMEOUT = {
     "leave": "this request closes",
     "approve": "Airflow approves the draft",
-    "send_back": "Airflow sends the draft back, once",
+    "send_back": "Airflow sends the draft back once, which is billed",
 }
 # The trigger closes a request with HAS_ANSWERED, so Airflow has to have offered it.
 _OPTIONS = (APPROVE, SEND_BACK, ANSWER, HAS_ANSWERED, STOP_WAITING)
@@ -148,12 +148,11 @@ class AnsweringAttempt(Attempt):
         if self.waiting.hindrance:
             return
         try:
-            kept = self._store and self._store.get(KEY)
+            self.waiting.known = record_in(self._store and self._store.get(KEY), kickoff_id)
         except Exception as error:  # noqa: BLE001 - a store may raise anything
-            self.waiting.hindrance = f"Airflow did not return its record: {in_words(error)}"
+            self.waiting.hindrance = f"the record of its question is unreadable: {in_words(error)}"
             self.task.warn(f"The crew cannot be answered from Airflow: {self.waiting.hindrance}.")
             return
-        self.waiting.known = kept if isinstance(kept, dict) and kept.get("kickoff_id") == kickoff_id else {}
         self.waiting.continued_as = self.waiting.known.get("continued_as", "")
         if self.waiting.known.get("outcome") == "sending":
             self._note_uncertain("The process that sent it ended before the response.")
@@ -256,7 +255,7 @@ class AnsweringAttempt(Attempt):
             return super().answered(option, next_kwargs, known)
         at = event.get("responded_at")  # a text, if the trigger has read the answer
         at = at.isoformat() if isinstance(at, datetime) else str(at)
-        self._note_answer(option, at, (event.get("responded_by_user") or {}).get("name", "a user"))
+        self._note_answer(option, at, user_in(event))
         if (given.get(ASKED) or question) != question:
             sent = self._not_sent("It was given to an earlier question. Read the current one.")
         elif (text and option == APPROVE) or (option == ANSWER and not text):
@@ -264,7 +263,11 @@ class AnsweringAttempt(Attempt):
         else:
             text = text or (_APPROVAL if option == APPROVE else _AGAIN)
             sent = self._send_answer(option, text, at)
-        return Plan(rules={"answered_at": time.time()}, **_idle(known)) if sent else self._open(known)
+        if sent:
+            return Plan(rules={"answered_at": time.time()}, **_idle(known))
+        # If the next question has just come, Airflow would keep the text of a request that opens for this one.
+        self._is_asked_anew()
+        return self._open(known)
 
     def _time_out(self, known: dict[str, Any]) -> Plan:
         """Answer once if no user has answered in time, or answer nothing, and continue to wait."""
@@ -312,7 +315,7 @@ class AnsweringAttempt(Attempt):
             crew, given = self.task.hook.get_conn(), self._answer(option, text)
         except errors.CrewError as error:
             return self._not_sent(error.event)
-        why = "" if self._keep(answer=answer, outcome="sending") else "Airflow did not store the intent."
+        why = "" if self._note_outcome("sending", answer=answer) else "Airflow did not store the intent."
         if self._is_asked_anew():
             why = "The crew has asked another question since."
         if why:
@@ -336,16 +339,16 @@ class AnsweringAttempt(Attempt):
     def _note_answer(self, option: str, at: str, user: str = "") -> None:
         """Add an answer to those that the Crew tab shows. Without a user, Airflow answers after the timeout."""
         answers = self.waiting.known.get("answers", [])
-        if at not in {each["at"] for each in answers}:  # an earlier process may have noted it
+        if at not in {each.get("at") for each in answers}:  # an earlier process may have noted it
             about = {"option": option, "user": one_line(user, _LONGEST_TITLE), "at": at}
             answers = [*answers, {**about, "outcome": "", "why": ""}]
         self.waiting.known["answers"] = answers[-_MOST_ANSWERS:]
 
-    def _note_outcome(self, outcome: str, why: str = "", **changes: Any) -> None:
-        """Record what became of the last answer."""
-        answers, became = self.waiting.known["answers"], {"outcome": outcome or "not_sent"}
-        last = {**answers[-1], **became, "why": one_line(why, _LONGEST_REASON)}
-        self._keep(outcome=outcome, answers=[*answers[:-1], last], **changes)
+    def _note_outcome(self, outcome: str, why: str = "", **changes: Any) -> bool:
+        """Record what became of the last answer. Return whether Airflow has stored it."""
+        *earlier, last = self.waiting.known.get("answers") or [{}]
+        last = {**last, "outcome": outcome or "not_sent", "why": one_line(why, _LONGEST_REASON)}
+        return self._keep(outcome=outcome, answers=[*earlier, last], **changes)
 
     def _not_sent(self, why: str, outcome: str = "") -> bool:
         self._note_outcome(outcome, why, answer="")
@@ -361,7 +364,7 @@ class AnsweringAttempt(Attempt):
         self.waiting.known = {**self.waiting.known, "kickoff_id": self.kickoff_id, **changes}
         self.waiting.known["at_timeout"] = _AT_TIMEOUT[self._choice_at_timeout()]
         try:
-            if self._store:
+            if self._store and not self.waiting.hindrance:  # known is empty if the record was unreadable
                 self._store.set(KEY, self.waiting.known)
         except Exception as error:  # noqa: BLE001 - a store may raise anything
             self.task.warn(f"The record of the crew's question was not stored: {error}")

@@ -28,6 +28,18 @@ class Undeliverable(ValueError):
         self.status = status
 
 
+class _Record(BaseModel):
+    """Types of a record, as far as a task depends on them. Each field may be missing."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    question: dict[str, str] = {}
+    number: int = 0
+    answer_by: float | None = None
+    continued_as: str = ""
+    answers: list[dict[str, str]] = []
+
+
 class _Origin(BaseModel):
     """Task that sent the kickoff, from the kickoff's ``meta``."""
 
@@ -82,6 +94,13 @@ class Call(BaseModel):
 def empty_box(try_number: int) -> dict[str, Any]:
     """Return the XCom before the first question. ``try_number``: attempt that sends the kickoff."""
     return {"try_number": try_number, "known": []}
+
+
+def record_in(kept: Any, kickoff_id: str) -> dict[str, Any]:
+    """Return the record of an execution's question. Raise a ValueError if it is malformed."""
+    if not isinstance(kept, dict) or kept.get("kickoff_id") != kickoff_id:
+        return {}
+    return _Record.model_validate(kept).model_dump(exclude_unset=True)
 
 
 def question_in(box: Any) -> dict[str, str] | None:

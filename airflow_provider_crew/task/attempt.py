@@ -48,6 +48,7 @@ from airflow_provider_crew.triggers.events import (
     lacks_event,
     read_event,
     trigger_timed_out,
+    user_in,
 )
 
 
@@ -314,7 +315,7 @@ class Attempt:
 
     def chose(self, option: str, next_kwargs: Mapping[str, Any]) -> Plan:
         """Continue after a user has chosen an option under Required Actions."""
-        user = (next_kwargs["event"].get("responded_by_user") or {}).get("name", "a user")
+        user = user_in(next_kwargs["event"])
         self.waiting.kept["chosen"] = note_choice(self.task, option, user, self.waiting.kept["chosen"])
         known: dict[str, Any] = {name: next_kwargs.get(name) for name in ("memory", "deadline")}
         if option == STOP_WAITING:

@@ -97,6 +97,14 @@ def chosen_option(event: Any) -> str | None:
     return None
 
 
+def user_in(event: Any) -> str:
+    """Return the name of the user who has chosen an option."""
+    match event:
+        case {"responded_by_user": {"name": str(name)}} if name:
+            return name
+    return "a user"
+
+
 def read_event(event: Any) -> WatchEnd | None:
     """Read an event. Return None if it names no execution or is malformed."""
     try:

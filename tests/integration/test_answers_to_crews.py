@@ -13,9 +13,16 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
-from airflow_provider_crew.answers.attempt import ANSWER, APPROVE, ASKED, SEND_BACK
+from airflow_provider_crew.answers.attempt import ANSWER, APPROVE, ASKED, KEY, SEND_BACK
 from airflow_provider_crew.answers.question import QUESTION
-from airflow_provider_crew.client.errors import Cost, ExecutionUnknown, InvalidInputs, WaitedTooLong, WaitStopped
+from airflow_provider_crew.client.errors import (
+    Cost,
+    ExecutionUnknown,
+    InvalidInputs,
+    NotAllowed,
+    WaitedTooLong,
+    WaitStopped,
+)
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING
 from tests.airflow_runs import eventually
@@ -283,6 +290,86 @@ def test_unreadable_record_prevents_the_answer(dialog):
     dialog.chosen(waiting, APPROVE)
 
     assert dialog.answers == []
+
+
+def test_unreadable_record_is_not_replaced(dialog):
+    waiting = dialog.asked()
+    known = dialog.kept
+    dialog.store.breaks_at = lambda name: name == "get"
+    dialog.chosen(waiting, HAS_ANSWERED)
+    dialog.store.breaks_at = lambda _: False
+
+    assert dialog.kept == known
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"question": "draft-1"},
+        {"question": {"task_id": 5}},
+        {"number": "one"},
+        {"answer_by": "soon"},
+        {"continued_as": None},
+        {"answers": "none"},
+        {"answers": [None]},
+        {"answers": [{"at": 5}]},
+    ],
+)
+def test_malformed_record_prevents_the_answer(dialog, change):
+    waiting = dialog.asked()
+    dialog.store.set(KEY, dialog.kept | change)
+
+    waiting = dialog.chosen(waiting, APPROVE)
+
+    assert dialog.answers == []
+    dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)  # in the dashboard
+    assert dialog.ended(waiting)["output"] == "The end"
+
+
+def test_answer_that_was_being_sent_is_uncertain_without_its_author(dialog):
+    waiting = dialog.asked()
+    dialog.store.set(
+        KEY, {key: each for key, each in dialog.kept.items() if key != "answers"} | {"outcome": "sending"}
+    )
+
+    waiting = dialog.chosen(waiting, APPROVE)
+
+    assert [each["outcome"] for each in dialog.kept["answers"]] == ["uncertain", "sent"]
+    assert dialog.ended(waiting)["output"] == "The end"
+
+
+@pytest.mark.parametrize("user", [None, {}, {"id": "1", "name": None}, {"id": "1", "name": ""}, "Ada"])
+def test_answer_of_a_user_without_a_name_is_sent(dialog, user):
+    waiting = dialog.asked()
+    waiting = dialog.resumed(waiting, chosen(APPROVE) | {"responded_by_user": user})
+
+    assert [each["user"] for each in dialog.kept["answers"]] == ["a user"]
+    assert dialog.ended(waiting)["output"] == "The end"
+
+
+def test_answer_that_is_being_sent_is_noted_with_its_user(dialog, monkeypatch):
+    waiting = dialog.asked()
+    with monkeypatch.context() as patched:
+        patched.setattr("airflow_provider_crew.client.client.CrewClient.answer", kill)
+        with pytest.raises(Killed):
+            dialog.task.resume(waiting, chosen(APPROVE))
+
+    assert [(each["user"], each["outcome"]) for each in dialog.kept["answers"]] == [("Ada", "sending")]
+
+
+def test_question_that_comes_while_an_answer_is_rejected_is_shown_at_once(dialog, monkeypatch):
+    waiting = dialog.asked()
+    (kickoff,) = dialog.crew.kickoffs
+
+    def reject(*_: Any) -> str:
+        dialog.questions.deliver({"task_id": "q-2", "task_output": "draft-2", "meta": kickoff.meta})
+        raise NotAllowed("The crew does not wait.")
+
+    monkeypatch.setattr("airflow_provider_crew.client.client.CrewClient.answer", reject)
+    dialog.chosen(waiting, APPROVE)
+
+    assert ["draft-2" in request["body"] for request in dialog.requests] == [False, True]
+    assert [each["outcome"] for each in dialog.kept["answers"]] == ["rejected"]
 
 
 def test_task_that_is_told_to_end_sends_no_answer(dialog):
