@@ -12,7 +12,7 @@ import pytest
 from dev.chromium import EXECUTABLE, Page
 from tests.integration.tab_page import tab_page
 from tests.integration.test_tab_contents import element_types, told, with_airflow
-from tests.system.crew_tab_contents import ATTACKS, progress
+from tests.system.crew_tab_contents import ATTACKS, KICKOFF_ID, progress
 
 pytestmark = [
     pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium"),
@@ -41,7 +41,8 @@ def question(task_id: str, draft: str = "# Ferries") -> dict[str, Any]:
 
 def record(task_id: str = "q-1", *answers: dict[str, Any], **others: Any) -> dict[str, Any]:
     """Return the record of a question in the task state store."""
-    return {"question": question(task_id), "number": 1, "outcome": "", "answers": [*answers], **others}
+    known = {"kickoff_id": KICKOFF_ID, "question": question(task_id), "number": 1, "outcome": ""}
+    return {**known, "answers": [*answers], **others}
 
 
 def request(task_id: str = "q-1", **others: Any) -> dict[str, Any]:
@@ -121,6 +122,7 @@ def test_task_without_answers_links_to_the_dashboard(page):
         ("deferred", {"answered": record("q-1", SENT, outcome="sent", is_over=True)}, "Waiting for human input"),
         ("deferred", {"answered": record(), "request": request(), "since": 2e9}, "Waiting for human input"),
         ("up_for_retry", {"answered": record(), "request": request()}, "Waiting for retry"),
+        ("up_for_retry", {"answered": record(), "request": request(**GIVEN)}, "Waiting for retry"),
         ("success", {"answered": record(), "request": request(**GIVEN)}, "Stopped waiting"),
     ],
 )
@@ -146,6 +148,27 @@ def test_answer_that_the_task_has_not_read_yet_is_listed_once(page):
 
     assert [(each["user"], each["outcome"]) for each in both] == [("Ada", "sent"), ("Ben", "")]
     assert [each["user"] for each in one] == ["Ada"]
+
+
+def test_answers_of_an_earlier_execution_are_not_shown(page):
+    known = record("q-1", SENT, outcome="sent", kickoff_id="another")
+    shown = asked(page, answered=known, crew_question={"known": []})
+
+    assert shown["question"]["answers"] == []
+    assert shown["title"] == "Waiting for human input"
+
+
+@pytest.mark.parametrize(("state", "outcome"), [("running", "sending"), ("failed", "uncertain")])
+def test_answer_of_a_killed_process_is_uncertain(page, state, outcome):
+    known = record("q-1", SENT | {"outcome": "sending"}, outcome="sending")
+
+    assert [each["outcome"] for each in asked(page, state, answered=known)["question"]["answers"]] == [outcome]
+
+
+def test_answer_of_a_user_without_a_name_is_not_automatic(page):
+    given = request(**GIVEN | {"responded_by_user": {"id": "2", "name": ""}})
+
+    assert [each["user"] for each in asked(page, "queued", request=given)["question"]["answers"]] == ["a user"]
 
 
 def drawn(page: Page, of: dict[str, Any]) -> str:
@@ -177,7 +200,7 @@ def test_time_limit_and_assigned_users_are_shown(page):
     shown = drawn(page, asked(page, answered=known, request=request(assigned_users=users))["question"])
     late = drawn(page, asked(page, answered=known | {"answer_by": 5}, request=request())["question"])
 
-    assert "Airflow approves the draft in <span>1h 00m</span>" in shown
+    assert "<span>1h 00m</span>, Airflow approves the draft." in shown
     assert "Ada, Ben" in shown
     assert "Airflow approves" not in late
 
@@ -208,7 +231,7 @@ def test_hostile_question_becomes_no_element(page, attack):
 # Answers each request with a status, and presses a button of the form twice before anything can be drawn again.
 TWICE = """(async () => {
     const { Question } = await import("/question.js");
-    const [sent, notes, found] = [[], [], []];
+    const [sent, notes, found, focused] = [[], [], [], []];
     globalThis.noted = (state) => notes.push(state);
     globalThis.fetch = async (url, { method, body }) => {
         sent.push([method, new URL(url).pathname, JSON.parse(body)]);
@@ -219,11 +242,12 @@ TWICE = """(async () => {
         else if (typeof node?.type === "function") visit(node.type(node.props));
         else if (node?.type === "button") found.push(node);
         else if (node?.type) visit(node.props.children);
+        if (node?.props?.ref) node.props.ref.current = { focus: () => focused.push(node.props.role) };
     };
     visit(Question({ of: %(of)s, task: %(task)s }));
     const pressed = found.find((each) => each.props.children === %(label)s);
     await Promise.all([pressed.props.onClick(), pressed.props.onClick()]);
-    return { sent, notes };
+    return { sent, notes, focused };
 })()"""
 
 
@@ -245,9 +269,39 @@ def test_double_click_sends_one_answer_with_its_question(page):
     }
 
 
-@pytest.mark.parametrize(("status", "words"), [(403, "Ada"), (404, "no longer"), (409, "faster"), (500, "again")])
+@pytest.mark.parametrize(
+    ("status", "words"), [(403, "Ada"), (404, "no longer"), (409, "already has"), (500, "again")]
+)
 def test_rejected_answer_tells_why(page, status, words):
     done = pressed_twice(page, "Approve", status)
 
     assert len(done["sent"]) == 1
+    assert done["focused"] == ["status"]
     assert any(words in note for note in done["notes"] if isinstance(note, str))
+
+
+def test_question_costs_no_more_requests_than_a_minute_has_seconds(page):
+    answers: dict[str, Any] = {
+        "/taskInstances/task": {"state": "deferred", "try_number": 1, "end_date": None},
+        "/tasks/task": {"template_fields": ["crew_conn_id"]},
+        "/xcomEntries": {
+            "xcom_entries": [{"key": key, "timestamp": "now"} for key in ("crew_question", "crew_progress")]
+        },
+        "/xcomEntries/crew_question": {"value": {"known": [], "try_number": 1}},
+        "/xcomEntries/crew_progress": {"value": progress(state="paused")},
+        "/state-store": {"task_state_store": [{"key": "crew_answer", "value": json.dumps(record())}]},
+        "/hitlDetails": {"hitl_details": [request()]},
+    }
+    # Without waiting: each pause is noted, and over at once.
+    looked = """async ({ watch }) => {
+        const [real, pauses] = [globalThis.setTimeout, []];
+        globalThis.setTimeout = (run, ms) => pauses.push(ms) < 11 && real(run);
+        const stop = watch(%s, () => {});
+        while (pauses.length < 11) await new Promise((then) => real(then));
+        stop();
+        globalThis.setTimeout = real;
+        return { pauses, asked };
+    }"""
+    seen = with_airflow(page, answers, looked % json.dumps(TASK))
+
+    assert len(seen["asked"]) <= sum(seen["pauses"]) / 1_000 + 3

@@ -2,6 +2,7 @@
 const API = new URL("api/v2/", document.baseURI);
 export const ENDED = new Set(["success", "failed", "skipped", "upstream_failed", "removed"]);
 const PAUSE = 3000;
+const PAUSE_WITH_QUESTION = 5000; // two requests more
 const MOST_LOGS = 20;
 
 export const PROGRESS = "crew_progress";
@@ -171,10 +172,11 @@ export function watch(task, tell) {
     if (isLooking || stopped.signal.aborted) return;
     isLooking = true;
     clearTimeout(timer);
-    let goesOn = true;
+    let [goesOn, pause] = [true, PAUSE];
     try {
       const seen = await read();
       goesOn = seen.isOfCrew;
+      if (seen.crew_question) pause = PAUSE_WITH_QUESTION;
       if (!stopped.signal.aborted) tell({ seen });
     } catch (error) {
       // Airflow would reject the same request again. All other errors may pass.
@@ -182,7 +184,7 @@ export function watch(task, tell) {
       if (!stopped.signal.aborted) tell({ trouble: error });
     }
     isLooking = false;
-    if (goesOn && !stopped.signal.aborted && !document.hidden) timer = setTimeout(look, PAUSE);
+    if (goesOn && !stopped.signal.aborted && !document.hidden) timer = setTimeout(look, pause);
   }
 
   const lookIfSeen = () => (document.hidden ? clearTimeout(timer) : look());

@@ -8,7 +8,7 @@ const SHOWN_LINES = 20;
 const SHOWN_CHARACTERS = 1500;
 const STOP = "Stop waiting";
 const VERBS = { Approve: "approved the draft", "Send back": "sent the draft back", Answer: "answered" };
-const OUTCOMES = { "": "Not sent yet.", sent: "Delivered.", rejected: "No effect.", not_sent: "No effect.", uncertain: "Uncertain whether it was delivered." };
+const OUTCOMES = { "": "Not sent yet.", sent: "Delivered.", rejected: "No effect.", not_sent: "No effect.", uncertain: "Uncertain whether it was delivered.", sending: "Being delivered." };
 
 // States in which a task may be about to open a request.
 const UNDER_WAY = new Set(["scheduled", "queued", "running", "deferred"]);
@@ -22,10 +22,14 @@ const timeOf = (value) => number(Date.parse(value) / 1000);
  */
 export function questionOf({ state, crew_question: box, crew_progress: progress, answered, request: found }) {
   if (box === undefined) return null;
-  const [known, request] = [object(answered), object(found)];
+  const { kickoff_id: kickoffId, since } = object(progress);
+  const [kept, request] = [object(answered), object(found)];
+  const known = !kickoffId || kept.kickoff_id === kickoffId ? kept : {}; // not that of an earlier execution
   const { task_id: id, draft } = object(known.question);
   const answers = list(known.answers).map(object).map(told);
-  const user = object(request.responded_by_user).name;
+  // The process that sent it was killed.
+  if (state !== "running") for (const each of answers) if (each.outcome === "sending") each.outcome = "uncertain";
+  const user = object(request.responded_by_user).name || "a user";
   const given = told({ option: list(request.chosen_options)[0], user, at: request.responded_at, outcome: "", why: "" });
   const isNew = request.response_received === true && Object.hasOwn(VERBS, given.option) && !answers.some(({ at }) => at === given.at);
   const asked = object(object(request.params).question).value;
@@ -43,7 +47,7 @@ export function questionOf({ state, crew_question: box, crew_progress: progress,
   };
   // The crew has the answer, or may have it, and no poll has seen it continue.
   const isGiven = known.outcome === "sent" || known.outcome === "uncertain";
-  const isWithCrew = isGiven && !known.is_over && !(number(object(progress).since) > answers.at(-1)?.at);
+  const isWithCrew = isGiven && !known.is_over && !(number(since) > answers.at(-1)?.at);
   // The task needs seconds to open the request for a question.
   const asks = object(object(box).question).task_id;
   const isAsked = asks !== undefined && (asks !== id || (state !== "deferred" && !known.outcome));
@@ -55,9 +59,9 @@ const told = ({ option, user, at, outcome, why }) => ({ option: text(option), us
 
 function messageOf({ status, detail }, users) {
   if (status === 401) return "Airflow asks you to log in again. Reload the page.";
-  if (status === 403) return `Airflow lets you read this, but not answer (403). You need the right to edit the task's Required Actions${users.length ? `, and to be one of: ${users.join(", ")}` : ""}.`;
+  if (status === 403) return `You can read this question, but not answer it (403). You need the right to edit the task's Required Actions${users.length ? `, and to be one of: ${users.join(", ")}` : ""}.`;
   if (status === 404) return "This question is no longer open.";
-  if (status === 409) return "Another answer was faster. Yours was not sent.";
+  if (status === 409) return "Airflow already has an answer to this question, so this one was not sent.";
   if (status >= 400 && status < 500) return `Airflow returned ${status}. ${typeof detail === "string" ? visible(detail) : ""}`;
   return "Airflow has not confirmed your answer. If it has arrived, it appears here within seconds. Otherwise, answer again.";
 }
@@ -70,8 +74,9 @@ export function Question({ of: { form, answers, isComing }, task }) {
   const [isBusy, setBusy] = useState(false);
   const [note, setNote] = useState("");
   const isSending = useRef(false);
+  const place = useRef(null);
   useEffect(() => {
-    if (!form) return;
+    if (!form) return void setDone(null); // the request may open again
     setNote("");
     if (shown === null) show(form.id);
   }, [form?.id]);
@@ -91,6 +96,7 @@ export function Question({ of: { form, answers, isComing }, task }) {
     }
     isSending.current = false;
     setBusy(false);
+    place.current?.focus(); // the button has lost it
   }
 
   const isOther = form && form.id !== (shown ?? form.id);
@@ -103,7 +109,7 @@ export function Question({ of: { form, answers, isComing }, task }) {
     isOther && h("p", null, "The crew has asked another question. ", button("Show it", () => show(form.id))),
     form && !isOther && h(Draft, { key: form.id, of: form }),
     form && !isOther && !isDone && h(Form, { of: form, words, setWords, isBusy, choose }),
-    h("p", { className: note ? "crew-trouble" : "crew-quiet", role: "status" }, status),
+    h("p", { ref: place, tabIndex: -1, className: note ? "crew-trouble" : "crew-quiet", role: "status" }, status),
     answers.length > 0 && el("ul", "crew-answers", ...all(answers.map((each) => h("li", null, sentence(each))))),
   );
 }
@@ -112,7 +118,7 @@ function sentence({ option, user, at, outcome, why }) {
   const time = at ? new Date(1000 * at).toLocaleString([], { dateStyle: "short", timeStyle: "short" }) : "";
   const verb = Object.hasOwn(VERBS, option) ? VERBS[option] : `chose ${option}`;
   const became = Object.hasOwn(OUTCOMES, outcome) ? OUTCOMES[outcome] : outcome;
-  return `${time} ${user || "After the time limit, Airflow"} ${verb}. ${became} ${why}`;
+  return `${time}: ${user || "After the time limit, Airflow"} ${verb}. ${became} ${why}`;
 }
 
 function Draft({ of: { title, draft } }) {
@@ -124,10 +130,13 @@ function Draft({ of: { title, draft } }) {
 
 function Form({ of: { deadline, late, users }, words, setWords, isBusy, choose }) {
   const hasText = words.trim() !== "";
-  const row = (option, effect, isOff) => h("div", null, h("dt", null, button(option, () => choose(option), { disabled: isBusy || isOff })), h("dd", null, effect));
+  const row = (option, effect, isOff) => {
+    const id = `crew-effect-${option.replace(" ", "-")}`;
+    return h("div", null, h("dt", null, button(option, () => choose(option), { disabled: isBusy || isOff, "aria-describedby": id })), h("dd", { id }, effect));
+  };
   const field = { rows: 3, value: words, disabled: isBusy, onChange: (event) => setWords(event.target.value) };
   const stop = () => el("p", "", "This fails the task. The execution keeps running and is billed. ", button("Fail the task", () => choose(STOP), { disabled: isBusy }));
-  const limit = deadline > Date.now() / 1000 && late && [late, " in ", h(Until, { key: "until", time: deadline }), "."];
+  const limit = deadline > Date.now() / 1000 && late && [h(Until, { key: "until", time: deadline }), `, ${late}.`];
   return el(
     "div",
     "crew-form",
@@ -139,7 +148,7 @@ function Form({ of: { deadline, late, users }, words, setWords, isBusy, choose }
       row("Send back", hasText ? "the crew does the task again with your text, which is billed" : "the crew does the task again, which is billed", false),
       row("Answer", hasText ? "the crew continues with your text as data" : "needs a text", !hasText),
     ),
-    limit && el("p", "crew-quiet", "Without an answer, ", ...limit),
+    limit && el("p", "crew-quiet", "Without an answer within ", ...limit),
     users.length > 0 && el("p", "crew-quiet", `May answer: ${users.join(", ")}`),
     h(Folded, { title: [STOP] }, stop),
   );

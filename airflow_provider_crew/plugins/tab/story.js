@@ -53,7 +53,7 @@ const LOOKS = {
 function standing(seen, progress, end, kickoffId, question) {
   const { state } = seen;
   if (question?.form || question?.isComing) return "paused";
-  if (question?.isNew && !seen.hasEnded) return "answered";
+  if (question?.isNew && !seen.hasEnded && state !== "up_for_retry") return "answered";
   if (NOT_YET.has(state)) return seen.return_value || progress.end ? "again" : "notYet";
   if (kickoffId && seen.return_value === kickoffId) return "started";
   if (seen.isBeingCancelled) return "cancelling";
