@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from airflow_provider_crew.operators.crew import CrewBatchOperator
 from airflow_provider_crew.task import checks
+from tests.integration.batches import rows
 from tests.integration.ledger import Ledger
 from tests.integration.live import PAUSES, crew_of_a_task
-from tests.integration.tasks import Log, TaskInstance, TaskStateStore, WatchedService
+from tests.integration.tasks import Log, Task, TaskInstance, TaskStateStore, WatchedService
 
 
 @pytest.fixture
@@ -21,6 +25,23 @@ def task_log(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 @pytest.fixture
 def store() -> TaskStateStore:
     return TaskStateStore()
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def batch(out: Path, store: TaskStateStore) -> Any:
+    """Return what makes the task of a batch, for so many rows or for these."""
+
+    def make(given: Any = 10, **options: Any) -> Task:
+        inputs = rows(given) if isinstance(given, int) else given
+        named = {"task_id": "crew", "result_path": str(out), "poll_interval": 0.02, "key": "topic"}
+        return Task(lambda: CrewBatchOperator(inputs=inputs, **named | options), store=store)
+
+    return make
 
 
 @pytest.fixture

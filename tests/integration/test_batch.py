@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,44 +18,26 @@ from airflow_provider_crew.exceptions import (
     NotAuthenticated,
     WaitedTooLong,
 )
-from airflow_provider_crew.operators.crew import CrewBatchOperator
-from tests.integration.tasks import FAILING, QUICK, SLOW, Task, TaskStateStore
+from tests.integration.batches import lines, rows, statuses
+from tests.integration.operators import both_ways
+from tests.integration.tasks import FAILING, QUICK, SLOW, TaskStateStore
 from tests.option_values import FIELDS, OPTIONS
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
 
-both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
-
-
-def rows(count: int = 10) -> list[dict[str, Any]]:
-    return [{"topic": f"topic {number}", "audience": "sailors"} for number in range(count)]
-
-
-@pytest.fixture
-def batch(tmp_path: Path, store: TaskStateStore) -> Any:
-    def make(given: Any = None, **options: Any) -> Task:
-        named = {"task_id": "crew", "result_path": str(tmp_path / "out"), "poll_interval": 0.02, "key": "topic"}
-        return Task(lambda: CrewBatchOperator(inputs=given or rows(), **named | options), store=store)
-
-    return make
-
-
-def lines(path: Path, name: str = "results.jsonl") -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (path / "out" / name).read_text().splitlines()]
-
 
 @both_ways
-def test_batch_returns_a_manifest_and_writes_a_line_per_row(live_crew, batch, tmp_path, deferrable):
+def test_batch_returns_a_manifest_and_writes_a_line_per_row(live_crew, batch, out, deferrable):
     manifest = batch(deferrable=deferrable).run()
     assert manifest["counts"]["success"] == manifest["request_count"] == 10
     assert manifest["terminal_reason"] == "succeeded"
-    found = lines(tmp_path)
+    found = lines(out)
     assert sorted(line["key"] for line in found) == sorted(row["topic"] for row in rows())
     assert live_crew.calls.count("kickoff") == 10
-    assert not list((tmp_path / "out" / "parts").iterdir())
-    assert not list((tmp_path / "out" / "sent").iterdir())
+    assert not list((out / "parts").iterdir())
+    assert not list((out / "sent").iterdir())
 
 
 def test_every_option_is_sent_for_each_row(live_crew, batch):
@@ -66,31 +47,27 @@ def test_every_option_is_sent_for_each_row(live_crew, batch):
     assert sorted(sent, key=lambda each: each["inputs"]["topic"]) == [{"inputs": row} | FIELDS for row in rows(2)]
 
 
-def statuses(path: Path) -> dict[str, str]:
-    return {line["key"]: line["status"] for line in lines(path)}
-
-
-def test_one_rejected_row_fails_alone(live_crew, batch, tmp_path):
+def test_one_rejected_row_fails_alone(live_crew, batch, out):
     live_crew.faults.answer(422, on="kickoff")
     manifest = batch(max_failed=1).run()
     assert manifest["counts"] == {
         "success": 9, "error": 1, "invalid_output": 0, "cancelled": 0, "uncertain": 0, "not_started": 0
     }  # fmt: skip
     assert manifest["terminal_reason"] == "partial"
-    (failed,) = lines(tmp_path, "failed.jsonl")
+    (failed,) = lines(out, "failed.jsonl")
     assert failed["error"]["stage"] == "kickoff"
     assert failed["inputs"]["topic"] == failed["key"]
 
 
-def test_failed_file_is_the_input_of_another_batch(live_crew, batch, tmp_path):
+def test_failed_file_is_the_input_of_another_batch(live_crew, batch, out):
     live_crew.faults.answer(422, on="kickoff", times=3)
     batch(max_failed=None).run()
-    again = batch(str(tmp_path / "out" / "failed.jsonl"), result_path=str(tmp_path / "again"))
+    again = batch(str(out / "failed.jsonl"), result_path=str(out.parent / "again"))
     again.store = TaskStateStore()
     assert again.run()["counts"]["success"] == 3
 
 
-def test_retry_starts_only_what_was_rejected(live_crew, batch, tmp_path):
+def test_retry_starts_only_what_was_rejected(live_crew, batch, out):
     live_crew.faults.answer(422, on="kickoff", times=2)
     task = batch(max_failed=0)
     with pytest.raises(BatchFailed) as raised:
@@ -98,7 +75,7 @@ def test_retry_starts_only_what_was_rejected(live_crew, batch, tmp_path):
     assert raised.value.cost == "ended"
     assert task.run()["counts"]["success"] == 10
     assert len(live_crew.kickoffs) == 10
-    assert set(statuses(tmp_path).values()) == {"success"}
+    assert set(statuses(out).values()) == {"success"}
 
 
 def test_rejected_rows_cost_nothing(live_crew, batch):
@@ -124,7 +101,7 @@ def test_failed_execution_is_billed_although_the_crew_takes_no_other(live_crew, 
     assert len(live_crew.kickoffs) == 1
 
 
-def test_lost_response_is_uncertain_and_not_resent_by_a_retry(live_crew, batch, tmp_path):
+def test_lost_response_is_uncertain_and_not_resent_by_a_retry(live_crew, batch, out):
     live_crew.faults.reset(after_taken=True, on="kickoff")
     task = batch(max_failed=0, max_active=1)
     with pytest.raises(BatchFailed) as raised:  # the rows that were not started are worth a retry
@@ -132,22 +109,22 @@ def test_lost_response_is_uncertain_and_not_resent_by_a_retry(live_crew, batch, 
     assert raised.value.cost == "unknown"
     with pytest.raises(BatchFailed):
         task.run()
-    assert list(statuses(tmp_path).values()).count("uncertain") == 1
+    assert list(statuses(out).values()).count("uncertain") == 1
     task.clear()
     task.run()
-    assert set(statuses(tmp_path).values()) == {"success"}
+    assert set(statuses(out).values()) == {"success"}
     assert len(live_crew.kickoffs) == 11
 
 
 @both_ways
 @pytest.mark.parametrize("retries", [0, 1])
-def test_adopted_row_is_read_and_not_started_again(live_crew, batch, tmp_path, store, deferrable, retries):
+def test_adopted_row_is_read_and_not_started_again(live_crew, batch, out, store, deferrable, retries):
     live_crew.faults.reset(after_taken=True, on="kickoff")
     task = batch(max_failed=0, deferrable=deferrable)
     for _ in range(1 + retries):
         with pytest.raises((BatchFailed, CrewTaskFailed)):
             task.run()
-    (lost,) = [line["key"] for line in lines(tmp_path) if line["status"] == "uncertain"]
+    (lost,) = [line["key"] for line in lines(out) if line["status"] == "uncertain"]
     entries = {key: json.loads(value) for key, value in store._kept.items()}
     group, last = last_kickoff(entries, lost)
     assert last
@@ -157,7 +134,7 @@ def test_adopted_row_is_read_and_not_started_again(live_crew, batch, tmp_path, s
     task.clear()
     assert task.run()["counts"]["success"] == 10
     assert len(live_crew.kickoffs) == 10
-    assert execution in {line["kickoff_id"] for line in lines(tmp_path)}
+    assert execution in {line["kickoff_id"] for line in lines(out)}
 
 
 def test_wrong_token_stops_the_batch_with_one_error(live_crew, batch):
@@ -188,7 +165,7 @@ def test_cleared_batch_with_rerun_all_runs_everything_again(live_crew, batch):
     assert len(live_crew.kickoffs) == 20
 
 
-def test_changed_and_removed_rows_are_named(live_crew, batch, tmp_path):
+def test_changed_and_removed_rows_are_named(live_crew, batch, out):
     given = rows()
     task = batch(given)
     task.run()
@@ -200,16 +177,16 @@ def test_changed_and_removed_rows_are_named(live_crew, batch, tmp_path):
     manifest = task.run()
     assert (manifest["changed"], manifest["removed"], manifest["request_count"]) == (1, 1, 10)
     assert len(live_crew.kickoffs) == 12
-    assert len(lines(tmp_path, "removed.jsonl")) == 2
-    assert [line["key"] for line in sorted(lines(tmp_path), key=lambda line: line["index"])] == [
+    assert len(lines(out, "removed.jsonl")) == 2
+    assert [line["key"] for line in sorted(lines(out), key=lambda line: line["index"])] == [
         row["topic"] for row in given
     ]
 
 
 @pytest.mark.usefixtures("live_crew")
-def test_rows_that_the_check_rejects_are_invalid(batch, tmp_path):
+def test_rows_that_the_check_rejects_are_invalid(batch, out):
     batch(check=lambda inputs, output: inputs["topic"] in output and "3" not in output, max_failed=None).run()
-    assert [line["key"] for line in lines(tmp_path) if line["status"] == "invalid_output"] == ["topic 3"]
+    assert [line["key"] for line in lines(out) if line["status"] == "invalid_output"] == ["topic 3"]
 
 
 @pytest.mark.parametrize(
@@ -273,13 +250,13 @@ def test_row_timeout_ends_one_row(live_crew, batch, each_look_takes, deferrable)
     assert manifest["counts"]["cancelled"] == 3
 
 
-def test_crew_that_fails_is_started_again_by_a_retry(live_crew, batch, tmp_path):
+def test_crew_that_fails_is_started_again_by_a_retry(live_crew, batch, out):
     live_crew.scenario = FAILING
     task = batch(rows(3), max_failed=0, max_active=1)
     with pytest.raises(BatchFailed) as raised:
         task.run()
     assert raised.value.reasons == ("out of credit (1)",)
-    assert str(tmp_path / "out" / "failed.jsonl") in raised.value.event
+    assert str(out / "failed.jsonl") in raised.value.event
     live_crew.scenario = QUICK
     assert task.run()["counts"]["success"] == 3
     assert len(live_crew.kickoffs) == 4

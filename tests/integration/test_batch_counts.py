@@ -14,15 +14,13 @@ from airflow.providers.common.compat.sdk import Stats
 
 from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed
-from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.integration import tasks
-from tests.integration.tasks import Task, TaskStateStore
+from tests.integration.operators import both_ways
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
 
-both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
 # A deployed crew reports the usage of failed executions, too.
 QUICK, FAILING, SLOW = (
     each.model_copy(update={"dialect": "deployed"}) for each in (tasks.QUICK, tasks.FAILING, tasks.SLOW)
@@ -33,16 +31,6 @@ TOKENS = QUICK.usage["total_tokens"]
 @pytest.fixture(autouse=True)
 def crew(live_crew: Any) -> None:
     live_crew.scenario = QUICK
-
-
-@pytest.fixture
-def batch(tmp_path: Path, store: TaskStateStore) -> Any:
-    def make(count: int = 3, **options: Any) -> Task:
-        rows = [{"topic": f"topic {number}", "audience": "sailors"} for number in range(count)]
-        named = {"task_id": "crew", "result_path": str(tmp_path / "out"), "poll_interval": 0.02, "key": "topic"}
-        return Task(lambda: CrewBatchOperator(inputs=rows, **named | options), store=store)
-
-    return make
 
 
 def tokens_of(live_crew: Any, out: Path, log: str) -> set[int]:
@@ -62,7 +50,7 @@ def tokens_of(live_crew: Any, out: Path, log: str) -> set[int]:
 
 
 @both_ways
-def test_batch_logs_one_line_at_the_beginning_and_the_end(live_crew, batch, tmp_path, task_log, deferrable):
+def test_batch_logs_one_line_at_the_beginning_and_the_end(live_crew, batch, out, task_log, deferrable):
     live_crew.scenario = FAILING
     task = batch(12, max_failed=0, max_active=2, deferrable=deferrable)
     with pytest.raises(BatchFailed):
@@ -71,7 +59,7 @@ def test_batch_logs_one_line_at_the_beginning_and_the_end(live_crew, batch, tmp_
     log = task_log.text
     first, last = [line for line in log.splitlines() if "Batch: " in line and "have ended" not in line]
     assert "12 rows" in first
-    assert str(tmp_path / "out") in first
+    assert str(out) in first
     assert log.index(first) < log.index("Row topic")
     failed, left = re.findall(r"(\d+) (?:failed|not started)", last)
     assert int(failed) + int(left) == 12
@@ -79,24 +67,24 @@ def test_batch_logs_one_line_at_the_beginning_and_the_end(live_crew, batch, tmp_
 
 
 @both_ways
-def test_tokens_include_failed_executions_of_earlier_attempts(live_crew, batch, tmp_path, task_log, deferrable):
+def test_tokens_include_failed_executions_of_earlier_attempts(live_crew, batch, out, task_log, deferrable):
     live_crew.scenario = FAILING
-    task = batch(max_failed=0, deferrable=deferrable)
+    task = batch(3, max_failed=0, deferrable=deferrable)
     for number in (1, 2):
         with pytest.raises(BatchFailed):
             task.run()
-        assert tokens_of(live_crew, tmp_path / "out", task_log.text) == {len(live_crew.kickoffs) * TOKENS}, number
+        assert tokens_of(live_crew, out, task_log.text) == {len(live_crew.kickoffs) * TOKENS}, number
     live_crew.scenario = QUICK
     manifest = task.run()
 
     assert manifest["counts"]["success"] == 3
-    assert tokens_of(live_crew, tmp_path / "out", task_log.text) == {len(live_crew.kickoffs) * TOKENS}
+    assert tokens_of(live_crew, out, task_log.text) == {len(live_crew.kickoffs) * TOKENS}
     task.clear()
     task.run()
-    assert tokens_of(live_crew, tmp_path / "out", task_log.text) == {len(live_crew.kickoffs) * TOKENS}
+    assert tokens_of(live_crew, out, task_log.text) == {len(live_crew.kickoffs) * TOKENS}
 
 
-def test_tokens_of_a_failure_between_attempts_count(live_crew, batch, tmp_path, task_log):
+def test_tokens_of_a_failure_between_attempts_count(live_crew, batch, out, task_log):
     live_crew.scenario = SLOW
     task = batch(1, deferrable=True)
     task.deferred()
@@ -106,32 +94,32 @@ def test_tokens_of_a_failure_between_attempts_count(live_crew, batch, tmp_path, 
     task.run()
 
     assert len(live_crew.kickoffs) == 2
-    assert tokens_of(live_crew, tmp_path / "out", task_log.text) == {7 + TOKENS}
+    assert tokens_of(live_crew, out, task_log.text) == {7 + TOKENS}
 
 
-def test_tokens_of_a_checked_output_count_once(live_crew, batch, tmp_path, task_log):
-    task = batch(output_type=int, max_failed=None)
+def test_tokens_of_a_checked_output_count_once(live_crew, batch, out, task_log):
+    task = batch(3, output_type=int, max_failed=None)
     for _ in range(3):
         task.run()
-        assert tokens_of(live_crew, tmp_path / "out", task_log.text) == {3 * TOKENS}
+        assert tokens_of(live_crew, out, task_log.text) == {3 * TOKENS}
         task.clear()
     assert len(live_crew.kickoffs) == 3
 
 
-def test_tokens_in_files_that_were_not_deleted_count_once(live_crew, batch, tmp_path, task_log, monkeypatch):
+def test_tokens_in_files_that_were_not_deleted_count_once(live_crew, batch, out, task_log, monkeypatch):
     monkeypatch.setattr(ResultFiles, "delete", lambda *_: None)
     live_crew.scenario = FAILING
-    task = batch(max_failed=0)
+    task = batch(3, max_failed=0)
     for _ in range(3):
         with suppress(BatchFailed):
             task.run()
-        assert tokens_of(live_crew, tmp_path / "out", task_log.text) == {len(live_crew.kickoffs) * TOKENS}
+        assert tokens_of(live_crew, out, task_log.text) == {len(live_crew.kickoffs) * TOKENS}
         live_crew.scenario = QUICK
     assert len(live_crew.kickoffs) > 3
 
 
 @both_ways
-def test_reason_of_a_row_is_the_same_everywhere(live_crew, batch, tmp_path, task_log, deferrable):
+def test_reason_of_a_row_is_the_same_everywhere(live_crew, batch, out, task_log, deferrable):
     reason = "out of credit (402 from the model's provider)"
     failing = ({"state": "FAILED", "status": reason},)
     live_crew.scenario = SLOW.model_copy(update={"statuses": failing})
@@ -140,7 +128,7 @@ def test_reason_of_a_row_is_the_same_everywhere(live_crew, batch, tmp_path, task
         task.run()
 
     for name in ("results", "failed"):
-        (line,) = (tmp_path / "out" / f"{name}.jsonl").read_text().splitlines()
+        (line,) = (out / f"{name}.jsonl").read_text().splitlines()
         assert json.loads(line)["error"]["message"] == reason
     (group,) = live_crew.xcoms.progress[-1]["batch"]["reasons"]
     assert (group["reason"], raised.value.reasons) == (reason, (f"{reason} (1)",))
@@ -153,7 +141,7 @@ def test_row_whose_execution_runs_on_is_counted_once(live_crew, batch, each_look
     live_crew.scenario = SLOW
     each_look_takes(1)
     with pytest.raises(BatchFailed) as raised:
-        batch(row_timeout=300, max_failed=0, deferrable=deferrable).run()
+        batch(3, row_timeout=300, max_failed=0, deferrable=deferrable).run()
 
     counts = live_crew.xcoms.progress[-1]["batch"]
     assert counts["ended"] + counts["running"] + counts["waiting"] == counts["total"] == 3

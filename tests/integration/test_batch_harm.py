@@ -31,9 +31,10 @@ from airflow_provider_crew.exceptions import (
     WaitedTooLong,
 )
 from airflow_provider_crew.local.faults.kinds import AnswerFault
-from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
+from tests.integration.batches import lines, rows, statuses
+from tests.integration.operators import both_ways
 from tests.integration.tasks import (
     CONNECTION,
     FAILING,
@@ -53,32 +54,6 @@ pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task
 
 class Killed(BaseException):
     """The process ends here."""
-
-
-def rows(count: int = 10) -> list[dict[str, Any]]:
-    return [{"topic": f"topic {number}", "audience": "sailors"} for number in range(count)]
-
-
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    return tmp_path / "out"
-
-
-@pytest.fixture
-def batch(out: Path, store: TaskStateStore) -> Any:
-    def make(given: Any = None, **options: Any) -> Task:
-        named = {"task_id": "crew", "result_path": str(out), "poll_interval": 0.02, "key": "topic"}
-        return Task(lambda: CrewBatchOperator(inputs=given or rows(), **named | options), store=store)
-
-    return make
-
-
-def lines(path: Any, name: str = "results.jsonl") -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (path / name).read_text().splitlines()]
-
-
-def statuses(path: Any) -> dict[str, str]:
-    return {line["key"]: line["status"] for line in lines(path)}
 
 
 def recorded_ids(store: TaskStateStore) -> list[str]:
@@ -473,7 +448,7 @@ def test_lost_result_file_is_reported_and_not_run_again(live_crew, batch, out, m
 # The crew fails.
 
 
-@pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
+@both_ways
 def test_row_without_a_status_ends_while_others_go_on(live_crew, batch, each_look_takes, deferrable):
     live_crew.scenario = SLOW
     task = batch(rows(16), max_active=4, max_outage=600, max_failed=None, timeout=50_000, deferrable=deferrable)
@@ -505,7 +480,7 @@ def test_outage_ends_a_deferred_batch_of_which_no_row_is_heard(live_crew, batch,
     assert len(live_crew.kickoffs) == 2
 
 
-@pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
+@both_ways
 def test_rows_are_started_after_a_back_off_while_one_runs(live_crew, batch, each_look_takes, deferrable):
     live_crew.scenario = SLOW
     each_look_takes(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,15 +10,13 @@ import pytest
 from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed
 from airflow_provider_crew.local import Scenario
 from airflow_provider_crew.local.scenario import ScenarioTask
-from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.integration import tasks
-from tests.integration.tasks import Task, TaskStateStore
+from tests.integration.operators import both_ways
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
 
-both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
 # Only a deployed crew reports its usage.
 QUICK, FAILING, SLOW = (
     each.model_copy(update={"dialect": "deployed"}) for each in (tasks.QUICK, tasks.FAILING, tasks.SLOW)
@@ -34,13 +31,8 @@ def crew(live_crew: Any) -> None:
 
 
 @pytest.fixture
-def batch(tmp_path: Path, store: TaskStateStore) -> Any:
-    def make(count: int = 40, **options: Any) -> Task:
-        rows = [{"topic": f"topic {number}", "audience": "sailors"} for number in range(count)]
-        named = {"task_id": "crew", "result_path": str(tmp_path), "poll_interval": 0.02, "max_active": 100}
-        return Task(lambda: CrewBatchOperator(inputs=rows, **named | options), store=store)
-
-    return make
+def batch(batch: Any) -> Any:
+    return lambda count=40, **options: batch(count, max_active=100, **options)
 
 
 def topics(live_crew: Any) -> list[int]:
@@ -103,13 +95,13 @@ def test_pilot_needs_a_limit_of_failures(batch):
 
 
 @both_ways
-def test_no_row_starts_once_the_tokens_are_used(live_crew, batch, tmp_path, deferrable):
+def test_no_row_starts_once_the_tokens_are_used(live_crew, batch, out, deferrable):
     task = batch(max_tokens=10 * TOKENS, deferrable=deferrable)
     with pytest.raises(CrewTaskFailed):
         task.run()
 
     assert len(live_crew.kickoffs) == 10
-    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    manifest = json.loads((out / "manifest.json").read_text())
     assert (manifest["terminal_reason"], manifest["counts"]["not_started"]) == ("max_tokens", 30)
     assert manifest["usage"]["total_tokens"] == 10 * TOKENS
     assert live_crew.xcoms.progress[-1]["end"]["cost"] == "ended"

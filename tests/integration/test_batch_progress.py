@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -14,22 +13,12 @@ from airflow_provider_crew.batch.rows import STATUSES
 from airflow_provider_crew.batch.watching import Watching
 from airflow_provider_crew.client.errors import Cost, LostContact, WaitedTooLong
 from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed, EndedByAirflow
-from airflow_provider_crew.operators.crew import CrewBatchOperator
-from tests.integration.tasks import FAILING, QUICK, SLOW, Task, TaskStateStore, fired
+from tests.integration.operators import both_ways
+from tests.integration.tasks import FAILING, QUICK, SLOW, Task, fired
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
-
-
-@pytest.fixture
-def batch(tmp_path: Path, store: TaskStateStore) -> Any:
-    def make(count: int = 10, **options: Any) -> Task:
-        rows = [{"topic": f"topic {number}", "audience": "sailors"} for number in range(count)]
-        named = {"task_id": "crew", "result_path": str(tmp_path / "out"), "poll_interval": 0.02, "key": "topic"}
-        return Task(lambda: CrewBatchOperator(inputs=rows, **named | options), store=store)
-
-    return make
 
 
 def test_sentences_are_pushed_before_the_first_kickoff(live_crew, batch):
@@ -42,7 +31,7 @@ def test_sentences_are_pushed_before_the_first_kickoff(live_crew, batch):
     assert {"billed", "if_retried", "next_step", "choices"} <= lost.keys()
 
 
-@pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
+@both_ways
 def test_completed_batch_has_all_counts(live_crew, batch, deferrable):
     batch(deferrable=deferrable).run()
 
@@ -149,7 +138,7 @@ def test_resumed_batch_without_its_values_starts_nothing_again(live_crew, batch)
     assert then["counts"]["error"] == len(live_crew.kickoffs) == 3
 
 
-def test_manifest_of_a_cancelled_batch_says_so(live_crew, batch, tmp_path, monkeypatch):
+def test_manifest_of_a_cancelled_batch_says_so(live_crew, batch, out, monkeypatch):
     live_crew.scenario = SLOW
     monkeypatch.setattr("airflow_provider_crew.api_server.has_ended", lambda _: True)
     task = batch(cancel_on_kill=True)
@@ -159,7 +148,7 @@ def test_manifest_of_a_cancelled_batch_says_so(live_crew, batch, tmp_path, monke
         begun.execute(task.context)
     assert isinstance(raised.value.failure, EndedByAirflow)
 
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["terminal_reason"] == "cancelled"
     assert manifest["counts"] == dict.fromkeys(STATUSES, 0) | {"cancelled": 4, "not_started": 6}
 

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.batch import batch, collect, recall, start
+from airflow_provider_crew.batch import batch as story
+from airflow_provider_crew.batch import collect, recall, start
 from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.local.executions import Execution
-from airflow_provider_crew.operators.crew import CrewBatchOperator
+from tests.integration.operators import both_ways
 from tests.integration.tasks import FAILING, QUICK, Task, TaskStateStore, WatchedService
 from tests.supported import AIRFLOW
 
@@ -31,7 +32,7 @@ SEEDS = range(2)
 PLACES = (
     (TaskStateStore, ("get", "set", "delete")),
     (ResultFiles, ("claim", "write", "append", "delete", "compact")),
-    (batch, ("collect",)),
+    (story, ("collect",)),
     (collect, ("end_row", "store_ends", "delete_groups")),
     (recall, ("save_groups", "store_ends")),
     (start, ("end_row", "save_intents", "save_kickoff_ids", "store_ends")),
@@ -111,14 +112,9 @@ class Harm:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
-def test_random_harm_starts_no_row_twice(live_crew, tmp_path, monkeypatch, seed, deferrable):
-    store = TaskStateStore()
-    out = tmp_path / "out"
-    rows = [{"topic": f"topic {number}", "audience": "sailors"} for number in range(ROWS)]
-    named: dict[str, Any] = {"task_id": "crew", "result_path": str(out), "poll_interval": 0.02, "key": "topic"}
-    named |= {"max_active": min(50, ROWS // 4), "max_failed": None, "deferrable": deferrable}
-    task = Task(lambda: CrewBatchOperator(inputs=rows, **named), store=store)
+@both_ways
+def test_random_harm_starts_no_row_twice(live_crew, batch, store, out, monkeypatch, seed, deferrable):
+    task = batch(ROWS, max_active=min(50, ROWS // 4), max_failed=None, deferrable=deferrable)
     harm = Harm(live_crew, seed, monkeypatch)
     for _ in range(HARMS):
         harm.before_attempt(task, store)

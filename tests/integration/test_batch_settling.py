@@ -6,13 +6,11 @@ import json
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_provider_crew.exceptions import CrewError, CrewTaskFailed
-from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.airflow_runs import eventually
 from tests.integration.tasks import SLOW, Task, TaskStateStore
 from tests.supported import AIRFLOW
@@ -28,18 +26,6 @@ def settling(monkeypatch: pytest.MonkeyPatch, live_crew: Any) -> None:
     for name, value in (settings | {"SETTLE_KICKOFFS": "True", "SETTLE_WITHIN": "20"}).items():
         monkeypatch.setenv(f"AIRFLOW__CREW__{name}", value)
     live_crew.faults.reset(on="kickoff", after_taken=True)
-
-
-@pytest.fixture
-def batch(tmp_path: Path, store: TaskStateStore) -> Any:
-    def make(**options: Any) -> Task:
-        named = {"task_id": "crew", "result_path": str(tmp_path), "poll_interval": 0.02, "max_outage": 1}
-        return Task(
-            lambda: CrewBatchOperator(inputs=[{"topic": "tides", "audience": "sailors"}], **named | options),
-            store=store,
-        )
-
-    return make
 
 
 def call(store: TaskStateStore, **ids: str) -> bool:
@@ -64,7 +50,7 @@ def begun(task: Task) -> Any:
 
 def test_cleared_batch_reports_before_it_starts_another(live_crew, batch):
     live_crew.scenario = SLOW
-    task = batch()
+    task = batch(1, max_outage=1)
     operator, run = begun(task)
     told(lambda: (eventually(lambda: live_crew.kickoffs, pause=0.05), operator.on_kill()))
     with pytest.raises(CrewError):
@@ -78,7 +64,7 @@ def test_cleared_batch_reports_before_it_starts_another(live_crew, batch):
 def test_marked_batch_cancels_what_has_called(live_crew, batch, store, mocker):
     live_crew.scenario = SLOW
     mocker.patch("airflow_provider_crew.api_server.has_ended", return_value=True)
-    operator, run = begun(batch(cancel_on_kill=True))
+    operator, run = begun(batch(1, max_outage=1, cancel_on_kill=True))
 
     def mark() -> None:
         eventually(lambda: live_crew.kickoffs, pause=0.05)
@@ -93,7 +79,7 @@ def test_marked_batch_cancels_what_has_called(live_crew, batch, store, mocker):
 
 def test_call_survives_a_clear_that_deletes_the_state(live_crew, batch, store):
     live_crew.scenario = SLOW
-    task = batch(deferrable=True)
+    task = batch(1, max_outage=1, deferrable=True)
     told(
         lambda: eventually(
             lambda: live_crew.kickoffs and call(store, kickoff_id=live_crew.kickoffs[0].kickoff_id), pause=0.05
