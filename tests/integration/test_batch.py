@@ -101,21 +101,6 @@ def test_failed_execution_is_billed_although_the_crew_takes_no_other(live_crew, 
     assert len(live_crew.kickoffs) == 1
 
 
-def test_lost_response_is_uncertain_and_not_resent_by_a_retry(live_crew, batch, out):
-    live_crew.faults.reset(after_taken=True, on="kickoff")
-    task = batch(max_failed=0, max_active=1)
-    with pytest.raises(BatchFailed) as raised:  # the rows that were not started are worth a retry
-        task.run()
-    assert raised.value.cost == "unknown"
-    with pytest.raises(BatchFailed):
-        task.run()
-    assert list(statuses(out).values()).count("uncertain") == 1
-    task.clear()
-    task.run()
-    assert set(statuses(out).values()) == {"success"}
-    assert len(live_crew.kickoffs) == 11
-
-
 @both_ways
 @pytest.mark.parametrize("retries", [0, 1])
 def test_adopted_row_is_read_and_not_started_again(live_crew, batch, out, store, deferrable, retries):

@@ -54,13 +54,18 @@ def sensor(**options: Any) -> Any:
     return CrewExecutionSensor(**{"task_id": "crew", "kickoff_id": "4711", "poke_interval": 0.02, **options})
 
 
+NAMES: Any = [
+    *((run, name) for name in [*OPTIONS, "crew_conn_id"]),
+    (sensor, "kickoff_id"),
+    (sensor, "crew_conn_id"),
+]
+NOTHING = [(TEMPLATE, None), (TEMPLATE, ""), (TEMPLATE, " \n"), ("", ""), ("None", "")]
+
+
 @pytest.mark.parametrize(
-    ("operator", "name"),
-    [*((run, name) for name in [*OPTIONS, "crew_conn_id"]), (sensor, "kickoff_id"), (sensor, "crew_conn_id")],
-)
-@pytest.mark.parametrize("native", [False, True], ids=["text", "native"])
-@pytest.mark.parametrize(
-    ("given", "upstream"), [(TEMPLATE, None), (TEMPLATE, ""), (TEMPLATE, " \n"), ("", ""), ("None", "")], ids=repr
+    ("operator", "name", "native", "given", "upstream"),
+    [(*each, False, TEMPLATE, None) for each in NAMES]
+    + [(run, TEXTS[0], native, *each) for native in (False, True) for each in NOTHING],
 )
 def test_option_rendered_to_nothing_is_rejected(live_crew, operator, name, native, given, upstream):
     kinds = {"kickoff_id": InvalidKickoffId, "webhook_conn_id": InvalidSettings, "crew_conn_id": InvalidSettings}

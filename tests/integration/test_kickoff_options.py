@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider_crew.client.errors import (
     InvalidSettings,
@@ -21,7 +20,6 @@ from airflow_provider_crew.client.errors import (
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
-from airflow_provider_crew.local import CrewInput
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from tests.integration.operators import run_deferred
@@ -80,22 +78,6 @@ def sent(service: WatchedService) -> dict[str, Any]:
 
 
 class TestOnTheWire:
-    @every_operator
-    def test_goes_what_was_asked_for(self, live_crew, operator):
-        options = {
-            "human_input_webhook_url": "https://hooks.example/{{ ti.task_id }}",
-            "webhooks": WEBHOOKS,
-            "restore_from_state_id": "{{ ti.run_id }}",
-        }
-
-        RenderedTask(lambda: operator(**options)).run()
-
-        body = sent(live_crew)
-        assert body["humanInputWebhookUrl"] == "https://hooks.example/crew"
-        assert body["webhooks"] == RENDERED
-        assert body["restoreFromStateId"] == "manual__2026-01-01"
-        assert live_crew.kickoffs[0].restored_from == "manual__2026-01-01"
-
     @every_operator
     def test_goes_every_option(self, live_crew, operator):
         RenderedTask(lambda: operator(**OPTIONS)).run()
@@ -249,22 +231,3 @@ class TestTheSecret:
         assert_hidden(shown(caught.value))
         assert live_crew.calls == []
         assert store.kickoff is None
-
-
-class TestInputs:
-    """A crew rejects a kickoff without a required input, also if its list does not tell which are required."""
-
-    @every_operator
-    @pytest.mark.parametrize(("validate_inputs", "tells"), [(True, False), (False, True)])
-    def test_that_the_crew_misses_are_named(self, live_crew, store, operator, validate_inputs, tells):
-        inputs = (*CREW.inputs, CrewInput(name="voice"))
-        live_crew.scenario = CREW.model_copy(update={"inputs": inputs, "required_inputs": tells})
-
-        with pytest.raises(CrewTaskFailed, match="voice") as caught:
-            Task(lambda: operator(validate_inputs=validate_inputs), store=store, retries=1).run()
-
-        assert isinstance(caught.value, AirflowFailException)
-        assert isinstance(caught.value.failure, Rejected)
-        assert caught.value.failure.missing_inputs == ("voice",)
-        assert live_crew.calls == ["inputs", "kickoff"]
-        assert (live_crew.kickoffs, store.kickoff) == ((), None)

@@ -8,12 +8,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.client.errors import (
-    Cost,
-    InvalidInputs,
-    InvalidSettings,
-)
-from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from tests.integration.tasks import INPUTS, Task
 
@@ -86,26 +80,6 @@ def test_user_token_is_sent_if_chosen(live_crew, monkeypatch):
     assert sent == {f"Bearer {live_crew.user_token}"}
 
 
-@pytest.mark.parametrize("validate_inputs", [True, False])
-@pytest.mark.parametrize(
-    ("options", "path"),
-    [
-        ({"inputs": {"topic": LazySequence("a", b"raw")}}, r"inputs.topic\[1\]"),
-        ({"inputs": None}, "inputs"),
-        ({"meta": {"when": {1, 2}}}, "meta.when"),
-        ({"restore_from_state_id": ["4711"]}, "restore_from_state_id"),
-    ],
-    ids=["bytes in a lazy sequence", "nothing", "a set", "a state ID in a list"],
-)
-def test_values_outside_json_are_named_and_not_sent(live_crew, options, path, validate_inputs):
-    with pytest.raises(CrewTaskFailed, match=rf"{path}(?![.\[])") as caught:
-        kickoff(**options, validate_inputs=validate_inputs).run()
-
-    assert isinstance(caught.value.failure, InvalidInputs)
-    assert caught.value.cost is Cost.NONE
-    assert live_crew.calls == []
-
-
 @pytest.mark.parametrize(
     "fault",
     [
@@ -131,24 +105,6 @@ def test_unchecked_inputs_are_requested_only_to_wake_the_crew(live_crew, task_lo
 
     assert live_crew.calls == ["inputs", "kickoff"]
     assert "port" not in task_log.text
-
-
-@pytest.mark.usefixtures("live_crew")
-@pytest.mark.parametrize(
-    "connection",
-    ["crew://crew.example", "crew://:t@crew.example/http"],
-    ids=["without a token", "unencrypted"],
-)
-def test_unusable_connection_is_named_and_not_retried(monkeypatch, connection):
-    monkeypatch.setenv("AIRFLOW_CONN_RESEARCH", connection)
-
-    with pytest.raises(CrewTaskFailed, match="'research'") as caught:
-        kickoff(crew_conn_id="research").run()
-
-    assert isinstance(caught.value.failure, InvalidSettings)
-    assert caught.value.cost is Cost.NONE
-    assert caught.value.__cause__ is None
-    assert caught.value.__suppress_context__
 
 
 def test_multiple_outputs_of_a_kickoff_are_rejected():

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.client.errors import Cost, ExecutionFailed, LostContact
+from airflow_provider_crew.client.errors import Cost, LostContact
 from airflow_provider_crew.exceptions import CrewTaskFailed
-from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask
+from airflow_provider_crew.local import CrewInput, Scenario
 from airflow_provider_crew.operators.crew import CrewRunOperator
-from tests.integration.operators import both_ways, run, sensor
+from tests.integration.operators import run
 from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, Task, fired, poked, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -24,36 +24,6 @@ def ended(task: Task) -> Any:
     with pytest.raises(BaseException) as caught:  # noqa: PT011 - an AirflowTaskTimeout is none of Exception
         poked(task)
     return caught.value
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"deferrable": True}, {"mode": "poke"}, {"mode": "reschedule"}, {"mode": "poke", "soft_fail": True}],
-    ids=["deferred", "poke", "reschedule", "skipped"],
-)
-def test_sensor_error_has_the_crews_words(live_crew, store, options):
-    live_crew.scenario = FAILING
-    kickoff_id = live_crew.take(INPUTS, None, {})
-
-    end = ended(Task(lambda: sensor(kickoff_id, **options), store=store))
-
-    assert (end.kickoff_id, end.error, end.cost) == (kickoff_id, "out of credit", Cost.ENDED)
-
-
-@both_ways
-def test_failed_execution_names_its_task(live_crew, store, deferrable):
-    tasks = (
-        ScenarioTask(name="research_task", seconds=0.0),
-        ScenarioTask(name="writing_task", seconds=3600.0, error="out of credit"),
-    )
-    live_crew.scenario = Scenario(tasks=tasks, inputs=())
-    live_crew.at_look(2, lambda: live_crew.finish(live_crew.kickoffs[0].kickoff_id))
-
-    end = ended(Task(lambda: run(deferrable=deferrable, inputs={}), store=store))
-
-    assert isinstance(end, ExecutionFailed)
-    assert (end.error, end.cost) == ("out of credit", Cost.ENDED)
-    assert "writing_task" in str(end)
 
 
 def test_failed_task_that_airflow_ends_is_kicked_off_by_a_retry(live_crew, store):

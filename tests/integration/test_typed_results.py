@@ -16,8 +16,8 @@ from airflow_provider_crew.client.errors import Cost, InvalidOutput
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import Scenario, ScenarioTask
-from tests.integration.operators import in_every_mode, run, run_deferred, sensor
-from tests.integration.tasks import INPUTS, Task, poked
+from tests.integration.operators import run, run_deferred
+from tests.integration.tasks import INPUTS, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -131,23 +131,6 @@ def test_misfit_error_and_log_hide_the_output(live_crew, task_log):
     assert caught.value.__suppress_context__
 
 
-@in_every_mode
-def test_sensor_misfit_is_not_retried_and_clearing_reads_again(live_crew, any_store, mode):
-    live_crew.scenario = writing(MISFIT)
-    given: dict[str, Any] = {"output_type": Report}
-    kickoff_id = live_crew.take(INPUTS, None, {})
-    task = Task(lambda: sensor(kickoff_id, **mode, **given), store=any_store, retries=1)
-
-    with misfit():
-        poked(task)
-
-    assert task.ti.xcoms["crew_result"]["output"] == MISFIT
-    given["output_type"] = Mended
-    task.clear()
-    assert poked(task)["output_json"] == {"title": "Ferries", "pages": "many"}
-    assert len(live_crew.kickoffs) == 1
-
-
 @pytest.mark.parametrize(("on_invalid_output", "error"), [("fail", CrewTaskFailed), ("retry", InvalidOutput)])
 def test_misfit_survives_a_broken_store_and_xcom(live_crew, store, task_log, on_invalid_output, error):
     live_crew.scenario = writing(MISFIT, seconds=0.2)
@@ -192,24 +175,3 @@ def test_without_a_type_a_json_block_is_parsed(live_crew, operator):
     live_crew.scenario = writing(f"Here it is:\n```json\n{FITS}\n```\nEnjoy.")
 
     assert Task(operator).run()["output_json"] == {"title": "Ferries"}
-
-
-class Passing(Report):
-    """A type that is gone when it is needed."""
-
-
-@every_operator
-def test_type_that_disappears_keeps_the_result_for_a_clear(live_crew, store, operator, monkeypatch):
-    live_crew.scenario = writing(FITS, seconds=0.1)
-    output_type: Any = f"{__name__}.Passing"
-    task = Task(lambda: operator(output_type=output_type, on_invalid_output="retry"), store=store, retries=1)
-    live_crew.at_look(1, lambda: monkeypatch.delattr(f"{__name__}.Passing"))
-
-    with misfit(fields=()):
-        task.run()
-
-    assert store.kickoff["end"] == "completed"
-    output_type = Report
-    task.clear()
-    assert task.run()["output_json"] == TYPED
-    assert len(live_crew.kickoffs) == 1

@@ -80,33 +80,6 @@ class TestRunOperator:
         assert f"Started execution {asking.kickoffs[0].kickoff_id}." in task_log.text
 
     @both_ways
-    @pytest.mark.parametrize("cleared", [False, True], ids=["retried", "cleared"])
-    def test_waits_again_after_its_process_was_killed(self, asking, store, deferrable, cleared):
-        task = Task(lambda: run(deferrable=deferrable), store=store, retries=1)
-        task.deferred() if deferrable else killed(task)  # the triggerer loses it, too
-        if cleared:
-            task.clear()
-        asking.at_look(4, lambda: approve(asking))
-
-        assert task.run()["output"] == "Approved."
-        assert len(asking.kickoffs) == 1
-
-    @both_ways
-    def test_fails_after_max_outage_and_clearing_waits_again(self, asking, store, deferrable):
-        task = Task(lambda: run(deferrable=deferrable, max_outage=0.1), store=store, retries=1)
-
-        with pytest.raises(CrewTaskFailed) as caught:
-            task.run()
-
-        assert isinstance(caught.value.failure, ExecutionUnknown)
-        assert caught.value.cost is Cost.RUNNING
-        assert caught.value.kickoff_id == asking.kickoffs[0].kickoff_id
-        task.clear()
-        asking.at_look(1, lambda: approve(asking))
-        assert task.run()["output"] == "Approved."
-        assert len(asking.kickoffs) == 1
-
-    @both_ways
     @pytest.mark.parametrize(
         ("options", "waits"),
         [

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_provider_crew.client.errors import Cost, ServiceError, UncertainKickoff
+from airflow_provider_crew.client.errors import Cost, ServiceError
 from airflow_provider_crew.client.timing import Timing
-from airflow_provider_crew.exceptions import CrewTaskFailed
 from tests.integration.operators import every_operator, kickoff
 from tests.integration.tasks import CONNECTION, Task
 
@@ -71,13 +70,3 @@ def test_failed_check_does_not_prevent_kickoff_when_off(live_crew, spoil):
     live_crew.faults.answer(on="inputs", times=3, **spoil)
 
     assert Task(lambda: kickoff(validate_inputs=False)).run()
-
-
-def test_kickoff_to_sleeping_crew_is_not_sent_again(live_crew, store):
-    live_crew.after = lambda request: request.operation == "inputs" and live_crew.fall_asleep(ASLEEP)
-
-    with pytest.raises(CrewTaskFailed) as caught:
-        Task(kickoff, store=store, retries=1).run()
-
-    assert isinstance(caught.value.failure, UncertainKickoff)
-    assert live_crew.calls == ["inputs", "kickoff"]

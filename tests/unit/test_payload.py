@@ -97,6 +97,7 @@ def test_json_arrives_as_it_was_given(inputs: dict[str, Any]) -> None:
         pytest.param({"day": datetime(2026, 1, 1, tzinfo=UTC)}, "inputs.day", id="date"),
         pytest.param({"a": [1, {"b": {2}}]}, "inputs.a[1].b", id="set"),
         pytest.param({"n": [0.0, float("nan")]}, "inputs.n[1]", id="NaN"),
+        pytest.param({"a": ["b", b"raw"]}, "inputs.a[1]", id="bytes"),
         pytest.param({7: "seven"}, "inputs", id="name that is no text"),
     ],
 )
