@@ -140,6 +140,10 @@ def _take(airflow: AirflowStack, browser: Chromium, services: dict[str, LocalCre
     page.open(answered.tab)
     page.wait_for(f"{_TAB}?.querySelector('.crew-form')")
     _save_tab(page, "crew-tab-question.png")
+    _start(airflow, "weekly_brief")
+    page.open(f"{airflow.url}/plugin/crews")
+    page.wait_for(f"{_TAB}?.innerText.includes('Running (1)') && {_TAB}.innerText.includes('out of credit')")
+    _save_tab(page, "crews-page.png")
 
     _save_story(airflow, browser, services["killed_brief"], page)
 

@@ -207,6 +207,7 @@ def test_request_under_required_actions_shows_who_waits_before_the_row_is_in_vie
     assert [(crew["run"], crew["group"]) for crew in crews(page)] == [
         *(("run-1", "running"), ("run-2", "waiting"), ("run-3", "failed"))
     ]
+    assert [crew["subject"] for crew in crews(page)] == ["", "Draft: <b>1</b>", ""]
 
     watch(page, of | {"refused": {"/hitlDetails": 404}}, in_view=0)
     after(page, 1)

@@ -78,16 +78,19 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
     const [before, isFirst, found] = [requests, rows.size === 0, new Map()];
     const since = new Date(Date.now() - days * DAY).toISOString();
     const ended = { end_date_gte: since, order_by: "-end_date" };
-    const add = (instances, asks = false) => {
-      for (const each of instances) {
+    const add = (instances, asked = []) => {
+      for (const [at, each] of instances.entries()) {
         // Airflow deletes those of older runs, and returns none before 3.3.
         if ("crew_conn_id" in object(each.rendered_fields)) fields.set(taskOf(each), each.rendered_fields);
-        found.set(keyOf(each), { instance: each, asks: asks || found.get(keyOf(each))?.asks });
+        found.set(keyOf(each), { instance: each, asks: asked[at] ?? found.get(keyOf(each))?.asks });
       }
       if (isFirst) show(found);
     };
     const instances = (parameters) => pages(["taskInstances"], "task_instances", parameters, (each) => add(each));
-    const asking = (questions) => add(questions.map((each) => each.task_instance).filter(({ state }) => ASKING.has(state)), true);
+    const asking = (questions) => {
+      const open = questions.filter((each) => ASKING.has(each.task_instance.state));
+      add(open.map((each) => each.task_instance), open);
+    };
     try {
       const wholes = await Promise.all([
         instances({ state: ACTIVE, order_by: "start_date" }),

@@ -65,7 +65,7 @@ export function crewOf({ key, instance, asks, isRead, seen }) {
   const address = new URL(path.map(encodeURIComponent).join("/"), document.baseURI);
   if (region) address.search = new URLSearchParams({ region_id: region, region_index: instance.region_index });
   const which = index < 0 ? "" : ` [${text(instance.rendered_map_index ?? String(index))}]`;
-  return { key, dag, told, group: asks ? "waiting" : group, href: address.href, name: `${text(task)}${which}`, run: text(run), startedAt: number(Date.parse(start) / 1000), tokens: tokensOf(told) };
+  return { key, dag, told, group: asks ? "waiting" : group, subject: text(asks?.subject), href: address.href, name: `${text(task)}${which}`, run: text(run), startedAt: number(Date.parse(start) / 1000), tokens: tokensOf(told) };
 }
 
 const tokensOf = (told) => told?.usage.find(([name]) => name === "total_tokens")?.[1] ?? told?.batch?.tokens ?? 0;
@@ -126,7 +126,7 @@ function Crew({ crew, onSeen }) {
   return h("li", { ref: place, className: `crew-card crew-header crew-${crew.told?.tone ?? "quiet"}` }, h(Line, { crew }));
 }
 
-export function Line({ crew: { dag, told, group, href, name, run, startedAt } }) {
+export function Line({ crew: { dag, told, group, subject, href, name, run, startedAt } }) {
   const { waiting, end } = told ?? {};
   const choices = told?.choices.filter(([title, , deadline]) => deadline || (end && title === CHOICES.clear));
   const since = waiting?.since ?? told?.startedAt ?? (group === "running" || group === "waiting" ? startedAt : told?.endedAt);
@@ -143,6 +143,7 @@ export function Line({ crew: { dag, told, group, href, name, run, startedAt } })
       told?.polledAt && h(Seen, { time: told.polledAt, staleAfter: told.staleAfter }),
       since && el("span", "crew-quiet crew-seconds", h(Since, { time: since }), end ? " ago" : ""),
     ),
+    subject && !waiting?.draft && h("p", null, subject),
     waiting?.draft && h("p", null, `${waiting.draft.title}: `, titleOf(waiting.draft.output)),
     told?.trouble && el("p", "crew-trouble", told.trouble),
     end && h(Ending, { of: { ...end, lines: "", misfits: [] } }),
