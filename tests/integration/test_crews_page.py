@@ -201,13 +201,16 @@ def test_outage_of_airflow_passes(page):
 
 
 def test_request_under_required_actions_shows_who_waits_before_the_row_is_in_view(page):
-    of = world([instance("run-1"), instance("run-2"), instance("run-3", "failed")], asking=[1, 2])
+    of = world(
+        [instance("run-1"), instance("run-2"), instance("run-3", "failed")],
+        asking=[{"index": 1, "subject": "Draft: <b>"}, {"index": 2}],
+    )
     watch(page, of, in_view=0)
     after(page, 1)
     assert [(crew["run"], crew["group"]) for crew in crews(page)] == [
         *(("run-1", "running"), ("run-2", "waiting"), ("run-3", "failed"))
     ]
-    assert [crew["subject"] for crew in crews(page)] == ["", "Draft: <b>1</b>", ""]
+    assert [crew["subject"] for crew in crews(page)] == ["", "Draft: <b>", ""]
 
     watch(page, of | {"refused": {"/hitlDetails": 404}}, in_view=0)
     after(page, 1)
@@ -370,6 +373,36 @@ def test_hostile_names_and_drafts_become_no_elements(page):
     assert "\u202e" not in drawn
     assert len(addresses) == len(ATTACKS)
     assert {urlsplit(each).hostname for each in addresses} == {HOST}
+
+
+def test_open_question_is_shown_by_its_own_title(page):
+    question = {"params": {"question": {"value": "q-1"}}, "subject": "Draft 2: Harbours\u202e (write)"}
+    asked = {"index": 0, "response_received": False, "created_at": NOW, **question}
+    before = progress(**shown(tasks=[DRAFT]))  # a poll has not seen yet that the crew waits
+    watch(page, world([instance("run-1")], {"run-1": before}, asking=[asked]))
+    after(page, 1)
+    (crew,) = crews(page)
+    line = page.evaluate(
+        'import("/page.js").then(({ crewOf, Line }) => draw(Line({ crew: crewOf(told.rows[0]) })))'
+    )
+
+    assert (crew["group"], crew["told"]["title"]) == ("waiting", "Waiting for human input")
+    assert "<p>Draft 2: Harbours⟨U+202E⟩ (write)</p>" in line
+    assert "Electric ferries" not in line
+
+
+def test_next_attempt_shows_nothing_of_the_one_before(page):
+    of = world([instance("run-1", "failed")], {"run-1": failed(ExecutionFailed("out of credit"))})
+    watch(page, of, in_view=0)
+    after(page, 1)
+    page.evaluate("watched.note(told.rows[0].key, true)")
+    after(page, 1)
+    assert crews(page)[0]["told"]["title"] == "Failed"
+
+    page.evaluate("watched.note(told.rows[0].key, false)")
+    page.evaluate("Object.assign(world.instances[0], { state: 'running', try_number: 2 })")
+    after(page, 15)
+    assert (crews(page)[0]["group"], crews(page)[0]["told"]) == ("running", None)
 
 
 def test_page_without_crews_says_what_would_appear(page):

@@ -11,6 +11,7 @@ const DETAILS_AT_ONCE = 4;
 // Airflow returns at most this many entries by default, or fewer.
 const PAGE = 100;
 const MOST_PAGES = 10;
+const MOST_READ = 1000;
 // Between two looks. The next one is later if this one took many requests, so lists use half of them at most.
 const PAUSE = 10000;
 const PAUSE_EACH = 2000;
@@ -18,7 +19,7 @@ const DAY = 86400000;
 const ACTIVE = ["running", "deferred", "up_for_retry", "up_for_reschedule"];
 const ASKING = new Set(["deferred", "awaiting_input"]);
 
-// These outlive a change of the filters.
+// These outlive a change of the filters. Details are those of an attempt.
 const sent = [];
 const details = new Map();
 
@@ -33,6 +34,7 @@ export async function turn(signal, reserve = 0) {
 }
 
 const keyOf = (of) => JSON.stringify([of.dag_id, of.dag_run_id ?? of.run_id, of.task_id, of.map_index, of.region_id, of.region_index]);
+const attemptOf = (of) => `${keyOf(of)} ${of.try_number}`;
 const taskOf = (of) => JSON.stringify([of.dag_id, of.task_id]);
 
 // Calls back after each change. Returns a function that stops, and one that takes note of a row in view.
@@ -78,19 +80,16 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
     const [before, isFirst, found] = [requests, rows.size === 0, new Map()];
     const since = new Date(Date.now() - days * DAY).toISOString();
     const ended = { end_date_gte: since, order_by: "-end_date" };
-    const add = (instances, asked = []) => {
-      for (const [at, each] of instances.entries()) {
+    const add = (read) => {
+      for (const [instance, request] of read) {
         // Airflow deletes those of older runs, and returns none before 3.3.
-        if ("crew_conn_id" in object(each.rendered_fields)) fields.set(taskOf(each), each.rendered_fields);
-        found.set(keyOf(each), { instance: each, asks: asked[at] ?? found.get(keyOf(each))?.asks });
+        if ("crew_conn_id" in object(instance.rendered_fields)) fields.set(taskOf(instance), instance.rendered_fields);
+        found.set(keyOf(instance), { instance, request: request ?? found.get(keyOf(instance))?.request });
       }
       if (isFirst) show(found);
     };
-    const instances = (parameters) => pages(["taskInstances"], "task_instances", parameters, (each) => add(each));
-    const asking = (questions) => {
-      const open = questions.filter((each) => ASKING.has(each.task_instance.state));
-      add(open.map((each) => each.task_instance), open);
-    };
+    const instances = (parameters) => pages(["taskInstances"], "task_instances", parameters, (all) => add(all.map((each) => [each])));
+    const asking = (all) => add(all.map((each) => [each.task_instance, each]).filter(([{ state }]) => ASKING.has(state)));
     try {
       const wholes = await Promise.all([
         instances({ state: ACTIVE, order_by: "start_date" }),
@@ -115,38 +114,39 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
   function show(found = rows) {
     rows = new Map([...found].filter(([, { instance }]) => fields.has(taskOf(instance))));
     if (signal.aborted) return;
-    tell({ rows: [...rows].map(([key, row]) => ({ key, ...row, isRead: isRead(key, row), seen: seenOf(row.instance, fields.get(taskOf(row.instance)), details.get(key)?.found) })), isCut, trouble });
+    tell({ rows: [...rows].map(([key, row]) => ({ key, ...row, isRead: isRead(key, row), seen: seenOf(row, fields.get(taskOf(row.instance)), details.get(attemptOf(row.instance))?.found) })), isCut, trouble });
     readDetails();
   }
 
   // Names of the details that a row needs, each with its current version.
   function wantedOf(key, instance) {
-    const { state, try_number: attempt } = instance;
-    const { found = {} } = details.get(key) ?? {};
+    const { state } = instance;
+    const { found = {} } = details.get(attemptOf(instance)) ?? {};
     const isKilled = hasNoReport(state, found[PROGRESS]);
     const hasEnded = ENDED.has(state);
     const has = (name) => hasEnded && found.keys?.includes(name);
     const wanted = [
       // The progress of an older run is not in the list.
-      [PROGRESS, `${attempt} ${pushedAt.get(key) ?? (hasEnded ? state : Math.floor(Date.now() / MINUTE))}`],
-      hasEnded && ["keys", `${attempt} ${state}`],
-      has("usage") && ["usage", attempt],
+      [PROGRESS, pushedAt.get(key) ?? (hasEnded ? state : Math.floor(Date.now() / MINUTE))],
+      hasEnded && ["keys", state],
+      has("usage") && ["usage", state],
       // The result of a crew may be large. A task that only starts one returns its ID.
-      has("return_value") && !has("usage") && !has(PROGRESS) && ["return_value", attempt],
-      isKilled && ["record", `${attempt} ${state}`],
-      isKilled && !("crew_conn_id" in fields.get(taskOf(instance))) && ["definition", attempt],
+      has("return_value") && !has("usage") && !has(PROGRESS) && ["return_value", state],
+      isKilled && ["record", state],
+      isKilled && !("crew_conn_id" in fields.get(taskOf(instance))) && ["definition", state],
     ];
     return wanted.filter(Boolean);
   }
 
-  const isRead = (key, { instance }) => wantedOf(key, instance).every(([name]) => name in (details.get(key)?.versions ?? {}));
+  const isRead = (key, { instance }) => wantedOf(key, instance).every(([name]) => name in (details.get(attemptOf(instance))?.versions ?? {}));
 
   function next() {
     for (const key of inView) {
-      const [instance, { versions = {}, isReading } = {}] = [rows.get(key)?.instance, details.get(key)];
-      if (!isListed && !pushedAt.has(key)) continue; // its time is about to come
-      const missing = instance && !isReading && wantedOf(key, instance).find(([name, version]) => versions[name] !== version);
-      if (missing) return { key, instance, name: missing[0], version: missing[1] };
+      const instance = rows.get(key)?.instance;
+      if (!instance || (!isListed && !pushedAt.has(key))) continue; // its time is about to come
+      const { versions = {}, isReading } = details.get(attemptOf(instance)) ?? {};
+      const missing = !isReading && wantedOf(key, instance).find(([name, version]) => versions[name] !== version);
+      if (missing) return { instance, name: missing[0], version: missing[1] };
     }
     return null;
   }
@@ -158,12 +158,15 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
   async function readAll() {
     readers += 1;
     for (let wanted = next(); wanted && !signal.aborted; wanted = next()) {
-      const { key, instance, name, version } = wanted;
-      const { found, versions } = details.get(key) ?? {};
-      details.set(key, { found, versions, isReading: true });
+      const { instance, name, version } = wanted;
+      const attempt = attemptOf(instance);
+      const { found, versions } = details.get(attempt) ?? {};
+      details.delete(attempt);
+      details.set(attempt, { found, versions, isReading: true });
+      if (details.size > MOST_READ) details.delete(details.keys().next().value); // the one read longest ago
       // A detail that Airflow does not return is read again when it changes.
       const value = await detail(instance, name).catch(() => undefined);
-      details.set(key, signal.aborted ? { found, versions } : { found: { ...found, [name]: value }, versions: { ...versions, [name]: version } });
+      details.set(attempt, signal.aborted ? { found, versions } : { found: { ...found, [name]: value }, versions: { ...versions, [name]: version } });
       show();
     }
     readers -= 1;
@@ -198,11 +201,14 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
   };
 }
 
-// The facts of the tab, as far as the page reads them. Details of an earlier attempt may be left.
-function seenOf({ state, try_number: tryNumber, end_date: endDate }, fields, { keys, usage, return_value: returned, record, [PROGRESS]: progress } = {}) {
+// The facts of the tab, as far as the page reads them. The subject of a request has the title of the crew's draft.
+function seenOf({ instance, request }, fields, { keys, usage, return_value: returned, record, [PROGRESS]: progress } = {}) {
+  const { state, try_number: tryNumber, end_date: endDate } = instance;
   const hasEnded = ENDED.has(state);
   const isOfBatch = "result_path" in fields || object(progress).batch !== undefined;
   const result = hasEnded && keys?.includes("return_value") ? { kickoff_id: returned, return_value: returned ?? {} } : {};
-  const known = { [PROGRESS]: progress, usage: hasEnded ? usage : undefined, record: !isOfBatch && hasNoReport(state, progress) ? record : undefined };
-  return { ...known, ...result, isSensor: "kickoff_id" in fields, isOfBatch, state, tryNumber, hasEnded, retryAt: null, endedAt: Date.parse(endDate) / 1000 };
+  const known = { [PROGRESS]: progress, usage, record: isOfBatch ? undefined : record };
+  const { value: id } = object(request?.params?.question);
+  const asked = id === undefined ? {} : { crew_question: {}, request, answered: { kickoff_id: object(progress).kickoff_id, question: { task_id: id, draft: request.subject } } };
+  return { ...known, ...asked, ...result, isSensor: "kickoff_id" in fields, isOfBatch, state, tryNumber, hasEnded, retryAt: null, endedAt: Date.parse(endDate) / 1000 };
 }

@@ -1,6 +1,6 @@
 // The page "Crews": what waits for people, what failed and what runs, over all DAGs that the viewer may see.
 import { watchCrews } from "./crews.js";
-import { Seen, Since, all, button, el, h, useEffect, useRef, useState } from "./elements.js";
+import { Fragment, Seen, Since, all, button, el, h, useEffect, useRef, useState } from "./elements.js";
 import { number, text } from "./safe.js";
 import { CHOICES, story } from "./story.js";
 import { Choices, Ending, Section, facts, messageOf, quiet } from "./tab.js";
@@ -56,7 +56,7 @@ export function CrewsPage() {
 }
 
 // Until its details are read, a row has only what the list has.
-export function crewOf({ key, instance, asks, isRead, seen }) {
+export function crewOf({ key, instance, request, isRead, seen }) {
   const { dag_id: dag, dag_run_id: run, task_id: task, map_index: index, region_id: region, start_date: start } = instance;
   const told = isRead ? story(seen) : null;
   const find = (name, value) => Object.keys(GROUPS).find((each) => GROUPS[each][name]?.includes(value));
@@ -65,7 +65,7 @@ export function crewOf({ key, instance, asks, isRead, seen }) {
   const address = new URL(path.map(encodeURIComponent).join("/"), document.baseURI);
   if (region) address.search = new URLSearchParams({ region_id: region, region_index: instance.region_index });
   const which = index < 0 ? "" : ` [${text(instance.rendered_map_index ?? String(index))}]`;
-  return { key, dag, told, group: asks ? "waiting" : group, subject: text(asks?.subject), href: address.href, name: `${text(task)}${which}`, run: text(run), startedAt: number(Date.parse(start) / 1000), tokens: tokensOf(told) };
+  return { key, dag, told, group: request ? "waiting" : group, subject: text(request?.subject), href: address.href, name: `${text(task)}${which}`, run: text(run), startedAt: number(Date.parse(start) / 1000), tokens: tokensOf(told) };
 }
 
 const tokensOf = (told) => told?.usage.find(([name]) => name === "total_tokens")?.[1] ?? told?.batch?.tokens ?? 0;
@@ -130,7 +130,9 @@ export function Line({ crew: { dag, told, group, subject, href, name, run, start
   const { waiting, end } = told ?? {};
   const choices = told?.choices.filter(([title, , deadline]) => deadline || (end && title === CHOICES.clear));
   const since = waiting?.since ?? told?.startedAt ?? (group === "running" || group === "waiting" ? startedAt : told?.endedAt);
-  return [
+  return h(
+    Fragment,
+    null,
     el(
       "div",
       "crew-line",
@@ -148,7 +150,7 @@ export function Line({ crew: { dag, told, group, subject, href, name, run, start
     told?.trouble && el("p", "crew-trouble", told.trouble),
     end && h(Ending, { of: { ...end, lines: "", misfits: [] } }),
     choices && h(Choices, { choices }),
-  ];
+  );
 }
 
 // The first line with a word.
