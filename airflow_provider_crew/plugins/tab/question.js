@@ -31,9 +31,10 @@ export function questionOf({ state, crew_question: box, crew_progress: progress,
   if (state !== "running") for (const each of answers) if (each.outcome === "sending") each.outcome = "uncertain";
   const user = object(request.responded_by_user).name || "a user";
   const given = told({ option: list(request.chosen_options)[0], user, at: request.responded_at, outcome: "", why: "" });
-  const isNew = request.response_received === true && Object.hasOwn(VERBS, given.option) && !answers.some(({ at }) => at === given.at);
-  const asked = object(object(request.params).question).value;
-  const isOpen = state === "deferred" && request.response_received === false && typeof draft === "string" && asked === id;
+  // Airflow keeps the request if the task is cleared, and another execution may have started since.
+  const isKnown = typeof draft === "string" && object(object(request.params).question).value === id;
+  const isNew = isKnown && request.response_received === true && Object.hasOwn(VERBS, given.option) && !answers.some(({ at }) => at === given.at);
+  const isOpen = isKnown && state === "deferred" && request.response_received === false;
   const count = number(known.number);
   const form = {
     id,
@@ -149,7 +150,7 @@ function Form({ of: { deadline, late, users }, words, setWords, isBusy, choose }
       row("Answer", hasText ? "the crew continues with your text as data" : "needs a text", !hasText),
     ),
     limit && el("p", "crew-quiet", "Without an answer within ", ...limit),
-    users.length > 0 && el("p", "crew-quiet", `May answer: ${users.join(", ")}`),
+    users.length > 0 && el("p", "crew-quiet", `Only these users may answer: ${users.join(", ")}`),
     h(Folded, { title: [STOP] }, stop),
   );
 }

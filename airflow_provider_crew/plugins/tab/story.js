@@ -91,6 +91,7 @@ export function story(seen) {
     how,
     ...LOOKS[how],
     ...(how === "completed" ? batch?.look : {}),
+    ...(how === "answered" && question.isNew && { sentence: "The task is about to send the answer." }),
     goesOn,
     end: shown,
     choices: NOT_YET.has(seen.state) || how === "cancelling" ? [] : choices(seen, isStarting ? starting(seen) : goesOn ? progress : (shown ?? lost(seen)), waits),
