@@ -49,7 +49,7 @@ export function CrewsPage() {
     "crew-tab crew-page",
     el("h1", "", "Crews"),
     h(Filters, { filters, choose, dags: [...dags.current].sort(), crews }),
-    isCut && quiet("Airflow has more tasks than this page reads. Choose a DAG to see all of its crews."),
+    isCut && quiet(`Airflow has more tasks than this page reads. ${dag ? "Some crews are missing." : "Choose a DAG to see all of its crews."}`),
     rows && h(Crews, { crews, filters, onSeen: (key, isInView) => watched.current.note(key, isInView) }),
     note && h("p", { className: "crew-quiet", role: "status" }, note),
   );
@@ -159,5 +159,5 @@ const titleOf = (draft) => text((draft.split("\n").find((line) => /[\p{L}\p{N}]/
 export function Nothing({ filters: { dag, group, days } }) {
   if (dag || group) return quiet("No crew matches these filters.");
   const since = PERIODS.find(([each]) => each === days)[1];
-  return quiet(`No crew runs or waits, and none failed in the last ${since}. A task with CrewRunOperator, CrewExecutionSensor, CrewBatchOperator or @task.crew appears here when it starts.`);
+  return quiet(`No crew is running or waiting, and none has failed in the last ${since}. A task with CrewRunOperator, CrewExecutionSensor, CrewBatchOperator or @task.crew appears here when it starts.`);
 }

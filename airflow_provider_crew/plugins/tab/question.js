@@ -106,7 +106,7 @@ export function Question({ of: { form, answers, isComing }, task }) {
   const status = note || (isBusy ? "Sending …" : isComing ? "The crew has asked a question. It appears here within seconds." : sent);
   return h(
     "section",
-    { className: "crew-section crew-question", "aria-label": "Question of the crew" },
+    { className: "crew-section crew-question", "aria-label": "Question from the crew" },
     isOther && h("p", null, "The crew has asked another question. ", button("Show it", () => show(form.id))),
     form && !isOther && h(Draft, { key: form.id, of: form }),
     form && !isOther && !isDone && h(Form, { of: form, words, setWords, isBusy, choose }),
