@@ -170,7 +170,9 @@ def test_answer_of_a_killed_process_is_uncertain(page, state, outcome):
 def test_answer_of_a_user_without_a_name_is_not_automatic(page):
     given = request(**GIVEN | {"responded_by_user": {"id": "2", "name": ""}})
 
-    assert [each["user"] for each in asked(page, "queued", answered=record(), request=given)["question"]["answers"]] == ["a user"]
+    assert [
+        each["user"] for each in asked(page, "queued", answered=record(), request=given)["question"]["answers"]
+    ] == ["a user"]
 
 
 def drawn(page: Page, of: dict[str, Any]) -> str:
