@@ -101,17 +101,6 @@ def test_three_questions_in_a_row_are_answered(dialog, resume):
     assert len({answer["taskId"] for answer in dialog.answers}) == 3
 
 
-@WAYS
-def test_crew_that_is_sent_back_asks_again(dialog, resume):
-    dialog.crew.scenario = asking("draft-1", resume=resume)
-    waiting = dialog.chosen(dialog.asked(), SEND_BACK, "Shorter")
-
-    waiting = dialog.chosen(dialog.asked(waiting), APPROVE)
-
-    assert dialog.ended(waiting)["output"] == "The end"
-    assert [answer["humanFeedback"] for answer in dialog.answers] == ["Shorter", "Approved."]
-
-
 @pytest.mark.parametrize(("option", "text"), [(APPROVE, "But shorter"), (ANSWER, ""), (ANSWER, None)])
 def test_text_that_does_not_fit_the_option_is_not_sent(dialog, option, text):
     waiting = dialog.chosen(dialog.asked(), option, text)
@@ -145,7 +134,7 @@ def test_lost_response_of_a_crew_that_continues_is_enough(dialog):
     assert len(dialog.answers) == len(dialog.requests) == 1
 
 
-@pytest.mark.parametrize("status", [500, 502, 503, 504, 408, 409, 499, 303])
+@pytest.mark.parametrize("status", [503, 409, 303])
 def test_response_that_proves_nothing_is_uncertain(dialog, status):
     waiting = dialog.asked()
     dialog.crew.faults.answer(status, on="resume")
@@ -156,7 +145,7 @@ def test_response_that_proves_nothing_is_uncertain(dialog, status):
     assert (len(dialog.answers), len(dialog.requests)) == (1, 1)
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 422, 429])
+@pytest.mark.parametrize("status", [401, 422, 429])
 def test_rejected_answer_is_asked_again(dialog, status):
     waiting = dialog.asked()
     dialog.crew.faults.answer(status, on="resume")
@@ -166,15 +155,6 @@ def test_rejected_answer_is_asked_again(dialog, status):
     assert dialog.kept["outcome"] == "rejected"
     assert (len(dialog.answers), len(dialog.requests)) == (1, 2)
     assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
-
-
-def test_crew_with_the_documented_spelling_rejects_the_answer(dialog):
-    dialog.crew.scenario = asking("draft-1", resume="documented")
-
-    dialog.chosen(dialog.asked(), APPROVE)
-
-    assert dialog.kept["outcome"] == "rejected"
-    assert (len(dialog.answers), len(dialog.requests)) == (1, 2)
 
 
 def test_failed_continuation_fails_the_task_without_a_retry(dialog):
@@ -283,15 +263,6 @@ def test_intent_that_is_not_stored_prevents_the_answer(dialog):
     assert len(dialog.requests) == 2
 
 
-def test_unreadable_record_prevents_the_answer(dialog):
-    waiting = dialog.asked()
-    dialog.store.breaks_at = lambda name: name == "get"
-
-    dialog.chosen(waiting, APPROVE)
-
-    assert dialog.answers == []
-
-
 def test_unreadable_record_is_not_replaced(dialog):
     waiting = dialog.asked()
     known = dialog.kept
@@ -391,14 +362,6 @@ def test_answer_in_the_dashboard_closes_the_request(dialog):
 
     assert dialog.ended(waiting)["output"] == "The end"
     assert dialog.crew.required_actions == ["closed"]
-    assert dialog.answers == []
-
-
-def test_user_who_has_answered_in_the_dashboard_may_say_so(dialog):
-    waiting = dialog.asked()
-    dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)
-
-    assert dialog.ended(dialog.chosen(waiting, HAS_ANSWERED))["output"] == "The end"
     assert dialog.answers == []
 
 

@@ -19,7 +19,7 @@ from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.triggers.events import STOP_WAITING, read_event
 from tests.airflow_runs import PATIENCE
-from tests.integration.operators import both_ways, kickoff, run
+from tests.integration.operators import both_ways, run
 from tests.integration.tasks import INPUTS, SLOW, Task, WatchedService, fired
 from tests.supported import AIRFLOW
 
@@ -376,23 +376,6 @@ def test_deferring_task_pushes_its_step_and_its_choices(live_crew, store, cancel
     is_cancelled = cancels and AIRFLOW >= (3, 3)
     assert ("asks the crew to cancel" in by_trigger["choices"]["mark"]) is is_cancelled
     assert ("keeps running and is billed" in by_trigger["choices"]["mark"]) is not is_cancelled
-
-
-def test_task_without_a_record_says_that_clearing_it_bills_again(live_crew):
-    live_crew.scenario = SLOW
-    Task(lambda: run(deferrable=True, durable=False)).deferred()
-
-    assert "billed again" in live_crew.xcoms.progress[-1]["choices"]["clear"]
-
-
-@pytest.mark.usefixtures("live_crew")
-@pytest.mark.parametrize(("operator", "may_run"), [(run, False), (kickoff, True)])
-def test_record_of_a_delivered_result_says_that_clearing_bills_again(store, operator, may_run):
-    Task(operator, store=store).run()
-
-    effect = store.get("crew_kickoff")["if_lost"]["choices"]["clear"]
-    assert "billed again" in effect
-    assert ("still running" in effect) is may_run
 
 
 def test_execution_that_ended_before_an_attempt_has_no_start(live_crew, store):

@@ -12,16 +12,13 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew.client.errors import (
-    ExecutionFailed,
     InvalidSettings,
-    LostContact,
-    WaitedTooLong,
     WatchBroken,
 )
 from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.task.verdict import Facts, while_waiting
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
-from airflow_provider_crew.triggers.events import DEFERRAL, LARGEST_RESPONSE, read_event
+from airflow_provider_crew.triggers.events import DEFERRAL, read_event
 from tests.integration.tasks import (
     CONNECTION,
     FAILING,
@@ -66,52 +63,12 @@ def pauses(live_crew: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[float,
     return noted
 
 
-async def test_fires_one_event_with_the_result(live_crew):
-    kickoff_id = kicked_off(live_crew)
-    deadline = time.time() + 3600
-
-    end = read_event(await fired(trigger(kickoff_id, deadline=deadline)))
-
-    assert (end.kickoff_id, end.deadline, end.error) == (kickoff_id, deadline, None)
-    assert end.result
-    assert end.result["output"].startswith("Briefing")
-
-
-async def test_fires_one_event_with_the_error(live_crew):
-    failed = kicked_off(live_crew, FAILING)
-    slow = kicked_off(live_crew, SLOW)
-
-    assert isinstance(read_event(await fired(trigger(failed))).error, ExecutionFailed)
-    assert isinstance(read_event(await fired(trigger(slow, deadline=time.time() + 0.1))).error, WaitedTooLong)
-    live_crew.faults.refuse()
-    lost = read_event(await fired(trigger(slow, max_outage=0.1))).error
-    assert isinstance(lost, LostContact)
-    assert lost.kickoff_id == slow
-
-
-async def test_large_answer_is_left_to_the_task(live_crew):
-    kickoff_id = kicked_off(live_crew)
-    live_crew.faults.huge(2 * LARGEST_RESPONSE)
-
-    end = read_event(await fired(trigger(kickoff_id)))
-
-    assert (end.kickoff_id, end.result, end.error) == (kickoff_id, None, None)
-    assert (end.too_large, end.completed, bool(end.memory)) == (True, False, True)
-
-
 async def test_first_poll_waits_for_the_interval_of_another_process(live_crew, pauses):
     kickoff_id = kicked_off(live_crew)
 
     await fired(trigger(kickoff_id, first_poll_at=time.time() + 30))
 
     assert pauses[0] == (pytest.approx(30, abs=1), [])
-
-
-async def test_outage_without_max_outage_is_waited_out(live_crew):
-    kickoff_id = kicked_off(live_crew)
-    live_crew.faults.answer(503, on="status", for_seconds=0.2)
-
-    assert read_event(await fired(trigger(kickoff_id, max_outage=None))).result
 
 
 @pytest.mark.usefixtures("live_crew")
@@ -142,19 +99,6 @@ async def test_does_not_fire_too_soon_after_the_deferral(
 
     before_it_fires = pauses[-1]
     assert before_it_fires == (pytest.approx(waits, abs=1e-3), ["status"])
-
-
-@pytest.mark.parametrize("broken", ["", "crew://nowhere"], ids=["deleted", "unusable"])
-async def test_connection_unreadable_at_first_is_read_again(live_crew, monkeypatch, broken):
-    kickoff_id = kicked_off(live_crew)
-    monkeypatch.setenv(CONNECTION, broken)
-    running = asyncio.create_task(fired(trigger(kickoff_id)))
-    await asyncio.sleep(0.15)
-    assert not running.done()
-
-    monkeypatch.setenv(CONNECTION, live_crew.connection_uri)
-
-    assert read_event(await running).result
 
 
 async def test_connection_that_stays_unusable_ends_the_wait(live_crew, monkeypatch, timing):
