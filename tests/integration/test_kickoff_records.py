@@ -116,13 +116,13 @@ def test_adopted_execution_replaces_another_by_name(run, airflow, monkeypatch):
     [None, "scheduled", "queued", "running", "deferred", "up_for_retry", "up_for_reschedule", "restarting"],
 )
 @pytest.mark.parametrize("name", ["adopt", "forget"])
-def test_record_of_a_task_that_has_not_ended_is_kept(run, airflow, state, name):
-    store(airflow, LOST)
-    airflow.tasks[0]["state"] = state
+def test_record_of_a_task_that_has_not_ended_is_kept(run, newer_airflow, state, name):
+    store(newer_airflow, LOST)
+    newer_airflow.tasks[0]["state"] = state
     with playing("deployed", ENDLESS) as crew:
         ids = (kick_off(crew),) if name == "adopt" else ()
-        assert run(name, airflow, *ids, "--yes", crew=crew)[0] == FAILED
-    assert airflow.changes == []
+        assert run(name, newer_airflow, *ids, "--yes", crew=crew)[0] == FAILED
+    assert newer_airflow.changes == []
 
 
 @pytest.mark.parametrize("name", ["adopt", "forget"])

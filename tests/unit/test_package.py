@@ -121,41 +121,6 @@ def test_both_tokens_are_password_fields():
     assert connection_type["conn-fields"]["user_bearer_token"]["schema"]["format"] == "password"
 
 
-def python(code: str, *arguments: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code, *arguments], check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-OPTIONS_AS_AIRFLOW_READS_THEM = """
-import json
-from airflow.configuration import conf
-from airflow.providers_manager import ProvidersManager
-from airflow_provider_crew.get_provider_info import CONFIGURATION
-
-ProvidersManager().initialize_providers_configuration()
-options = CONFIGURATION["crew"]["options"]
-switches = [name for name, option in options.items() if option["type"] == "boolean"]
-read = {name: (conf.getboolean if name in switches else conf.get)("crew", name) for name in options}
-print("", json.dumps(read), sep="\\n")
-"""
-
-
-def test_airflow_knows_every_option_and_default():
-    read = json.loads(python(OPTIONS_AS_AIRFLOW_READS_THEM).splitlines()[-1])
-
-    assert read == {
-        "log_output": True,
-        "progress_xcom": True,
-        "tab": True,
-        "required_actions": True,
-        "events_url": "",
-        "webhook_conn_id": "",
-        "settle_kickoffs": False,
-        "settle_within": "120",
-    }
-
-
 LOADED_BY_AIRFLOW = [
     "airflow_provider_crew.answers.trigger",
     "airflow_provider_crew.batch.operator",
@@ -186,8 +151,8 @@ def test_modules_in_the_metadata_are_loaded_by_airflow():
     }
 
 
-# Airflow is loaded once, and each module in a child of its own.
-IMPORTS_IN_CHILDREN = """
+# Airflow is loaded once, and each module in a child of its own. Then Airflow reads each option.
+IMPORTS_AND_OPTIONS = """
 import importlib, json, os, sys
 from airflow.providers.common.compat.sdk import BaseHook, BaseSensorOperator, DecoratedOperator, XCom, mask_secret
 from airflow.providers.common.compat.sdk import AirflowPlugin, conf
@@ -197,9 +162,18 @@ for module in sys.argv[1:]:
     child = os.fork()
     if not child:
         importlib.import_module(module)
-        print(json.dumps([module, sorted(set(sys.modules) - before)]), flush=True)
+        print("", json.dumps([module, sorted(set(sys.modules) - before)]), sep="\\n", flush=True)
         os._exit(0)
     os.waitpid(child, 0)
+
+from airflow.providers_manager import ProvidersManager
+from airflow_provider_crew.get_provider_info import CONFIGURATION
+
+ProvidersManager().initialize_providers_configuration()
+options = CONFIGURATION["crew"]["options"]
+switches = [name for name, option in options.items() if option["type"] == "boolean"]
+read = {name: (conf.getboolean if name in switches else conf.get)("crew", name) for name in options}
+print("", json.dumps(["options", read]), sep="\\n")
 """
 
 
@@ -208,9 +182,33 @@ SYNC_CLIENT = "airflow_provider_crew.client.client"
 
 
 @pytest.fixture(scope="module")
-def newly_loaded() -> dict[str, set[str]]:
-    told = python(IMPORTS_IN_CHILDREN, *LOADED_BY_AIRFLOW, *RUN_BY_TASKS, SYNC_CLIENT)
-    return {module: {*loaded} for module, loaded in map(json.loads, told.splitlines())}
+def seen_by_airflow() -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS_AND_OPTIONS, *LOADED_BY_AIRFLOW, *RUN_BY_TASKS, SYNC_CLIENT],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(line) for line in done.stdout.splitlines() if line.startswith('["'))
+
+
+@pytest.fixture(scope="module")
+def newly_loaded(seen_by_airflow) -> dict[str, set[str]]:
+    return {module: {*loaded} for module, loaded in seen_by_airflow.items()}
+
+
+def test_airflow_knows_every_option_and_default(seen_by_airflow):
+    assert seen_by_airflow["options"] == {
+        "log_output": True,
+        "progress_xcom": True,
+        "tab": True,
+        "required_actions": True,
+        "events_url": "",
+        "webhook_conn_id": "",
+        "settle_kickoffs": False,
+        "settle_within": "120",
+    }
 
 
 @pytest.mark.parametrize("module", LOADED_BY_AIRFLOW)
@@ -226,7 +224,7 @@ def test_modules_loaded_by_airflow_load_no_client(newly_loaded, module):
 @pytest.mark.parametrize("module", RUN_BY_TASKS)
 def test_task_without_a_call_loads_no_client(newly_loaded, module):
     assert module in newly_loaded[module]
-    assert not newly_loaded[module] & {"requests", "urllib3", "aiohttp"}
+    assert not newly_loaded[module] & {"requests", "urllib3", "aiohttp", "airflow_provider_crew.tracing"}
 
 
 def test_sync_client_loads_no_event_loop(newly_loaded):
