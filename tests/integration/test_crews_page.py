@@ -405,6 +405,18 @@ def test_next_attempt_shows_nothing_of_the_one_before(page):
     assert (crews(page)[0]["group"], crews(page)[0]["told"]) == ("running", None)
 
 
+def test_row_whose_details_fail_shows_no_cost_and_is_read_again(page):
+    of = world([instance("run-1", "failed"), instance("run-2")], {"run-1": failed(ExecutionFailed("no credit"))})
+    watch(page, of | {"refused": {"run-1/taskInstances/write/xcomEntries/crew_progress": 500}})
+    after(page, 0)
+    assert {crew["run"]: crew["told"] is None for crew in crews(page)} == {"run-1": True, "run-2": False}
+    assert most_in_a_minute(after(page, 90)) < 40
+
+    page.evaluate("world.refused = {}")
+    after(page, 15)
+    assert crews(page)[1]["told"]["end"]["cost"] == failed(ExecutionFailed("no credit"))["end"]["billed"]
+
+
 def test_page_without_crews_says_what_would_appear(page):
     watch(page, world([]))
     after(page, 30)

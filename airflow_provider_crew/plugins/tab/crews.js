@@ -43,7 +43,7 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
   const { signal } = stopped;
   const pushedAt = new Map();
   const fields = new Map(); // of the tasks that run a crew
-  const inView = new Set();
+  const [inView, reading, failed] = [new Set(), new Set(), new Set()];
   let [rows, isListed, isWhole, isCut, trouble, requests, readers, timer] = [new Map(), false, false, false, undefined, 0, 0];
 
   async function pages(path, name, parameters, take, ask = get) {
@@ -78,6 +78,7 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
 
   async function look() {
     const [before, isFirst, found] = [requests, rows.size === 0, new Map()];
+    failed.clear();
     const since = new Date(Date.now() - days * DAY).toISOString();
     const ended = { end_date_gte: since, order_by: "-end_date" };
     const add = (read) => {
@@ -144,9 +145,11 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
     for (const key of inView) {
       const instance = rows.get(key)?.instance;
       if (!instance || (!isListed && !pushedAt.has(key))) continue; // its time is about to come
-      const { versions = {}, isReading } = details.get(attemptOf(instance)) ?? {};
-      const missing = !isReading && wantedOf(key, instance).find(([name, version]) => versions[name] !== version);
-      if (missing) return { instance, name: missing[0], version: missing[1] };
+      const attempt = attemptOf(instance);
+      if (reading.has(attempt) || failed.has(attempt)) continue;
+      const { versions = {} } = details.get(attempt) ?? {};
+      const missing = wantedOf(key, instance).find(([name, version]) => versions[name] !== version);
+      if (missing) return { instance, attempt, name: missing[0], version: missing[1] };
     }
     return null;
   }
@@ -158,20 +161,24 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
   async function readAll() {
     readers += 1;
     for (let wanted = next(); wanted && !signal.aborted; wanted = next()) {
-      const { instance, name, version } = wanted;
-      const attempt = attemptOf(instance);
-      const { found, versions } = details.get(attempt) ?? {};
-      details.delete(attempt);
-      details.set(attempt, { found, versions, isReading: true });
-      if (details.size > MOST_READ) details.delete(details.keys().next().value); // the one read longest ago
-      // A detail that Airflow does not return is read again when it changes.
-      const value = await detail(instance, name).catch(() => undefined);
-      details.set(attempt, signal.aborted ? { found, versions } : { found: { ...found, [name]: value }, versions: { ...versions, [name]: version } });
-      show();
+      const { instance, attempt, name, version } = wanted;
+      reading.add(attempt);
+      try {
+        const value = await detail(instance, name);
+        const { found, versions } = details.get(attempt) ?? {};
+        details.delete(attempt);
+        details.set(attempt, { found: { ...found, [name]: value }, versions: { ...versions, [name]: version } });
+        if (details.size > MOST_READ) details.delete(details.keys().next().value); // the one read longest ago
+        show();
+      } catch {
+        failed.add(attempt); // until the next look
+      }
+      reading.delete(attempt);
     }
     readers -= 1;
   }
 
+  // Undefined if Airflow has no such detail, or does not show it to this user. It is read again when it changes.
   async function detail(instance, name) {
     const { dag_id: dagId, dag_run_id: runId, task_id: taskId, map_index: mapIndex, region_id: regionId, region_index: regionIndex } = instance;
     const path = paths({ dagId, runId, taskId, mapIndex, regionId, regionIndex });
@@ -179,12 +186,12 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
     await turn(signal, FOR_LISTS);
     if (name === "record") return kickoffRecord(path, signal);
     if (name === "definition") {
-      const { template_fields: names } = await get(path.definition, {}, signal);
+      const names = (await getOrNull(path.definition, {}, signal))?.template_fields ?? [];
       return void fields.set(taskOf(instance), Object.fromEntries(names.map((each) => [each, null])));
     }
-    if (name !== "keys") return plain((await get([...entries, name], { map_index: path.index, ...region }, signal)).value);
-    const listed = await get(entries, { map_index_filter: path.index, limit: PAGE, ...region }, signal);
-    return listed.xcom_entries.map((each) => each.key);
+    if (name !== "keys") return plain((await getOrNull([...entries, name], { map_index: path.index, ...region }, signal))?.value);
+    const listed = await getOrNull(entries, { map_index_filter: path.index, limit: PAGE, ...region }, signal);
+    return listed?.xcom_entries.map((each) => each.key);
   }
 
   look();

@@ -62,7 +62,7 @@ function messageOf({ status, detail }, users) {
   if (status === 401) return "Airflow asks you to log in again. Reload the page.";
   if (status === 403) return `You can read this question, but not answer it (403). You need the right to edit the task's Required Actions${users.length ? `, and to be one of: ${users.join(", ")}` : ""}.`;
   if (status === 404) return "This question is no longer open.";
-  if (status === 409) return "Airflow already has an answer to this question, so this one was not sent.";
+  if (status === 409) return "This question was answered or closed in the meantime, so this answer was not sent.";
   if (status >= 400 && status < 500) return `Airflow returned ${status}. ${typeof detail === "string" ? visible(detail) : ""}`;
   return "Airflow has not confirmed your answer. If it has arrived, it appears here within seconds. Otherwise, answer again.";
 }
