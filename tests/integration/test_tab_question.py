@@ -77,6 +77,7 @@ def test_open_question_shows_its_own_draft(page):
         ("deferred", {"answered": record(), "request": request(**GIVEN)}),
         ("deferred", {"answered": record(), "request": request(params={})}),
         ("deferred", {"answered": record(question="x"), "request": request()}),
+        ("deferred", {"answered": record(question={"draft": "x"}), "request": request(params={})}),
         ("deferred", {"answered": record()}),
         ("deferred", {"request": request()}),
         ("failed", {"answered": record(), "request": request()}),

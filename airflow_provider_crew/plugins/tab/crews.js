@@ -44,7 +44,7 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
   const pushedAt = new Map();
   const fields = new Map(); // of the tasks that run a crew
   const [inView, reading, failed] = [new Set(), new Set(), new Set()];
-  let [rows, isListed, isWhole, isCut, trouble, requests, readers, timer] = [new Map(), false, false, false, undefined, 0, 0];
+  let [rows, isListed, isWhole, isCut, trouble, requests, timer] = [new Map(), false, false, false, undefined, 0];
 
   async function pages(path, name, parameters, take, ask = get) {
     for (let [page, offset] = [0, 0]; page < MOST_PAGES; page += 1) {
@@ -155,27 +155,22 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
   }
 
   function readDetails() {
-    while (readers < DETAILS_AT_ONCE && next()) readAll();
+    for (let wanted; reading.size < DETAILS_AT_ONCE && (wanted = next()); ) read(wanted);
   }
 
-  async function readAll() {
-    readers += 1;
-    for (let wanted = next(); wanted && !signal.aborted; wanted = next()) {
-      const { instance, attempt, name, version } = wanted;
-      reading.add(attempt);
-      try {
-        const value = await detail(instance, name);
-        const { found, versions } = details.get(attempt) ?? {};
-        details.delete(attempt);
-        details.set(attempt, { found: { ...found, [name]: value }, versions: { ...versions, [name]: version } });
-        if (details.size > MOST_READ) details.delete(details.keys().next().value); // the one read longest ago
-        show();
-      } catch {
-        failed.add(attempt); // until the next look
-      }
-      reading.delete(attempt);
+  async function read({ instance, attempt, name, version }) {
+    reading.add(attempt);
+    try {
+      const value = await detail(instance, name);
+      const { found, versions } = details.get(attempt) ?? {};
+      details.delete(attempt);
+      details.set(attempt, { found: { ...found, [name]: value }, versions: { ...versions, [name]: version } });
+      if (details.size > MOST_READ) details.delete(details.keys().next().value); // the one read longest ago
+    } catch {
+      failed.add(attempt); // until the next look
     }
-    readers -= 1;
+    reading.delete(attempt);
+    show();
   }
 
   // Undefined if Airflow has no such detail, or does not show it to this user. It is read again when it changes.

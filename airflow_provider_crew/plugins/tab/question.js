@@ -32,7 +32,7 @@ export function questionOf({ state, crew_question: box, crew_progress: progress,
   const user = object(request.responded_by_user).name || "a user";
   const given = told({ option: list(request.chosen_options)[0], user, at: request.responded_at, outcome: "", why: "" });
   // Airflow keeps the request if the task is cleared, and another execution may have started since.
-  const isKnown = typeof draft === "string" && object(object(request.params).question).value === id;
+  const isKnown = typeof id === "string" && typeof draft === "string" && object(object(request.params).question).value === id;
   const isNew = isKnown && request.response_received === true && Object.hasOwn(VERBS, given.option) && !answers.some(({ at }) => at === given.at);
   const isOpen = isKnown && state === "deferred" && request.response_received === false;
   const count = number(known.number);
