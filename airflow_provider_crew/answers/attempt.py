@@ -256,7 +256,7 @@ class AnsweringAttempt(Attempt):
         at = event.get("responded_at")  # a text, if the trigger has read the answer
         at = at.isoformat() if isinstance(at, datetime) else str(at)
         self._note_answer(option, at, user_in(event))
-        if (given.get(ASKED) or question) != question:
+        if given.get(ASKED) not in (None, question):
             sent = self._not_sent("It was given to an earlier question. Read the current one.")
         elif (text and option == APPROVE) or (option == ANSWER and not text):
             sent = self._not_sent(f"{option!r} {'takes no text' if text else 'needs a text'}.")

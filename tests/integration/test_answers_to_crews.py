@@ -439,6 +439,31 @@ def test_answer_of_a_stale_page_is_not_sent(dialog, option, text):
     assert [answer["taskId"] for answer in dialog.answers] == [dialog.asks]
 
 
+@pytest.mark.parametrize("question", ["", "forged", 0, False, [], {}, ["q"]])
+def test_answer_with_another_question_is_not_sent(dialog, question):
+    waiting = dialog.asked()
+    answer = chosen(APPROVE)
+    answer["params_input"][ASKED] = question
+
+    waiting = dialog.resumed(waiting, answer)
+
+    assert dialog.answers == []
+    assert [each["outcome"] for each in dialog.kept["answers"]] == ["not_sent"]
+    dialog.chosen(waiting, APPROVE)
+    assert len(dialog.answers) == 1
+
+
+@pytest.mark.parametrize("given", [{}, {ASKED: None}])
+def test_answer_without_a_question_is_for_the_open_one(dialog, given):
+    waiting = dialog.asked()
+    answer = chosen(APPROVE)
+    answer["params_input"] |= given
+
+    dialog.resumed(waiting, answer)
+
+    assert [each["taskId"] for each in dialog.answers] == [dialog.kept["question"]["task_id"]]
+
+
 def test_request_names_its_question_where_no_user_sees_it(dialog):
     dialog.asked()
 

@@ -102,6 +102,7 @@ def test_request_is_read_only_for_a_task_that_is_answered_here(page, asks):
     )
     seen = with_airflow(page, answers, f"async ({{ watch }}) => ({{ ...(await {first}), asked }})")
 
+    assert seen["task"] == TASK  # which the answer is for, while the page may already be about another
     assert (seen.get("answered"), seen.get("request")) == ((record(), request()) if asks else (None, None))
     assert any("hitlDetails?task_id=task&map_index=-1" in url for url in seen["asked"]) is asks
 

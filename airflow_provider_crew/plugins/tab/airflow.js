@@ -125,7 +125,7 @@ function reader(task, signal) {
     const isBeingCancelled = hasEnded && isPolled && Date.now() - Date.parse(endDate) < 1000 * CANCELLING;
     const kind = { isOfCrew, isSensor, isOfBatch, isBeingCancelled };
     const facts = { record, retryAt, answered: store?.get(ANSWER), request: required };
-    last = { ...found, ...kind, ...facts, state, tryNumber, hasEnded, endedAt: Date.parse(endDate) / 1000 };
+    last = { ...found, ...kind, ...facts, task, state, tryNumber, hasEnded, endedAt: Date.parse(endDate) / 1000 };
     return last;
   };
 }

@@ -25,7 +25,7 @@ export function CrewTab({ dagId, runId, taskId, mapIndex, taskInstance }) {
   return el(
     "div",
     "crew-tab",
-    seen && (seen.isOfCrew ? h(Story, { of: story(seen), task }) : quiet("This tab is for tasks that run a crew.")),
+    seen && (seen.isOfCrew ? h(Story, { of: story(seen), task: seen.task }) : quiet("This tab is for tasks that run a crew.")),
     note && h("p", { className: "crew-quiet", role: "status" }, note),
   );
 }
