@@ -251,7 +251,7 @@ class AnsweringAttempt(Attempt):
         given = event.get("params_input") or {}
         text = typed(given.get(TEXT))
         if self.waiting.hindrance or not question or question != self.waiting.question:
-            self.task.warn("The answer was not sent, because the record of its question is unreadable.")
+            self.task.warn("The answer was not sent, because there is no readable record of its question.")
             return super().answered(option, next_kwargs, known)
         at = event.get("responded_at")  # a text, if the trigger has read the answer
         at = at.isoformat() if isinstance(at, datetime) else str(at)
