@@ -189,10 +189,11 @@ def test_missing_permission_ends_the_requests(page, end, slow):
     assert "permission to read this" in page.evaluate(message)
 
 
-def test_outage_of_airflow_passes(page):
-    watch(page, world([instance("run-1")], refused={"/~/taskInstances": 503}))
+@pytest.mark.parametrize("status", [408, 429, 503])
+def test_outage_of_airflow_passes(page, status):
+    watch(page, world([instance("run-1")], refused={"/~/taskInstances": status}))
     after(page, 1)
-    assert page.evaluate("told.trouble.status") == 503
+    assert page.evaluate("told.trouble.status") == status
 
     page.evaluate("world.refused = {}")
     after(page, 30)
@@ -405,9 +406,10 @@ def test_next_attempt_shows_nothing_of_the_one_before(page):
     assert (crews(page)[0]["group"], crews(page)[0]["told"]) == ("running", None)
 
 
-def test_row_whose_details_fail_shows_no_cost_and_is_read_again(page):
+@pytest.mark.parametrize("status", [429, 500])
+def test_row_whose_details_fail_shows_no_cost_and_is_read_again(page, status):
     of = world([instance("run-1", "failed"), instance("run-2")], {"run-1": failed(ExecutionFailed("no credit"))})
-    watch(page, of | {"refused": {"run-1/taskInstances/write/xcomEntries/crew_progress": 500}})
+    watch(page, of | {"refused": {"run-1/taskInstances/write/xcomEntries/crew_progress": status}})
     after(page, 0)
     assert {crew["run"]: crew["told"] is None for crew in crews(page)} == {"run-1": True, "run-2": False}
     assert most_in_a_minute(after(page, 90)) < 40

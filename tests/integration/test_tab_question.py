@@ -276,7 +276,7 @@ def test_double_click_sends_one_answer_with_its_question(page):
 
 
 @pytest.mark.parametrize(
-    ("status", "words"), [(403, "Ada"), (404, "no longer"), (409, "was not sent"), (500, "again")]
+    ("status", "words"), [(403, "Ada"), (404, "no longer"), (409, "was not sent"), (408, "again"), (500, "again")]
 )
 def test_rejected_answer_tells_why(page, status, words):
     done = pressed_twice(page, "Approve", status)

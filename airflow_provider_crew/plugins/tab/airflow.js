@@ -33,10 +33,13 @@ async function request(parts, parameters, options) {
 
 export const get = (parts, parameters = {}, signal = undefined) => request(parts, parameters, { signal });
 
+// Whether Airflow would reject the same request again. A proxy may limit the rate (429), and time out (408).
+export const isFinal = ({ status }) => status >= 400 && status < 500 && status !== 408 && status !== 429;
+
 // Null if Airflow has no such thing, or does not show it to this user.
 export const getOrNull = (...request) =>
   get(...request).catch((error) => {
-    if (error.status >= 400 && error.status < 500) return null;
+    if (isFinal(error)) return null;
     throw error;
   });
 
@@ -179,8 +182,7 @@ export function watch(task, tell) {
       if (seen.crew_question) pause = PAUSE_WITH_QUESTION;
       if (!stopped.signal.aborted) tell({ seen });
     } catch (error) {
-      // Airflow would reject the same request again. All other errors may pass.
-      goesOn = !(error.status >= 400 && error.status < 500);
+      goesOn = !isFinal(error);
       if (!stopped.signal.aborted) tell({ trouble: error });
     }
     isLooking = false;

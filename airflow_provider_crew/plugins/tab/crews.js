@@ -1,5 +1,5 @@
 // Reads the crews of all DAGs that the viewer may see: lists first, and details only of rows in view.
-import { ENDED, PROGRESS, get, getOrNull, hasNoReport, kickoffRecord, paths, plain } from "./airflow.js";
+import { ENDED, PROGRESS, get, getOrNull, hasNoReport, isFinal, kickoffRecord, paths, plain } from "./airflow.js";
 import { object } from "./safe.js";
 
 // Requests within any minute. Details leave some of them to the lists.
@@ -106,8 +106,7 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
       if (signal.aborted) return;
       trouble = error;
       tell({ trouble });
-      // Airflow would reject the same request again.
-      if (error.status >= 400 && error.status < 500) return stopped.abort();
+      if (isFinal(error)) return stopped.abort();
     }
     timer = setTimeout(look, Math.max(PAUSE, (requests - before) * PAUSE_EACH));
   }

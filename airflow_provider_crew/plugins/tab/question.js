@@ -1,5 +1,5 @@
 // The question of a crew with answer_in_airflow: its draft, the form that answers it, and the outcome of each answer.
-import { answer } from "./airflow.js";
+import { answer, isFinal } from "./airflow.js";
 import { Folded, Fragment, Until, all, button, el, h, useEffect, useRef, useState } from "./elements.js";
 import { Output } from "./output.js";
 import { list, number, object, text, visible } from "./safe.js";
@@ -63,7 +63,7 @@ function messageOf({ status, detail }, users) {
   if (status === 403) return `You can read this question, but not answer it (403). You need the right to edit the task's Required Actions${users.length ? `, and to be one of: ${users.join(", ")}` : ""}.`;
   if (status === 404) return "This question is no longer open.";
   if (status === 409) return "This question was answered or closed in the meantime, so this answer was not sent.";
-  if (status >= 400 && status < 500) return `Airflow returned ${status}. ${typeof detail === "string" ? visible(detail) : ""}`;
+  if (isFinal({ status })) return `Airflow returned ${status}. ${typeof detail === "string" ? visible(detail) : ""}`;
   return "Airflow has not confirmed your answer. If it has arrived, it appears here within seconds. Otherwise, answer again.";
 }
 

@@ -1,5 +1,5 @@
 // The Crew tab: progress and output of a task instance's crew.
-import { watch } from "./airflow.js";
+import { isFinal, watch } from "./airflow.js";
 import { Attempts, costOf, useAttempts } from "./attempts.js";
 import { Results } from "./batch.js";
 import { Folded, Fragment, Seen, Since, Until, all, button, duration, el, h, useEffect, useState } from "./elements.js";
@@ -34,10 +34,11 @@ export function CrewTab({ dagId, runId, taskId, mapIndex, taskInstance }) {
 const changed = (before, { seen = before.seen, trouble }) =>
   seen === before.seen && trouble === before.trouble ? before : { seen, trouble };
 
-export function messageOf({ status, detail }, what) {
+export function messageOf(error, what) {
+  const { status, detail } = error;
   if (status === 401) return "Airflow asks you to log in again. Reload the page.";
   if (status === 403) return `You have no permission to read ${what}.`;
-  if (status >= 400 && status < 500) return `Airflow returned ${status}. ${typeof detail === "string" ? visible(detail) : ""}`;
+  if (isFinal(error)) return `Airflow returned ${status}. ${typeof detail === "string" ? visible(detail) : ""}`;
   return `${status ? `Airflow returned ${status}.` : "Airflow does not respond."} Trying again.`;
 }
 
