@@ -63,21 +63,6 @@ def test_timeout_during_kickoff_is_uncertain(store, alarm, monkeypatch, operator
         retry.run()
 
 
-def test_unexpected_error_after_kickoff_is_uncertain(live_crew, monkeypatch):
-    original = CrewClient.kickoff
-
-    def out_of_memory(*given: Any, **options: Any) -> str:
-        original(*given, **options)
-        raise MemoryError
-
-    monkeypatch.setattr(CrewClient, "kickoff", out_of_memory)
-
-    with pytest.raises(CrewTaskFailed) as caught:
-        Task(run, retries=2).run()
-    assert isinstance(caught.value.failure, UncertainKickoff)
-    assert len(live_crew.kickoffs) == 1
-
-
 @pytest.mark.parametrize("operator", [run, kickoff])
 @pytest.mark.parametrize("how", ["killed", "timeout"])
 def test_task_that_ends_before_kickoff_is_resent_starts_nothing(live_crew, store, alarm, timing, operator, how):
@@ -97,22 +82,6 @@ def test_task_that_ends_before_kickoff_is_resent_starts_nothing(live_crew, store
     assert error.cost is Cost.NONE
     assert live_crew.kickoffs == ()
     assert store.kickoff is None
-
-
-@pytest.mark.parametrize("spoil", ["event", "xcom"])
-def test_task_that_cannot_be_resumed_is_not_retried(live_crew, spoil, monkeypatch):
-    task = Task(lambda: run(deferrable=True), retries=2)
-    live_crew.scenario = SLOW
-    waiting = task.deferred()
-
-    monkeypatch.setattr(task.ti, "xcom_pull", None)
-    resume = {
-        "event": lambda: task.resume(waiting, {"of": "another version"}),
-        "xcom": lambda: task.resume_without_event("Trigger failure"),
-    }
-
-    with pytest.raises(CrewTaskFailed):
-        resume[spoil]()
 
 
 def test_rejected_kickoff_keeps_earlier_record(live_crew, store):
@@ -162,20 +131,6 @@ def test_unreadable_record_is_uncertain_and_logged(live_crew, store, task_log, k
     assert isinstance(caught.value.failure, UncertainKickoff)
     assert "4711-0815" in task_log.warnings
     assert not live_crew.kickoffs
-
-
-@pytest.mark.parametrize(
-    "event", [None, {}, {"kickoff_id": 7}, {"kickoff_id": "4711", "error": "{"}, {"deadline": 0.0}], ids=str
-)
-def test_task_resumed_by_unreadable_event_polls_itself(live_crew, store, event):
-    live_crew.scenario = SLOW
-    task = Task(lambda: run(deferrable=True), store=store, retries=1)
-    waiting = task.deferred()
-    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
-    if event == {"deadline": 0.0}:
-        event = {"kickoff_id": live_crew.kickoffs[0].kickoff_id, **event}
-
-    assert task.resume(waiting, event)["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
 
 
 class Killed(BaseException):
