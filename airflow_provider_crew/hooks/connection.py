@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from airflow import __version__ as airflow_version
-from airflow.providers.common.compat.connection import get_async_connection
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, Connection, mask_secret
 from asgiref.sync import sync_to_async
 from pydantic import AfterValidator, Field, Json, SkipValidation, TypeAdapter, ValidationError
@@ -87,10 +86,9 @@ def load_connection(conn_id: str, token_type: TokenType | None = None) -> CrewCo
 
 async def load_connection_async(conn_id: str, token_type: TokenType | None = None) -> CrewConnection:
     """Look up a connection and read it, without blocking the event loop."""
-    with _unreadable_if_not_found(conn_id):
-        found = await get_async_connection(conn_id)
-    # In a thread, because masking a secret may send a request to Airflow.
-    return await sync_to_async(read_connection)(found, token_type=token_type)
+    # A thread ends also while the event loop of a worker stands still. Airflow's own coroutine would hold a lock
+    # until then, for which the worker waits.
+    return await sync_to_async(load_connection, thread_sensitive=False)(conn_id, token_type)
 
 
 def load_secret(conn_id: str) -> WebhookSecret:
@@ -147,23 +145,14 @@ def _named(connection: Connection) -> Iterator[None]:
 
 
 def _find(conn_id: str) -> Connection:
-    with _unreadable_if_not_found(conn_id):
-        return BaseHook.get_connection(conn_id)
-
-
-@contextmanager
-def _unreadable_if_not_found(conn_id: str) -> Iterator[None]:
-    """Raise Unreachable if a connection is missing or unreadable, since a later attempt may find it."""
     try:
-        yield
+        return BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
         why = "it does not exist, or Airflow could not read it"
     except Exception as error:
         if not api_server.is_away(error):
             raise
         why = "Airflow's API server did not respond"
-    else:
-        return
     event = f"Connection {conn_id!r} is unreadable: {why}."
     raise Unreachable(event, cost=Cost.NONE, sent=False, lacks_connection=True)
 
