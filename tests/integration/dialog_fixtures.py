@@ -28,6 +28,8 @@ def dialog(request, monkeypatch, timing, crew_options) -> Iterator[Dialog]:
     monkeypatch.setattr("airflow_provider_crew.answers.trigger.read_own_xcom", lambda ti, key: ti.xcoms.get(key))
     ti = TaskInstance()
     task = {name: getattr(ti, name) for name in ("dag_id", "run_id", "task_id", "map_index")}
+    # Before the receiver sets it for a while: otherwise a test that changes it would leave it set.
+    monkeypatch.setenv("AIRFLOW__CREW__WEBHOOK_CONN_ID", "crew_webhook")
     with receiving(task, {}) as questions:
         monkeypatch.setenv("AIRFLOW__CREW__EVENTS_URL", questions.url)
         monkeypatch.setenv("AIRFLOW_CONN_CREW_WEBHOOK", f"generic://:{SECRET}@")
