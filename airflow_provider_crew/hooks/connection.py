@@ -86,7 +86,7 @@ def load_connection(conn_id: str, token_type: TokenType | None = None) -> CrewCo
 
 async def load_connection_async(conn_id: str, token_type: TokenType | None = None) -> CrewConnection:
     """Look up a connection and read it, without blocking the event loop."""
-    # A thread ends also while the event loop of a worker stands still. Airflow's own coroutine would hold a lock
+    # A thread ends even while the event loop of a worker stands still. Airflow's own coroutine would hold a lock
     # until then, for which the worker waits.
     return await sync_to_async(load_connection, thread_sensitive=False)(conn_id, token_type)
 

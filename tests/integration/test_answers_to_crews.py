@@ -328,7 +328,7 @@ def test_answer_that_is_being_sent_is_noted_with_its_user(dialog, monkeypatch):
     assert [(each["user"], each["outcome"]) for each in dialog.kept["answers"]] == [("Ada", "sending")]
 
 
-def test_question_that_comes_while_an_answer_is_rejected_is_shown_at_once(dialog, monkeypatch):
+def test_question_that_comes_during_a_rejection_is_shown_at_once(dialog, monkeypatch):
     waiting = dialog.asked()
     (kickoff,) = dialog.crew.kickoffs
 

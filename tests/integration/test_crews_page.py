@@ -201,7 +201,7 @@ def test_outage_of_airflow_passes(page, status):
     assert len(crews(page)) == 1
 
 
-def test_request_under_required_actions_shows_who_waits_before_the_row_is_in_view(page):
+def test_request_shows_who_waits_before_the_row_is_in_view(page):
     of = world(
         [instance("run-1"), instance("run-2"), instance("run-3", "failed")],
         asking=[{"index": 1, "subject": "Draft: <b>"}, {"index": 2}],

@@ -45,7 +45,7 @@ class Supervisor:
             self.others.sendall(comms._ResponseFrame(id=frame.id, body=body).as_bytes())
 
 
-def test_worker_can_talk_to_airflow_while_a_look_up_waits_on_its_event_loop(monkeypatch):
+def test_worker_talks_to_airflow_while_its_event_loop_stands_still(monkeypatch):
     supervisor = Supervisor()
     decoder: comms.CommsDecoder[Any, Any] = comms.CommsDecoder(socket=supervisor.socket)
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", decoder, raising=False)
