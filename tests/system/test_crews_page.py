@@ -19,6 +19,7 @@ from tests.system.test_crew_tab import page as page  # noqa: PLC0414
 from tests.system.test_crew_tab import run as run  # noqa: PLC0414
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium"),
 ]
 
@@ -34,9 +35,8 @@ def row(task: str) -> str:
 def open_page(page: Page, url: str, task: str, text: str) -> str:
     """Open the Crews page, scroll to the row of a task, and return its text once it has been read."""
     page.open(f"{url}/plugin/crews")
-    page.wait_for(row(task))
-    page.evaluate(f"{row(task)}.scrollIntoView()")
-    page.wait_for(f"{row(task)}?.innerText.includes({text!r})")
+    # The rows above become higher as they are read, so this scrolls again.
+    page.wait_for(f"({row(task)}?.scrollIntoView(), {row(task)}?.innerText.includes({text!r}))")
     return str(page.evaluate(f"{row(task)}.innerText"))
 
 
@@ -98,7 +98,6 @@ def test_hostile_texts_on_the_crews_page_are_never_run(page, run, task):
     assert elsewhere(page) == []
 
 
-@pytest.mark.nightly
 def test_reader_of_one_dag_sees_its_crews_only(page, start, be, others_airflow):
     other = start("crew_tab_other", running={"crew_progress": progress()})
     eventually(lambda: pushed(other, "running"))
@@ -116,7 +115,6 @@ def test_reader_of_one_dag_sees_its_crews_only(page, start, be, others_airflow):
     other.wait()
 
 
-@pytest.mark.nightly
 def test_user_without_xcom_access_sees_why_the_page_is_empty(page, be, others_airflow):
     be("viewer")
     page.open(f"{others_airflow}/plugin/crews")
