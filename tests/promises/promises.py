@@ -58,6 +58,14 @@ def complete_later(world: World, **task: Any) -> None:
     world.at("status", world.finish, number=3)
 
 
+def called_with_another_id(world: World, make: MakeJob) -> Job:
+    """Return a job whose kickoff gets no response, but a call with an ID that the crew does not report."""
+    world.crew.scenario = SLOW.model_copy(update={"started_webhook": Delivery(other_ids=True)})
+    world.crew.faults.reset(on="kickoff", after_taken=True)
+    world.each_poll_takes(20)
+    return make(world, timeout=7200)
+
+
 # Nothing is sent.
 
 
@@ -221,11 +229,8 @@ def silence_proves_nothing(world: World, make: MakeJob) -> None:
 
 @promise
 def execution_under_another_id_is_not_replaced(world: World, make: MakeJob) -> None:
-    world.crew.scenario = SLOW.model_copy(update={"started_webhook": Delivery(other_ids=True)})
-    world.each_poll_takes(20)
-    job = make(world, timeout=7200)
+    job = called_with_another_id(world, make)
     with world.receiver(lambda: job.now):
-        world.crew.faults.reset(on="kickoff", after_taken=True)
         for _ in range(2):
             assert job.attempt().cost in {"running", "unknown"}
     assert len(world.crew.kickoffs) == 1
@@ -233,11 +238,8 @@ def execution_under_another_id_is_not_replaced(world: World, make: MakeJob) -> N
 
 @promise
 def later_call_brings_a_better_id(world: World, make: MakeJob) -> None:
-    world.crew.scenario = SLOW.model_copy(update={"started_webhook": Delivery(other_ids=True)})
-    world.each_poll_takes(20)
-    job = make(world, timeout=7200)
+    job = called_with_another_id(world, make)
     with world.receiver(lambda: job.now):
-        world.crew.faults.reset(on="kickoff", after_taken=True)
         job.attempt()
         for request in world.crew.requests.on("kickoff"):
             right = {"kickoff_id": world.crew.kickoffs[0].kickoff_id}
