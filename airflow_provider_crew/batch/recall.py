@@ -111,6 +111,8 @@ def _settle(board: Board, row: Row, decision: Decision, spent: Mapping[str, Any]
             board.pending.append(row)
         case Decision.ASK | Decision.KICK_OFF_AFTER_END | Decision.KICK_OFF_BY_CHOICE:
             usage = spent.get(row.kickoff_id)
+            sent_at = row.sent_at or line.get("started_at")
+            row.lost_at = sent_at if decision is Decision.KICK_OFF_BY_CHOICE else None
             row.kickoff_id, row.sent_at = "", None
             row.end("not_started", usage=usage)
             board.pending.append(row)

@@ -39,6 +39,7 @@ class Row:
     :param attempts: Kickoffs of the row that may have started an execution.
     :param group: Name under which its kickoff is recorded.
     :param call: Hash of the address that the crew calls. Empty if there is none.
+    :param lost_at: Time of an uncertain kickoff. ``None`` if there is none, or an execution has followed.
     """
 
     index: int
@@ -54,6 +55,7 @@ class Row:
     attempts: int = 0
     group: str = ""
     call: str = ""
+    lost_at: float | None = None
 
     @property
     def status(self) -> Status:
@@ -70,6 +72,11 @@ class Row:
     def usual_attempts(self) -> int:
         """Kickoffs of most rows with this status."""
         return int(self.status != "not_started")
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it has no later execution than one of an uncertain kickoff, which a user chose to repeat."""
+        return bool(self.lost_at) and not self.kickoff_id and self.status != "uncertain"
 
     def sent(self) -> list[Any]:
         """Return what the next process has to know about a kickoff, as JSON data."""
@@ -96,7 +103,7 @@ class Row:
             "status": status,
             **dict.fromkeys(("output", "raw_output", "error", "usage")),
             "attempts": self.attempts,
-            "started_at": self.sent_at,
+            "started_at": self.sent_at or self.lost_at,
             "ended_at": time.time(),
             **fields,
         }
@@ -217,6 +224,7 @@ def merged(rows: Sequence[Row], lines: Iterable[Mapping[str, Any]], sent: Iterab
         row = named(line["key"], line["fingerprint"])
         if line["attempts"] >= row.attempts:
             row.line, row.attempts = dict(line) | {"index": row.index}, line["attempts"]
+            row.lost_at = None if line["kickoff_id"] else line["started_at"]
     for key, digest, kickoff_id, sent_at, attempts, *call, group in sent:
         row = named(key, digest)
         row.learn_id(kickoff_id if call and attempts == row.attempts else "")

@@ -152,8 +152,8 @@ class Starter:
                 board.state.outage_since, board.state.is_billed = None, True
                 output.measure("kickoff.started")
             case errors.Rejected(blames_inputs=True) as error:
-                end_row(row, "error", error, "kickoff")
                 row.sent_at = None
+                end_row(row, "error", error, "kickoff")
                 output.measure("kickoff.not_taken")
             case errors.TransientError() as error:
                 self._back_off(error)

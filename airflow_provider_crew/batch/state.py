@@ -73,6 +73,7 @@ class State:
     :param number: Number of the newest result file.
     :param ends: A sign for the status of each row. Only during a deferral, as the following.
     :param attempts: Kickoffs of a row, by index, unless it has ended after one, or has none.
+    :param lost: Times of earlier kickoffs whose outcome is unknown, by index, of rows without a later execution.
     :param running: Kickoffs that are running.
     """
 
@@ -98,6 +99,7 @@ class State:
     number: int = 0
     ends: str = ""
     attempts: dict[str, int] = field(default_factory=dict)
+    lost: dict[str, float] = field(default_factory=dict)
     running: list[list[Any]] = field(default_factory=list)
 
 
@@ -239,6 +241,7 @@ class Board:
         state = self.state
         state.ends = "".join(_SIGNS[row.status] for row in self.rows)
         state.attempts = {str(row.index): row.attempts for row in self.rows if row.attempts != row.usual_attempts}
+        state.lost = {str(row.index): row.lost_at for row in self.rows if row.is_lost and row.lost_at}
         state.running = [row.sent() for row in self.running.values()]
         state.number = self.files.number
         return state
@@ -250,6 +253,7 @@ class Board:
         for row, sign in zip(self.rows, state.ends, strict=True):
             row.line = {"status": _STATUSES[sign]}
             row.attempts = state.attempts.get(str(row.index), row.usual_attempts)
+            row.lost_at = state.lost.get(str(row.index))
         for key, digest, kickoff_id, sent_at, attempts, *_, group in state.running:
             row = by_id.get((key, digest)) or Row(-1, key, digest)
             row.kickoff_id, row.sent_at, row.attempts, row.group = kickoff_id, sent_at, attempts, group

@@ -102,6 +102,7 @@ class RowCounts:
     :param statuses: Number of rows by status, without running ones.
     :param running: Number of executions that are running.
     :param stopped: Number of cancelled rows whose execution a person has stopped. Only clearing runs them again.
+    :param lost: Number of other rows that have no later execution than one of an uncertain kickoff.
     :param is_billed: Whether an execution was started, also by an earlier attempt.
     :param is_blind: Whether earlier processes may have started rows, and this one has not read which.
     :param runs_all: Whether clearing the task runs all rows again.
@@ -112,6 +113,7 @@ class RowCounts:
     running: int
     is_billed: bool
     stopped: int = 0
+    lost: int = 0
     is_blind: bool = False
     runs_all: bool = False
     may_start_twice: bool = False
@@ -119,11 +121,16 @@ class RowCounts:
     @property
     def cost(self) -> Cost:
         """Billing state of all executions together."""
-        if self.statuses["uncertain"] or self.is_blind:
+        if self.uncertain or self.is_blind:
             return Cost.UNKNOWN
         if self.running:
             return Cost.RUNNING
         return Cost.ENDED if self.is_billed else Cost.NONE
+
+    @property
+    def uncertain(self) -> int:
+        """Number of rows of which an unknown execution may be running."""
+        return self.lost + int(self.statuses["uncertain"])
 
     @property
     def has_more(self) -> bool:
@@ -378,10 +385,8 @@ def while_rows_run(rows: RowCounts, *, cancels: bool) -> dict[str, Any]:
 
 def _look_first(rows: RowCounts) -> str:
     """Return what to do about uncertain rows before the next attempt, which may start them again."""
-    which = f"the uncertain rows ({rows.statuses['uncertain']:,})"
-    return (
-        f"Look for the executions of {which} in the crew's dashboard first." if rows.statuses["uncertain"] else ""
-    )
+    which = f"the uncertain rows ({rows.uncertain:,})"
+    return f"Look for the executions of {which} in the crew's dashboard first." if rows.uncertain else ""
 
 
 def _choices(effect: str, cost: Cost, keeping: str = KEEPING, *, is_of_batch: bool = False) -> dict[str, str]:

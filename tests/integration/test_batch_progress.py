@@ -77,6 +77,23 @@ def test_failed_rows_are_shown_again_by_a_retry(live_crew, batch):
         assert "1 uncertain" in last["end"]["choices"]["clear"]
 
 
+@pytest.mark.parametrize("status", [401, 422])
+def test_cost_is_unknown_until_an_uncertain_row_starts_again(live_crew, batch, status):
+    live_crew.faults.reset(after_taken=True, on="kickoff")
+    task = batch(1, max_failed=0)
+    for _ in range(3):
+        with pytest.raises((BatchFailed, CrewTaskFailed)):
+            task.run()
+        assert live_crew.xcoms.progress[-1]["end"]["cost"] == "unknown"
+        task.clear()
+        live_crew.faults.clear()
+        live_crew.faults.answer(status, on="kickoff")
+
+    live_crew.faults.clear()
+    assert task.run()["counts"]["success"] == 1
+    assert len(live_crew.kickoffs) == 2
+
+
 def test_rows_of_earlier_attempts_do_not_count_for_the_rate(live_crew, batch):
     live_crew.scenario = FAILING
     task = batch(3, max_failed=0, max_active=1)
