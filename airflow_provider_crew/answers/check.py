@@ -39,19 +39,23 @@ def new_checked_address() -> tuple[str, str] | None:
 
 def what_settles(address: str, kickoff_id: str) -> str:
     """Return whether the crew has called an address with a kickoff ID, or else what is missing."""
+    missing = ""
     for _ in range(_LOOKS):
         try:
             with requests.Session() as session:
                 session.trust_env = False
                 response = session.get(address, timeout=_PATIENCE, allow_redirects=False)
             called = best_id(response.json()) if response.ok else ""
+            missing = "The crew has not called the receiver."
+            if not response.ok:  # as from a proxy that lets only POST through
+                missing = f"The receiver does not tell what it has heard: status {response.status_code}."
         except (requests.RequestException, ValueError, AttributeError) as error:
             return f"The receiver does not tell what it has heard: {type(error).__name__}."
         if called:
             is_same = called == kickoff_id
             return "proven" if is_same else f"The crew has called with another ID: {called}"
         time.sleep(timing.current().settle_look / 2)
-    return "The crew has not called the receiver."
+    return missing
 
 
 def _doubts_about_host(url: str) -> list[str]:

@@ -75,11 +75,15 @@ State = tuple[Callable[[str], str | None], Callable[[str, str], None]]
 @contextmanager
 def task_state(task: Mapping[str, Any]) -> Iterator[State]:
     """Yield functions that get and set an entry of a task's state store, as JSON, in one transaction."""
+    from airflow.models.taskinstance import TaskInstance
     from airflow.state import TaskScope, get_state_backend
     from airflow.utils.session import create_session
+    from sqlalchemy import select
 
     store, scope = get_state_backend(), TaskScope(**task)
     with create_session() as session:
+        # Locked, so that two calls are kept one after the other.
+        session.scalars(select(TaskInstance.id).filter_by(**task).with_for_update()).all()
         yield partial(store.get, scope, session=session), partial(store.set, scope, session=session)
 
 

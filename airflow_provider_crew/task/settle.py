@@ -58,7 +58,7 @@ def wait_for_call(task: Task, look: Callable[[], T], until: float, interrupted: 
 
 
 def silence(record: KickoffRecord | None) -> str:
-    """Return the sentence about a crew that has not called, although it was asked to. It proves nothing."""
+    """Return the sentence about a call that was asked for and not found. It proves nothing."""
     if record is None or not record.call:
         return ""
-    return f" The crew has not called within {duration(max(time.time() - record.kicked_off_at, 0.0))}."
+    return f" Airflow found no call from the crew within {duration(max(time.time() - record.kicked_off_at, 0.0))}."

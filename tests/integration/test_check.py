@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew import cli
-from airflow_provider_crew.answers.check import check_receiver
+from airflow_provider_crew.answers.check import check_receiver, what_settles
 from airflow_provider_crew.cli import ANSWERED, FAILED, INTERRUPTED, UNDECIDED, USAGE
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.local import LocalCrewService, Scenario
@@ -307,10 +307,12 @@ class TestReceiver:
 
         assert "no address" in doubt
 
-    def test_other_program_is_no_receiver(self, told):
+    def test_other_program_is_no_receiver(self, told, timing):
+        timing(settle_look=0.02)
         with playing("documented", WRITING) as service:
             for path, status in (("/kickoff", "401"), ("/crew/events", "404")):
                 assert status in told(f"{service.url}{path}")["receiver_from_here"]
+                assert "404" in what_settles(f"{service.url}{path}/address", "id")
 
     def test_closed_port_is_no_receiver(self, told):
         with playing("documented", WRITING) as service:

@@ -30,12 +30,12 @@ DIFFERENCES: list[dict[str, Any]] = [
 class Database:
     """Airflow's tables, with tasks that wait, and their requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, url: str = "sqlite://") -> None:
         from airflow.models import import_all_models
         from airflow.models.base import Base
 
         import_all_models()
-        self.engine = create_engine("sqlite://")
+        self.engine = create_engine(url)
         Base.metadata.create_all(self.engine)
         self.session = scoped_session(sessionmaker(self.engine, expire_on_commit=False))
         self.tasks = 0

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import Thread
 from typing import Any
 
 import pytest
 import requests
 
-from airflow_provider_crew.answers.receiver import Receiver, task_state
-from airflow_provider_crew.client.calls import new_address, read_address
+from airflow_provider_crew.answers.receiver import Receiver, State, task_state
+from airflow_provider_crew.client.calls import Address, new_address, read_address
 from airflow_provider_crew.client.settings import WebhookSecret
+from dev.postgres import PostgresServer
 from tests.integration.question_receiver import SECRET, receiving
 from tests.integration.test_question_in_database import TASK as STORED_TASK
 from tests.integration.test_question_in_database import Database
@@ -190,3 +194,32 @@ def test_ids_are_stored_in_airflows_database(database: Database):
         assert json.loads(get(RECORD) or "") == {"call": call}
     with task_state(STORED_TASK | {"map_index": 0}) as (get, _):
         assert get(RECORD) is None
+
+
+@pytest.mark.skipif(AIRFLOW < (3, 3), reason="This Airflow has no task state store.")
+def test_two_first_calls_at_once_are_both_kept(monkeypatch):
+    address, others = Address(STORED_TASK, RECORD, "call"), []
+
+    @contextmanager
+    def while_another_arrives(task: Mapping[str, Any]) -> Iterator[State]:
+        def put_late(key: str, value: str) -> None:
+            others.append(Thread(target=Receiver().keep, args=(address, {"kickoff_id": ID})))
+            others[0].start()
+            others[0].join(timeout=0.5)  # it waits for this transaction
+            put(key, value)
+
+        with task_state(task) as (get, put):
+            yield get, put_late
+
+    with PostgresServer() as server:
+        database = Database(server.settings["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"])
+        monkeypatch.setattr("airflow.settings.Session", database.session)
+        database.add(STORED_TASK, "running")
+        with task_state(STORED_TASK) as (get, put):
+            put(RECORD, json.dumps({"call": "call"}))
+        Receiver(state=while_another_arrives).keep(address, {"execution_id": "other"})
+        others[0].join()
+        with task_state(STORED_TASK) as (get, _):
+            assert json.loads(get("crew_heard_call") or "") == {"execution_id": "other", "kickoff_id": ID}
+        database.session.remove()
+        database.engine.dispose()
