@@ -129,6 +129,17 @@ def test_page_says_if_it_cannot_read_all_tasks(page):
     assert page.evaluate("told.isCut") is True
 
 
+def test_rows_that_change_all_the_time_leave_requests_to_the_others(page):
+    ended = [instance(f"ended-{number}", "failed") for number in range(15)]
+    values = {each["dag_run_id"]: failed(ExecutionFailed("x")) for each in ended}
+    watch(page, world([*MANY[:25], *ended], values, isRestless=True), in_view=40)
+    after(page, 120)
+    assert all(crew["told"] for crew in crews(page))
+
+    again = " ".join(details(after(page, 120)))
+    assert [number for number in range(25) if f"/run-{number}/" not in again] == []
+
+
 def test_detail_is_read_again_only_if_it_changed(page):
     watch(page, world([instance(f"run-{number}") for number in range(30)]))
     assert len(details(after(page, 1))) == 20

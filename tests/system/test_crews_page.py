@@ -19,7 +19,6 @@ from tests.system.test_crew_tab import page as page  # noqa: PLC0414
 from tests.system.test_crew_tab import run as run  # noqa: PLC0414
 
 pytestmark = [
-    pytest.mark.nightly,
     pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium"),
 ]
 
@@ -52,12 +51,14 @@ def test_crews_page_shows_what_waits_failed_and_runs(page, run):
     page.wait_for(f"!{PAGE} && {TAB}?.innerText.includes({END['event']!r})")
 
 
+@pytest.mark.nightly
 def test_crews_page_finds_the_task_of_a_real_crew(page, run):
     said = open_page(page, run.airflow.url, "deferred", "of 2")
 
     assert said.startswith("Running\n")
 
 
+@pytest.mark.nightly
 def test_tab_and_page_replace_each_other_without_a_reload(page, run):
     def go(address: str) -> None:
         page.evaluate(f"history.pushState({{}}, '', {address!r}); dispatchEvent(new PopStateEvent('popstate'))")
@@ -72,6 +73,7 @@ def test_tab_and_page_replace_each_other_without_a_reload(page, run):
             go(second if address == first else first)
 
 
+@pytest.mark.nightly
 def test_filters_of_the_crews_page_are_in_its_address(page, run):
     page.open(f"{run.airflow.url}/plugin/crews?dag=crew_tab&state=failed")
     page.wait_for(row("failed"))
@@ -85,6 +87,7 @@ def test_filters_of_the_crews_page_are_in_its_address(page, run):
         page.wait_for(row("finished"))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("task", ["hostile_running", "hostile_batch"])
 def test_hostile_texts_on_the_crews_page_are_never_run(page, run, task):
     page.call(
@@ -115,6 +118,7 @@ def test_reader_of_one_dag_sees_its_crews_only(page, start, be, others_airflow):
     other.wait()
 
 
+@pytest.mark.nightly
 def test_user_without_xcom_access_sees_why_the_page_is_empty(page, be, others_airflow):
     be("viewer")
     page.open(f"{others_airflow}/plugin/crews")

@@ -21,16 +21,21 @@ const ASKING = new Set(["deferred", "awaiting_input"]);
 
 // These outlive a change of the filters. Details are those of an attempt.
 const sent = [];
+const queues = new Map();
 const details = new Map();
 
-// Waits until the page is visible and the limit allows another request.
-export async function turn(signal, reserve = 0) {
-  for (;;) {
-    signal.throwIfAborted();
-    while (sent[0] <= Date.now() - MINUTE) sent.shift();
-    if (!document.hidden && sent.length < MOST - reserve) return void sent.push(Date.now());
-    await new Promise((then) => setTimeout(then, TURN));
-  }
+// Waits until the page is visible and the limit allows another request. Those with the same reserve take turns.
+export function turn(signal, reserve = 0) {
+  const mine = (queues.get(reserve) ?? Promise.resolve()).then(async () => {
+    for (;;) {
+      signal.throwIfAborted();
+      while (sent[0] <= Date.now() - MINUTE) sent.shift();
+      if (!document.hidden && sent.length < MOST - reserve) return void sent.push(Date.now());
+      await new Promise((then) => setTimeout(then, TURN));
+    }
+  });
+  queues.set(reserve, mine.catch(() => {}));
+  return mine;
 }
 
 const keyOf = (of) => JSON.stringify([of.dag_id, of.dag_run_id ?? of.run_id, of.task_id, of.map_index, of.region_id, of.region_index]);
@@ -140,7 +145,9 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
 
   const isRead = (key, { instance }) => wantedOf(key, instance).every(([name]) => name in (details.get(attemptOf(instance))?.versions ?? {}));
 
+  // A row that has not been read comes before those that have changed, which take turns.
   function next() {
+    let changed = null;
     for (const key of inView) {
       const instance = rows.get(key)?.instance;
       if (!instance || (!isListed && !pushedAt.has(key))) continue; // its time is about to come
@@ -148,9 +155,13 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
       if (reading.has(attempt) || failed.has(attempt)) continue;
       const { versions = {} } = details.get(attempt) ?? {};
       const missing = wantedOf(key, instance).find(([name, version]) => versions[name] !== version);
-      if (missing) return { instance, attempt, name: missing[0], version: missing[1] };
+      if (!missing) continue;
+      const wanted = { key, instance, attempt, name: missing[0], version: missing[1] };
+      if (!isRead(key, { instance })) return wanted;
+      changed ??= wanted;
     }
-    return null;
+    if (changed && inView.delete(changed.key)) inView.add(changed.key);
+    return changed;
   }
 
   function readDetails() {
