@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import re
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,10 @@ import pytest
 import requests
 
 from airflow_provider_crew import cli
-from airflow_provider_crew.cli import ANSWERED, FAILED, UNDECIDED, USAGE
+from airflow_provider_crew.cli import ANSWERED, FAILED, UNDECIDED, USAGE, airflow_commands
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from tests.integration.clients import INPUTS, TOKEN
-from tests.integration.played import python
 from tests.supported import has
 
 CONNECTION = "AIRFLOW_CONN_CREW_DEFAULT"
@@ -168,44 +169,55 @@ def test_wrong_usage_sends_nothing(capsys, arguments):
     assert capsys.readouterr().err.startswith("usage: python -m airflow_provider_crew")
 
 
-def test_connection_is_read_from_the_database(home, monkeypatch):
+@pytest.fixture
+def saved(home, monkeypatch) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a program with a connection that only Airflow's database has."""
     monkeypatch.delenv("_AIRFLOW_PROCESS_CONTEXT")
-    with playing("deployed", WRITING) as service:
-        python(home, "-m", "airflow", "connections", "add", "saved", "--conn-uri", service.connection_uri)
-        told = python(home, "-m", "airflow_provider_crew", "inputs", "--conn-id", "saved", "--json")
 
-    assert len(service.requests) == 1
-    assert TOKEN not in told
+    def run(service: LocalCrewService, *program: str) -> subprocess.CompletedProcess[str]:
+        with closing(sqlite3.connect(home / "airflow.db")) as database, database:
+            database.execute(
+                "INSERT INTO connection (conn_id, conn_type, host, port, schema, password, is_encrypted,"
+                " is_extra_encrypted) VALUES ('saved', 'crew', '127.0.0.1', ?, 'http', ?, FALSE, FALSE)",
+                (service.port, TOKEN),
+            )
+        return subprocess.run(
+            [sys.executable, "-m", *program, "--conn-id", "saved", "--json"],
+            check=False,
+            capture_output=True,
+            text=True,
+            env=os.environ | {"AIRFLOW_HOME": str(home)},
+        )
+
+    return run
+
+
+def test_connection_is_read_from_the_database(saved):
+    with playing("deployed", WRITING) as service:
+        done = saved(service, "airflow_provider_crew", "inputs")
+
+    assert (done.returncode, len(service.requests)) == (ANSWERED, 1)
+    assert TOKEN not in done.stdout + done.stderr
 
 
 @pytest.mark.skipif(not has("[`airflow crew`]"), reason="this Airflow takes no commands from providers")
 class TestAirflowCrew:
     """The same commands in Airflow's own command line."""
 
-    def test_answers_and_ends_alike(self, home, monkeypatch):
+    def test_answers_and_ends_alike(self, saved, ask):
         with playing("deployed", ENDLESS) as service:
-            monkeypatch.setenv(CONNECTION, service.connection_uri)
             kickoff_id = kick_off(service)
-            done = [
-                subprocess.run(
-                    [sys.executable, "-m", *program, "status", kickoff_id, "--json"],
-                    check=False,
-                    capture_output=True,
-                    text=True,
-                    env=os.environ | {"AIRFLOW_HOME": str(home)},
-                )
-                for program in (["airflow", "crew"], ["airflow_provider_crew"])
-            ]
+            done = saved(service, "airflow", "crew", "status", kickoff_id)
+            code, told = ask(service, "status", kickoff_id, "--json")
 
-        assert [each.returncode for each in done] == [UNDECIDED, UNDECIDED]
-        assert done[0].stdout == done[1].stdout
-        assert json.loads(done[0].stdout)["state"] == "running"
+        assert done.returncode == code == UNDECIDED
+        assert json.loads(done.stdout) == json.loads(told) | {"connection": "saved"}
 
-    def test_lists_every_command(self, home):
-        told = python(home, "-m", "airflow", "crew", "--help")
+    def test_has_every_command(self):
+        (group,) = airflow_commands()
 
-        for name in ("adopt", "cancel", "check", "dags", "forget", "inputs", "status"):
-            assert re.search(rf"^ +{name} ", told, re.MULTILINE)
+        names = {"adopt", "cancel", "check", "dags", "forget", "inputs", "status"}
+        assert {command.name for command in group.subcommands} == names
 
 
 def test_missing_connection_is_named(capsys):
