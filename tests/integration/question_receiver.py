@@ -7,18 +7,23 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
+from itertools import count
 from typing import Any
 from unittest.mock import patch
 
 import requests
 import uvicorn
 from fastapi import Request, Response
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from airflow_provider_crew.answers import receiver
 from airflow_provider_crew.client.settings import WebhookSecret
 from tests.airflow_runs import eventually
 
 SECRET = "webhook-secret-4711"
+_numbers = count(1)
 
 
 class Questions:
@@ -83,22 +88,28 @@ class Questions:
         return requests.post(self.url, data=data, headers=sent, timeout=30, allow_redirects=False)
 
 
+@cache
+def _server() -> tuple[Starlette, str]:
+    """Start the one server of this process. Return what it serves, and its address."""
+    served = Starlette()
+    config = uvicorn.Config(served, host="127.0.0.1", port=0, log_level="warning", lifespan="off")
+    server = uvicorn.Server(config)
+    threading.Thread(target=server.run, daemon=True).start()
+    eventually(lambda: server.started, pause=0.01)
+    return served, f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+
+
 @contextmanager
 def receiving(task: Mapping[str, Any], xcoms: dict[str, Any]) -> Iterator[Questions]:
-    """Run a receiver for one task."""
+    """Run a receiver for one task, at an address of its own."""
     questions = Questions(task, xcoms)
+    served, address = _server()
     with patch.dict("os.environ", {"AIRFLOW__CREW__WEBHOOK_CONN_ID": "crew_webhook"}):
         with patch.object(receiver, "Receiver", lambda: questions):
-            app = receiver.app()
-        server = uvicorn.Server(
-            uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=1)
-        )
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        eventually(lambda: server.started, pause=0.01)
-        questions.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/events"
+            mounted = Mount(f"/{next(_numbers)}", receiver.app())
+        questions.url = f"{address}{mounted.path}/events"
+        served.routes.append(mounted)
         try:
             yield questions
         finally:
-            server.should_exit = True
-            thread.join()
+            served.routes.remove(mounted)
