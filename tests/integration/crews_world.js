@@ -2,7 +2,9 @@
 globalThis.asked = [];
 globalThis.told = {};
 
-const REAL = setTimeout;
+// Lets what waits go on. After a few timeouts, each would take four milliseconds.
+const { port1, port2 } = new MessageChannel();
+const turn = () => new Promise((then) => ((port1.onmessage = then), port2.postMessage(0)));
 const timers = new Map();
 let now = Date.parse("2026-11-27T12:00:00Z");
 let count = 0;
@@ -15,7 +17,7 @@ globalThis.clearTimeout = (id) => timers.delete(id);
 globalThis.pass = async (seconds) => {
   const until = now + 1000 * seconds;
   for (;;) {
-    await new Promise((then) => REAL(then));
+    await turn();
     const [id, at, run] = [...timers].map(([each, timer]) => [each, ...timer]).sort((one, other) => one[1] - other[1])[0] ?? [];
     if (id === undefined || at > until) break;
     timers.delete(id);

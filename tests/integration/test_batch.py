@@ -211,7 +211,7 @@ def test_result_path_of_another_batch_is_rejected(live_crew, batch):
 @both_ways
 def test_timeout_ends_the_batch_and_a_retry_waits_for_it(live_crew, batch, each_look_takes, deferrable):
     live_crew.scenario = SLOW
-    each_look_takes(1)
+    each_look_takes(10)
     task = batch(timeout=300, max_active=4, deferrable=deferrable)
     with pytest.raises(WaitedTooLong) as raised:
         task.run()
@@ -228,7 +228,7 @@ def test_timeout_ends_the_batch_and_a_retry_waits_for_it(live_crew, batch, each_
 @both_ways
 def test_row_timeout_ends_one_row(live_crew, batch, each_look_takes, deferrable):
     live_crew.scenario = SLOW
-    each_look_takes(1)
+    each_look_takes(10)
     manifest = batch(
         rows(3), row_timeout=300, deferrable=deferrable, max_failed=None, cancel_on_timeout=True
     ).run()

@@ -483,7 +483,7 @@ def test_outage_ends_a_deferred_batch_of_which_no_row_is_heard(live_crew, batch,
 @both_ways
 def test_rows_are_started_after_a_back_off_while_one_runs(live_crew, batch, each_look_takes, deferrable):
     live_crew.scenario = SLOW
-    each_look_takes(1)
+    each_look_takes(10)
     task = batch(rows(4), max_active=4, timeout=300, deferrable=deferrable)
     begun = threading.Event()
 
@@ -508,7 +508,7 @@ def test_outage_makes_few_rows_uncertain(live_crew, batch, timing):
 
 def test_token_rejected_at_the_timeout_names_what_runs(live_crew, batch, each_look_takes):
     live_crew.scenario = SLOW
-    each_look_takes(1)
+    each_look_takes(10)
     live_crew.faults.answer(401, on="stop", times=100)
     with pytest.raises(WaitedTooLong) as raised:
         batch(rows(2), timeout=300, cancel_on_timeout=True).run()

@@ -48,8 +48,9 @@ def begun(task: Task) -> Any:
     return operator, lambda: operator.execute(task.context)
 
 
-def test_cleared_batch_reports_before_it_starts_another(live_crew, batch):
+def test_cleared_batch_reports_before_it_starts_another(live_crew, batch, monkeypatch):
     live_crew.scenario = SLOW
+    monkeypatch.setenv("AIRFLOW__CREW__SETTLE_WITHIN", "0.5")
     task = batch(1, max_outage=1)
     operator, run = begun(task)
     told(lambda: (eventually(lambda: live_crew.kickoffs, pause=0.05), operator.on_kill()))
@@ -64,7 +65,7 @@ def test_cleared_batch_reports_before_it_starts_another(live_crew, batch):
 def test_marked_batch_cancels_what_has_called(live_crew, batch, store, mocker):
     live_crew.scenario = SLOW
     mocker.patch("airflow_provider_crew.api_server.has_ended", return_value=True)
-    operator, run = begun(batch(1, max_outage=1, cancel_on_kill=True))
+    operator, run = begun(batch(1, max_outage=1, timeout=60, cancel_on_kill=True))
 
     def mark() -> None:
         eventually(lambda: live_crew.kickoffs, pause=0.05)

@@ -43,7 +43,7 @@ class TestDeadline:
         assert (caught.value.sent, caught.value.timed_out) == (True, True)
 
     def test_ends_answer_that_never_comes_on_kept_connection(self, connect, service):
-        crew = connect(service.url, request_timeout=2)
+        crew = connect(service.url, request_timeout=1)
         crew.inputs()
         service.faults.hang(on="status")
 
@@ -143,7 +143,8 @@ class TestRepeatedCalls:
         ],
         ids=["503", "429", "reset", "cut", "not HTTP"],
     )
-    def test_read_is_repeated_after_transient_failures(self, crew, service, spoil, caplog):
+    def test_read_is_repeated_after_transient_failures(self, crew, service, timing, spoil, caplog):
+        timing(longest_back_off=0.0)
         spoil(service.faults)
 
         assert ask(crew).names == ("topic", "audience")
