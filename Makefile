@@ -49,6 +49,9 @@ SHOW := @$(PYTHON) -m dev.progress
 # The next Airflow, which has only a beta so far. Only the packages named here may be a pre-release.
 NEXT := apache-airflow~=3.4.0b1 apache-airflow-core~=3.4.0b1 apache-airflow-task-sdk~=1.4.0b1
 
+# Images often set it. Then each program that the tests start compiles the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo airflow test coverage test-all test-system test-agents test-crews test-faults test-fuzz test-machine mutants defects nightly \
 	fault-table golden picture docs bench matrix lint types format lock release clean
