@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import os
 import re
-import shutil
 from typing import Any
 
 import pytest
@@ -38,15 +37,12 @@ from tests.integration.pages import (
     README,
     RECEIVER,
     ROOT,
-    anywhere,
     blocks,
     is_dag,
     rows,
     table,
     wherever,
 )
-from tests.integration.played import python
-from tests.supported import AIRFLOW
 
 # Each Python block is a DAG, which test_pages_dag.py runs, or contains one of these marks. It is then run below,
 # except for the receiver of webhooks, which test_input_receiver.py runs, and for agents, which tests/agents runs.
@@ -187,28 +183,6 @@ def test_the_scenario_is_one(tmp_path, shown):
     scenario = Scenario.load(path)
 
     assert [task.name for task in scenario.tasks] == ["research_task", "writing_task"]
-
-
-@pytest.mark.skipif(AIRFLOW < (3, 3), reason="the page shows dag.test() of the newest Airflow")
-def test_pytest_files_as_shown_pass(tmp_path, database):
-    files = {
-        "dags/daily_report.py": '"daily_report"',
-        "tests/test_daily_report.py": "def test_d",
-        "tests/test_outage.py": "crew_service.faults",
-    }
-    for name, mark in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(anywhere("python", mark))
-    shutil.copy(database, tmp_path / "airflow.db")
-
-    said = python(
-        *(tmp_path, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", tmp_path, tmp_path),
-        PYTHONPATH=f"{tmp_path / 'dags'}{os.pathsep}{ROOT}",
-        # Loading every plugin that is installed takes seconds.
-        PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
-    )
-
-    assert "3 passed" in said
 
 
 def test_errors_page_lists_every_error():

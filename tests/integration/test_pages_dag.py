@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import shutil
 import textwrap
@@ -25,6 +26,7 @@ from tests.integration.pages import (
     ROOT,
     RUN_A_CREW,
     SHOWN_FILE,
+    anywhere,
     block,
     blocks,
     is_dag,
@@ -33,7 +35,7 @@ from tests.integration.pages import (
 )
 from tests.integration.played import python
 from tests.integration.receivers import chat
-from tests.supported import has
+from tests.supported import AIRFLOW, has
 
 TOPICS = {
     README: {"battery prices"},
@@ -51,9 +53,10 @@ SCENARIOS = {
 }
 FAILING = {"crew_chat_alert", "crew_page", "crew_explains_failure"}
 
-# Prints the import errors of each file, alone in the dags folder, and how a run of its DAG ends.
+# Prints the import errors of each file, alone in the dags folder, and how a run of its DAG ends. Then it runs tests.
 PLAY = """
 import json, os, sys
+import pytest
 from pathlib import Path
 try:
     from airflow.dag_processing.dagbag import DagBag
@@ -68,6 +71,9 @@ for number, (connection, shown) in enumerate(json.load(sys.stdin)):
     ends = {dag_id: dag.test().state for dag_id, dag in found.dags.items()}
     print("", json.dumps({"errors": found.import_errors, "ends": ends}), sep="\\n", flush=True)
     file.unlink()
+home = os.environ["AIRFLOW_HOME"]
+os.rename(f"{home}/daily_report.py", f"{home}/dags/daily_report.py")
+pytest.main(["-q", "-c", "/dev/null", "--rootdir", home, f"{home}/tests"])
 """
 
 MIGRATED = """
@@ -102,6 +108,12 @@ BATCH_FILES = "docs/batch-reference.md"
 FILES = {page: files for page in PAGES if page not in {MIGRATING, QUICKSTART} and (files := files_of(page))}
 if not has("Batches"):
     del FILES[BATCH]
+# The file of a DAG, and those of the tests that pytest runs.
+TESTED = {
+    "daily_report.py": '"daily_report"',
+    "tests/test_daily_report.py": "def test_d",
+    "tests/test_outage.py": "crew_service.faults",
+}
 FILES[RECIPES] = [(ROOT / "example_dags/recipes/crew_explains_failure.py").read_text()]
 
 
@@ -150,7 +162,15 @@ class Pages:
                 "AIRFLOW_CONN_CREW_HTTP": json.dumps(described),
                 "AIRFLOW_CONN_CREW_WEBHOOK": '{"conn_type": "generic", "password": "SECRET"}',
             }
-            self.said = python(home, "-c", PLAY, told=json.dumps(files), **connections)
+            for name, mark in TESTED.items():
+                (home / name).parent.mkdir(exist_ok=True)
+                (home / name).write_text(anywhere("python", mark))
+            settings = {
+                "PYTHONPATH": f"{home / 'dags'}{os.pathsep}{ROOT}",
+                # Loading every plugin that is installed takes seconds.
+                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            }
+            self.said = python(home, "-c", PLAY, told=json.dumps(files), **connections, **settings)
         lines = re.findall(r'^\{"errors": .*$', self.said, re.MULTILINE)
         for played, line in zip(all_of_them, lines, strict=True):
             played.errors, played.ends = json.loads(line).values()
@@ -260,6 +280,12 @@ def test_migrated_tasks_run_before_and_after(pages):
     assert (after.errors, after.ends) == ({}, {"after": "success"})
     inputs = [kickoff.inputs for kickoff in after.service.kickoffs]
     assert inputs == [{"topic": "ferries", "audience": "sailors"}] * 4
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(AIRFLOW < (3, 3), reason="the page shows dag.test() of the newest Airflow")
+def test_pytest_files_as_shown_pass(pages):
+    assert "3 passed" in pages.said
 
 
 @pytest.mark.timeout(600)
