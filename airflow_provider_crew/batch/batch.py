@@ -32,7 +32,6 @@ from airflow_provider_crew.client.progress import ended
 from airflow_provider_crew.client.text import in_words
 from airflow_provider_crew.exceptions import CrewTaskError, CutShort, EndedByAirflow
 from airflow_provider_crew.task.record import BATCH
-from airflow_provider_crew.task.stop import LOOK
 from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.task.verdict import Facts, verdict
 from airflow_provider_crew.task.wait import BACKSTOP
@@ -224,7 +223,7 @@ class Batch:
         until = state.not_before if may_start or not board.settling else time_to_settle(board)
         while not settle_rows(board) and time.time() < min(until, state.deadline):
             self.report.push_if_due()
-            time.sleep(LOOK)
+            time.sleep(timing.current().look)
             self._heed()
 
     def _take_event(self, event: Mapping[str, Any], results: Mapping[str, Any]) -> None:

@@ -49,6 +49,8 @@ class Timing:
     # Airflow ends a task whose heartbeats fail for about this long, so the task stops asking its store as well.
     store_outage: float = 120.0
     store_pause: float = 2.0
+    # Between two looks whether Airflow is ending the task. It kills the process 5 seconds after SIGTERM.
+    look: float = 0.5
     # Between two looks of a process at the clock, which show that it was suspended.
     beat: float = 5.0
     # Airflow needs this long to clear a task, from reading its state to the commit of the changes.

@@ -22,8 +22,6 @@ from airflow_provider_crew.task.verdict import Facts, verdict
 
 T = TypeVar("T")
 
-# Seconds between two looks at whether Airflow is ending the task. It kills the process 5 seconds after SIGTERM.
-LOOK = 0.5
 # Seconds without a beat after which the process counts as suspended.
 _SUSPENDED = 60.0
 
@@ -120,7 +118,7 @@ class Stop:
         """Sleep, and call a function at times if Airflow is ending the task."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, LOOK))
+            time.sleep(min(left, timing.current().look))
             if self.is_told():
                 heed()
 

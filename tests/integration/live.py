@@ -17,7 +17,7 @@ from tests.integration.tasks import CONNECTION, WatchedService
 PAUSES = {
     "longest_back_off": 0.0,
     "longest_retry_after": 0.0,
-    "waking_pause": 0.05,
+    "waking_pause": 0.02,
     "waking_up": 0.3,
     "people_poll": 0.05,
     "shortest_deferral": 0.0,
@@ -25,6 +25,7 @@ PAUSES = {
     "progress_turn": 0.0,
     "time_to_clear": 0.0,
     "store_pause": 0.01,
+    "look": 0.02,
     "batch_jitter": 0.0,
     "batch_back_off": 0.1,
     "batch_look": 0.02,

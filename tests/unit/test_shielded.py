@@ -18,7 +18,9 @@ class Rung(BaseException):
 
 
 @pytest.fixture
-def ring() -> Iterator[None]:
+def ring(timing) -> Iterator[None]:
+    timing(look=0.02)
+
     def handler(*_: object) -> None:
         raise Rung
 

@@ -183,7 +183,8 @@ def test_sleep_heeds_the_end_of_the_task(told, seconds, heeds):
     assert len(heeded) == heeds
 
 
-def test_long_sleep_looks_at_times():
+def test_long_sleep_looks_at_times(timing):
+    timing(look=0.02)
     stop, _ = ending()
     heeded: list[int] = []
 
