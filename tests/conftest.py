@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import signal
@@ -43,6 +44,11 @@ os.environ |= {
     "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
     "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
 }
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what has been imported: looking through Airflow takes a fifth of a second."""
+    gc.freeze()
 
 
 @pytest.fixture

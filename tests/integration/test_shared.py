@@ -232,9 +232,9 @@ async def test_poll_that_waits_for_a_place_gets_one(live_crew, monkeypatch, timi
 
 async def test_waiting_for_a_place_is_no_outage(live_crew, monkeypatch, timing):
     timing(concurrent_polls=1)
-    connect(monkeypatch, live_crew.url, request_timeout=4.0)
+    connect(monkeypatch, live_crew.url, request_timeout=2.0)
     kickoff_ids = kicked_off(live_crew, 12, QUICK)
-    live_crew.faults.hang(seconds=0.5, on="status", times=12)
+    live_crew.faults.hang(seconds=0.25, on="status", times=12)
 
     assert await errors_of(watch(*kickoff_ids, max_outage=0.1)) == {type(None)}
 
