@@ -33,24 +33,6 @@ def test_dialect_id_first(scene):
     talk(scene)
 
 
-@row(COMPLETED, ways=RUN, scenario=crew(status_paths="id_first", unknown_path="error_body"))
-def test_dialect_id_first_with_error_body(scene):
-    """The status is only at `/ID/status`, and other paths answer NOT FOUND."""
-    talk(scene)
-
-
-@row(COMPLETED, scenario=crew(dialect="deployed", status_paths="status_first"))
-def test_dialect_deployed_status_first(scene):
-    """The status is only at `/status/ID`, in the dialect of deployed crews."""
-    talk(scene)
-
-
-@row(COMPLETED, scenario=crew(dialect="deployed", status_paths="id_first"))
-def test_dialect_deployed_id_first(scene):
-    """The status is only at `/ID/status`, in the dialect of deployed crews."""
-    talk(scene)
-
-
 @row(COMPLETED, ways=RUN, scenario=crew(dialect="deployed", kind="flow"))
 def test_dialect_flow(scene):
     """A flow reports its steps without their number."""

@@ -52,37 +52,9 @@ def test_fields_of_a_flow_that_are_not_given(scene):
 
 
 @row(REFUSED, retries=2)
-def test_refused_400(scene):
-    """The crew answers the kickoff with 400."""
-    scene.crew.faults.answer(400, on="kickoff")
-    scene.start()
-
-
-@row(REFUSED, retries=2)
 def test_refused_401(scene):
     """The token is rejected (401)."""
     scene.connect(password="a-token-of-another-crew")
-    scene.start()
-
-
-@row(REFUSED, retries=2)
-def test_refused_403(scene):
-    """The token lacks the permission to start executions (403)."""
-    scene.crew.faults.answer(403, on="kickoff")
-    scene.start()
-
-
-@row(REFUSED, retries=2)
-def test_refused_404(scene):
-    """The address has no crew (404)."""
-    scene.crew.faults.answer(404, body={"detail": "Not Found"}, on="all", times=10)
-    scene.start()
-
-
-@row(REFUSED, retries=2)
-def test_refused_redirect(scene):
-    """The kickoff is redirected."""
-    scene.crew.faults.redirect("https://elsewhere.example/kickoff?session=secret", 308, on="kickoff")
     scene.start()
 
 

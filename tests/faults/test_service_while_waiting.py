@@ -9,7 +9,6 @@ from airflow_provider_crew.local.dialects.documented import Completed, Result
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, RUN, SENSOR, Ends, paid_again, row
 from tests.faults.scenes import RETRY_LATER
 
-IMPATIENT = {"request_timeout": 3}
 # An event carries no result of that size, so the task reads it.
 LARGE = "x" * 100_000
 
@@ -20,12 +19,6 @@ def waiting(scene) -> None:
     if scene.way in {"deferred", "sensor deferred"}:
         scene.wait_for("deferred")
     scene.looked()
-
-
-def troubled(scene, polls: int = 1) -> None:
-    """Let the crew complete after this many polls have met the fault."""
-    scene.looked(polls)
-    scene.finish()
 
 
 def done_and_then(scene, harm: Callable[[], None]) -> None:
@@ -80,106 +73,14 @@ def test_waiting_down_until_the_retry(scene):
     scene.finish()
 
 
-@row(COMPLETED)
-def test_waiting_429(scene):
-    """The crew answers a poll with 429 and Retry-After in seconds."""
-    waiting(scene)
-    scene.crew.faults.answer(429, retry_after=8, on="status")
-    troubled(scene)
-    scene.wait_until_over()
-    assert pause_after(scene, 429) >= 8
-
-
-@row(COMPLETED, ways=RUN)
-def test_waiting_503(scene):
-    """The crew answers a poll with 503 and Retry-After as a date."""
-    waiting(scene)
-    scene.crew.faults.answer(503, retry_after=8, retry_after_date=True, on="status")
-    troubled(scene)
-    scene.wait_until_over()
-    assert pause_after(scene, 503) >= 6  # a date has whole seconds
-
-
-def pause_after(scene, status: int) -> float:
-    """Return the seconds without a request after the first answer of that kind."""
-    looks = scene.crew.requests.on("status")
-    number = next(number for number, look in enumerate(looks) if look.status == status)
-    return looks[number + 1].received_at - looks[number].received_at
-
-
-@row(COMPLETED)
-def test_waiting_500(scene):
-    """The crew answers polls with 500."""
-    waiting(scene)
-    scene.crew.faults.answer(500, on="status", times=2)
-    troubled(scene, 2)
-
-
-@row(COMPLETED)
-def test_waiting_502(scene):
-    """A gateway answers polls with 502 and HTML."""
-    waiting(scene)
-    scene.crew.faults.answer(502, body="<html>Bad Gateway</html>", on="status", times=2)
-    troubled(scene, 2)
-
-
-@row(COMPLETED)
-def test_waiting_404_of_a_gateway(scene):
-    """A gateway answers polls with 404, as during a new deployment."""
-    waiting(scene)
-    scene.crew.faults.answer(404, body="<html>no such app</html>", on="status", times=4)
-    troubled(scene, 4)
-
-
-@row(COMPLETED)
-def test_waiting_reset(scene):
-    """Connections of polls are reset."""
-    waiting(scene)
-    scene.crew.faults.reset(on="status", times=4)
-    troubled(scene, 4)
-
-
-@row(COMPLETED, ways=RUN)
-def test_waiting_hang(scene):
-    """The crew does not answer polls."""
-    scene.connect(extra=IMPATIENT)
-    waiting(scene)
-    scene.crew.faults.hang(on="status", times=2)
-    troubled(scene, 2)
-
-
-@row(COMPLETED)
-def test_waiting_broken_json(scene):
-    """The crew answers polls with invalid JSON."""
-    waiting(scene)
-    scene.crew.faults.truncate(on="status", times=2)
-    troubled(scene, 2)
-
-
-@row(COMPLETED)
-def test_waiting_answer_breaks_off(scene):
-    """Answers to polls are cut off."""
-    waiting(scene)
-    scene.crew.faults.truncate(on="status", incomplete=True, times=4)
-    troubled(scene, 4)
-
-
-@row(COMPLETED, ways=RUN)
-def test_waiting_not_known_yet(scene):
-    """The crew answers NOT FOUND right after the kickoff."""
-    scene.crew.faults.answer(404, on="status", times=3)
-    scene.start()
-    scene.asked("status", 3)
-    scene.finish()
-
-
 @row(COMPLETED, ways=("deferred", "sync", "sensor reschedule"))
 def test_waiting_unknown_for_a_moment(scene):
     """The crew briefly answers NOT FOUND."""
     waiting(scene)
     scene.progress(current_task="writing_task")
     scene.crew.faults.answer(404, on="status", times=2)
-    troubled(scene, 2)
+    scene.looked(2)
+    scene.finish()
 
 
 @row(
@@ -248,17 +149,6 @@ def test_waiting_running_again(scene):
     scene.finish()
     scene.wait_until_over()
     assert scene.xcom()["output"] == LARGE
-
-
-@row(COMPLETED, ways=RUN)
-def test_waiting_unknown_word(scene):
-    """The crew reports an unknown status for a while."""
-    waiting(scene)
-    execution = scene.execution()
-    scene.crew.set_status(execution, {"status": "awaiting_human_feedback"})
-    scene.looked(2)
-    scene.crew.set_status(execution)
-    scene.finish()
 
 
 @row(Ends("failed", "only the kickoff ID", "running"), ways=("deferred", "sensor deferred"), timeout=30, retries=0)

@@ -53,7 +53,7 @@ SCENARIOS = {
 }
 FAILING = {"crew_chat_alert", "crew_page", "crew_explains_failure"}
 
-# Prints the import errors of each file, alone in the dags folder, and how a run of its DAG ends. Then it runs tests.
+# Prints the import errors of each file, alone in the dags folder, and how a run of its DAG ends. Then come tests.
 PLAY = """
 import json, os, sys
 import pytest
