@@ -15,15 +15,18 @@ import pytest
 import requests
 import trustme
 
+from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import (
     InvalidSettings,
-    ResponseTooLarge,
     ServiceError,
     UncertainKickoff,
     Unreachable,
 )
 from tests.integration.clients import KICKOFF, TOKEN, ask, kick_off
 from tests.integration.hostile import CALLS, Hostile, answer, hostile_service, tls_with
+
+# Only polls are asynchronous.
+sync_only = pytest.mark.parametrize("connect", [CrewClient], indirect=True, ids=["sync"])
 
 
 class TestDeadline:
@@ -33,11 +36,11 @@ class TestDeadline:
     @pytest.mark.parametrize(("part", "pause"), [("all", 0.02), ("body", 0.1)])
     def test_ends_answer_that_drips(self, connect, service, part, pause):
         crew = connect(service.url, request_timeout=1)
-        service.faults.drip(pause=pause, part=part, on="inputs")
+        service.faults.drip(pause=pause, part=part, on="status")
         began = time.monotonic()
 
         with pytest.raises(Unreachable) as caught:
-            crew.inputs()
+            crew.status("some-id")
 
         assert time.monotonic() - began > 0.9
         assert (caught.value.sent, caught.value.timed_out) == (True, True)
@@ -62,45 +65,35 @@ class TestDeadline:
             crew = connect(f"http://127.0.0.1:{full.getsockname()[1]}", request_timeout=1)
 
             with pytest.raises(Unreachable) as caught:
-                crew.kickoff(KICKOFF)
+                crew.status("some-id")
 
         assert (caught.value.sent, caught.value.timed_out) == (False, True)
 
 
-@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
-def test_answer_over_limit_is_not_read(crew, service, chunked, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.client.api.MAX_RESPONSE_BYTES", 1_000_000)
-    kickoff_id = crew.kickoff(KICKOFF)
-    service.faults.huge(3_000_000, chunked=chunked, on="status")
-
-    with pytest.raises(ResponseTooLarge):
-        crew.status(kickoff_id)
-
-    assert crew.status(kickoff_id).status == "completed"
-    assert len(service.requests.on("status")) == 2
-
-
 def test_long_header_is_read(crew, service):
     header = {"content-security-policy": "x" * 20_000}
-    service.faults.answer(200, body={"kickoff_id": "k-1"}, headers=header, on="kickoff")
+    service.faults.answer(200, body={"status": "running"}, headers=header, on="status")
 
-    assert crew.kickoff(KICKOFF) == "k-1"
+    assert crew.status("some-id").status == "running"
 
 
 def test_calls_survive_a_closed_kept_connection(crew, service):
-    for call in (crew.inputs, lambda: crew.kickoff(KICKOFF)):
+    kickoff_id = crew.kickoff(KICKOFF)
+    for call in (crew.inputs, lambda: crew.status(kickoff_id), lambda: crew.kickoff(KICKOFF)):
         crew.inputs()
+        crew.status(kickoff_id)
         service.faults.refuse()  # closes the kept connection as well
         service.faults.clear()
 
         assert call()
 
-    assert len(service.kickoffs) == len(service.requests.on("kickoff")) == 1
+    assert len(service.kickoffs) == len(service.requests.on("kickoff")) == 2
 
 
 class TestRepeatedCalls:
     """The hook repeats reads, and a kickoff that the service certainly did not take. A client repeats nothing."""
 
+    @sync_only
     def test_kickoff_that_made_no_connection_is_resent(self, crew, service):
         service.faults.refuse()
 
@@ -108,6 +101,7 @@ class TestRepeatedCalls:
 
         assert len(service.kickoffs) == 1
 
+    @sync_only
     def test_failure_that_caller_handles_proves_nothing(self, crew, service):
         service.faults.reset(on="kickoff", times=3)
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -122,16 +116,17 @@ class TestRepeatedCalls:
         assert len(service.requests.on("kickoff")) == 1
 
     def test_certificate_that_caller_handles_proves_nothing(self, crew, service):
-        service.faults.reset(on="inputs", times=2)  # aiohttp by itself repeats a read that was cut off, once
+        service.faults.reset(on="status", times=2)  # aiohttp by itself repeats a read that was cut off, once
 
         try:
             raise ssl.SSLCertVerificationError  # noqa: TRY301 - of a call to another server
         except ssl.SSLCertVerificationError:
             with pytest.raises(Unreachable) as caught:
-                crew.inputs()
+                crew.status("some-id")
 
         assert caught.value.trusted is True
 
+    @sync_only
     @pytest.mark.parametrize(
         "spoil",
         [
@@ -168,7 +163,7 @@ def serving() -> Iterator[Callable[[ssl.SSLContext], Hostile]]:
 
         def serve(context: ssl.SSLContext) -> Hostile:
             service = running.enter_context(hostile_service(context))
-            service.says = [answer(b'{"inputs": []}')]
+            service.says = [answer(b'{"status": "running"}')]
             return service
 
         yield serve
@@ -206,10 +201,10 @@ class TestCertificates:
         service = serving(tls_with(authority.issue_cert("127.0.0.1")))
 
         with pytest.raises(Unreachable):
-            connect(service.url).inputs()
+            connect(service.url).status("some-id")
 
         assert not service.requests
-        assert connect(service.url, verify=False).inputs()
+        assert connect(service.url, verify=False).status("some-id")
 
     @pytest.mark.parametrize(
         ("variable", "is_read"),
@@ -229,10 +224,10 @@ class TestCertificates:
         crew = connect(serving(tls_with(authority.issue_cert("127.0.0.1"))).url)
 
         if is_read:
-            assert crew.inputs()
+            assert crew.status("some-id")
         else:
             with pytest.raises(Unreachable):
-                crew.inputs()
+                crew.status("some-id")
 
     def test_folder_is_used(self, connect, tls_service, certificates, tmp_path, monkeypatch):
         name = subprocess.run(
@@ -244,7 +239,8 @@ class TestCertificates:
         (tmp_path / f"{name}.0").write_bytes(certificates[0].read_bytes())
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path))
 
-        assert connect(tls_service.url).inputs()
+        crew = connect(tls_service.url)
+        assert crew.status(crew.kickoff(KICKOFF))
 
     @pytest.mark.parametrize(
         "verify", [__file__, "/nowhere/ca.pem", "\0", "MIIB" * 2000, TOKEN], ids=lambda text: repr(text[-9:])
@@ -266,12 +262,12 @@ class TestEnvironment:
 
     @pytest.mark.parametrize("variable", ["http_proxy", "ALL_PROXY"])
     def test_proxy_of_the_environment_is_used(self, connect, hostile, monkeypatch, variable):
-        hostile.says = [answer(b'{"inputs": []}')]
+        hostile.says = [answer(b'{"status": "running"}')]
         monkeypatch.setenv(variable, hostile.url)
 
-        connect("http://crew.test", allow_http=True).inputs()
+        connect("http://crew.test", allow_http=True).status("some-id")
 
-        assert hostile.lines == ["GET http://crew.test/inputs HTTP/1.1"]
+        assert hostile.lines == ["GET http://crew.test/status/some-id HTTP/1.1"]
 
     def test_password_beyond_latin_1_is_unreachable(self, connect, hostile):
         crew = connect(
@@ -279,7 +275,7 @@ class TestEnvironment:
         )
 
         with pytest.raises(Unreachable) as caught:
-            crew.inputs()
+            crew.status("some-id")
 
         assert "ssword-4711" not in str(caught.value)
 
@@ -294,11 +290,11 @@ class TestEnvironment:
         monkeypatch.delenv("NETRC", raising=False)
         if name == "named":
             monkeypatch.setenv("NETRC", str(path))
-        hostile.says = [answer(b'{"inputs": []}')]
+        hostile.says = [answer(b'{"status": "running"}')]
 
         crew = connect(service.url)
         crew.status(crew.kickoff(KICKOFF))
-        connect("http://crew.test", allow_http=True, proxy=hostile.url).inputs()
+        connect("http://crew.test", allow_http=True, proxy=hostile.url).status("some-id")
 
         assert [request.header("Authorization") for request in service.requests] == [f"Bearer {TOKEN}"] * 2
         assert b"proxy-authorization" not in hostile.requests[0].lower()

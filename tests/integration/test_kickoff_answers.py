@@ -42,36 +42,6 @@ def crew(server: SentServer) -> Iterator[CrewClient]:
         yield client
 
 
-UNUSABLE = ['""', "null", "NaN", "-Infinity", "1e309", '"\\u0000"', "{}", "[1]", "true"]
-NAMES = [b'{"kickoff_id": %b}' % name.encode() for name in UNUSABLE]
-REJECTIONS = [301, 302, 307, 308, 400, 401, 402, 403, 404, 405, 410, 413, 422, 425, 451]
-ERRORS = [300, 301, 302, 303, 307, 308, 400, 401, 403, 404, 408, 409, 422, 429, 499, 500, 502, 503, 504]
-# The status, the body, the outcome, and the kickoff ID in the error. An answer that names an execution, or after
-# which work may go on, is about one that may have started.
-ANSWERS: list[tuple[int, bytes, str, str | None]] = [
-    *((status, ACCEPTED, UNCERTAIN, "k-1") for status in ERRORS),
-    *((status, b"{}", UNCERTAIN, None) for status in (303, 408, 409, 499)),
-    *((status, b"{}", NOT_SENT, None) for status in REJECTIONS),
-    *((422, body, NOT_SENT, None) for body in NAMES),
-    *((200, body, UNCERTAIN, None) for body in NAMES),
-    (200, ACCEPTED, STARTED, None),
-]
-
-
-@pytest.mark.parametrize(("status", "body", "outcome", "kickoff_id"), ANSWERS)
-@pytest.mark.parametrize("compressed", [False, True], ids=["plain", "gzip"])
-def test_answer_decides_whether_a_kickoff_is_uncertain(server, status, body, outcome, kickoff_id, compressed):
-    coding = (gzip.compress(body), GZIP) if compressed else (body,)
-    arrived = server.play(says(answer(status, *coding, "Retry-After: 1")))
-
-    sent = send(settings_of(server))
-    server.settle()
-
-    assert sent.outcome == outcome
-    assert (getattr(sent.error, "kickoff_id", None) or None) == kickoff_id
-    assert len(arrived.posts) == 1
-
-
 class TestCompression:
     """A gateway may compress what nobody asked it to."""
 
