@@ -8,17 +8,22 @@ import pickle
 import time
 import traceback
 import unicodedata
+from contextlib import closing
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import CrewError, ExecutionFailed
+from airflow_provider_crew.client.settings import ServiceSettings
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import read_event
+from tests.async_crew import AsyncCrew
 from tests.integration.clients import TOKEN
 from tests.integration.hostile import CALLS, answer
 from tests.integration.operators import both_ways, run
@@ -138,18 +143,20 @@ def assert_log_is_harmless(log: Log) -> None:
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("told", [*ANSWERS, "nobody", "no TLS"])
-def test_client_logs_and_raises_nothing_harmful(connect, hostile, task_log, told, text):
+def test_client_logs_and_raises_nothing_harmful(hostile, task_log, told, text):
     hostile.keeps = told not in {"no answer", "half an answer"}
     hostile.says = [ANSWERS.get(told, ANSWERS["no HTTP"])(TEXTS[text])]
-    crew = connect(hostile.url.replace("http:", "https:" if told == "no TLS" else "http:"), request_timeout=5)
+    address = hostile.url.replace("http:", "https:" if told == "no TLS" else "http:")
+    settings = ServiceSettings(address=address, token=TOKEN, request_timeout=5)
     if told == "nobody":
         hostile.close()
 
-    for call in CALLS.values():
-        try:
-            assert_nowhere(repr(call(crew)))
-        except CrewError as error:
-            assert_error_is_harmless(error)
+    with closing(CrewClient(settings)) as crew, closing(AsyncCrew(settings)) as polls:
+        for call in (*(partial(call, crew) for call in CALLS.values()), partial(CALLS["status"], polls)):
+            try:
+                assert_nowhere(repr(call()))
+            except CrewError as error:
+                assert_error_is_harmless(error)
     assert_log_is_harmless(task_log)
 
 

@@ -34,9 +34,15 @@ def _terminal(monkeypatch):
     monkeypatch.setenv("AIRFLOW_CLI_TOKEN", f"{OWN_TOKEN}\n")
 
 
-@pytest.fixture(params=["3.3.2", "3.4.0b2"])
-def airflow(request):
-    with serving(request.param) as api:
+@pytest.fixture
+def version() -> str:
+    """Airflow's version, on which only the next step after an adoption depends."""
+    return "3.4.0b2"
+
+
+@pytest.fixture
+def airflow(version):
+    with serving(version) as api:
         yield api
 
 
@@ -76,6 +82,7 @@ STATES: dict[str, tuple[ScenarioTask, str, Decision]] = {
 }
 
 
+@pytest.mark.parametrize("version", ["3.3.2", "3.4.0b2"])
 @pytest.mark.parametrize(("task", "state", "decision"), STATES.values(), ids=STATES)
 def test_adopted_execution_is_that_of_the_next_attempt(run, airflow, task, state, decision):
     store(airflow, LOST)
@@ -116,13 +123,13 @@ def test_adopted_execution_replaces_another_by_name(run, airflow, monkeypatch):
     [None, "scheduled", "queued", "running", "deferred", "up_for_retry", "up_for_reschedule", "restarting"],
 )
 @pytest.mark.parametrize("name", ["adopt", "forget"])
-def test_record_of_a_task_that_has_not_ended_is_kept(run, newer_airflow, state, name):
-    store(newer_airflow, LOST)
-    newer_airflow.tasks[0]["state"] = state
+def test_record_of_a_task_that_has_not_ended_is_kept(run, airflow, state, name):
+    store(airflow, LOST)
+    airflow.tasks[0]["state"] = state
     with playing("deployed", ENDLESS) as crew:
         ids = (kick_off(crew),) if name == "adopt" else ()
-        assert run(name, newer_airflow, *ids, "--yes", crew=crew)[0] == FAILED
-    assert newer_airflow.changes == []
+        assert run(name, airflow, *ids, "--yes", crew=crew)[0] == FAILED
+    assert airflow.changes == []
 
 
 @pytest.mark.parametrize("name", ["adopt", "forget"])
@@ -200,12 +207,6 @@ def rows_in(api: AirflowApi) -> dict[str, Row]:
     return {row.key: row for row in rows}
 
 
-@pytest.fixture
-def newer_airflow():
-    with serving("3.4.0b2") as api:
-        yield api
-
-
 @pytest.mark.parametrize(
     ("kind", "arguments"),
     [
@@ -217,33 +218,33 @@ def newer_airflow():
     ],
     ids=["agent", "row of an agent", "batch", "unknown row", "row with an execution"],
 )
-def test_record_that_no_attempt_would_read_is_not_written(run, newer_airflow, kind, arguments):
-    store_of_kind(newer_airflow, kind)
+def test_record_that_no_attempt_would_read_is_not_written(run, airflow, kind, arguments):
+    store_of_kind(airflow, kind)
     with playing("deployed", ENDLESS) as crew:
         execution = kick_off(crew)
-        assert run("adopt", newer_airflow, execution, "--yes", *arguments, crew=crew)[0] == FAILED
-    assert newer_airflow.changes == []
+        assert run("adopt", airflow, execution, "--yes", *arguments, crew=crew)[0] == FAILED
+    assert airflow.changes == []
 
 
-def test_row_of_another_kind_of_task_is_not_adopted(run, newer_airflow):
-    store(newer_airflow, LOST)
+def test_row_of_another_kind_of_task_is_not_adopted(run, airflow):
+    store(airflow, LOST)
     with playing("deployed", ENDLESS) as crew:
-        assert run("adopt", newer_airflow, kick_off(crew), "--yes", "--row", "a", crew=crew)[0] == FAILED
-    assert newer_airflow.changes == []
+        assert run("adopt", airflow, kick_off(crew), "--yes", "--row", "a", crew=crew)[0] == FAILED
+    assert airflow.changes == []
 
 
 @pytest.mark.parametrize(
     ("task", "decision"), [(ENDLESS, Decision.REATTACH), (FAILING, Decision.KICK_OFF_AFTER_END)]
 )
-def test_adopted_row_of_a_batch_is_that_of_the_next_attempt(run, newer_airflow, task, decision):
-    store_of_kind(newer_airflow, "batch")
+def test_adopted_row_of_a_batch_is_that_of_the_next_attempt(run, airflow, task, decision):
+    store_of_kind(airflow, "batch")
     with playing("deployed", task) as crew:
         execution = kick_off(crew)
-        code, told, _ = run("adopt", newer_airflow, execution, "--yes", "--row", "a", crew=crew)
+        code, told, _ = run("adopt", airflow, execution, "--yes", "--row", "a", crew=crew)
 
-    assert (code, newer_airflow.changes) == (ANSWERED, ["PUT"])
+    assert (code, airflow.changes) == (ANSWERED, ["PUT"])
     assert ("no further cost" in told["next_step"]) is (decision is Decision.REATTACH)
-    rows = rows_in(newer_airflow)
+    rows = rows_in(airflow)
     assert {key: row.kickoff_id for key, row in rows.items()} == {"a": execution, "b": "of-b", "c": ""}
     assert (rows["a"].attempts, rows["a"].group) == (2, "new")
     status: Any = "running" if task is ENDLESS else "failed"
@@ -276,12 +277,12 @@ def test_execution_of_another_task_is_adopted_by_a_person_only(run, airflow, mon
         assert run("adopt", airflow, execution, crew=crew)[0] == ANSWERED
 
 
-def test_execution_of_another_row_is_not_adopted(run, newer_airflow):
-    store_of_kind(newer_airflow, "batch")
+def test_execution_of_another_row_is_not_adopted(run, airflow):
+    store_of_kind(airflow, "batch")
     with playing("deployed", WRITING) as crew:
         execution = kick_off(crew, meta=meta_of(row="c"))
-        assert run("adopt", newer_airflow, execution, "--yes", "--row", "a", crew=crew)[0] == FAILED
-        assert run("adopt", newer_airflow, execution, "--yes", "--row", "c", crew=crew)[0] == ANSWERED
+        assert run("adopt", airflow, execution, "--yes", "--row", "a", crew=crew)[0] == FAILED
+        assert run("adopt", airflow, execution, "--yes", "--row", "c", crew=crew)[0] == ANSWERED
 
 
 def test_unknown_execution_is_adopted_by_force_only(run, airflow):

@@ -8,10 +8,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.client.errors import (
-    Cost,
-    RateLimited,
-)
 from airflow_provider_crew.task.record import fingerprint
 from tests.integration.operators import every_operator, id_of, kickoff, run, run_deferred
 from tests.integration.tasks import INPUTS, Task
@@ -72,20 +68,6 @@ def test_id_that_cannot_be_pushed_does_not_fail_the_task(live_crew, store, task_
 
     assert task.run() == live_crew.kickoffs[0].kickoff_id
     assert live_crew.kickoffs[0].kickoff_id in task_log.warnings
-
-
-@every_operator
-def test_rate_limited_kickoff_is_resent_then_retried(live_crew, store, operator):
-    live_crew.faults.answer(429, on="kickoff", times=3)
-    task = Task(operator, store=store, retries=1)
-
-    with pytest.raises(RateLimited) as caught:
-        task.run()
-
-    assert caught.value.cost is Cost.NONE
-    assert live_crew.calls.count("kickoff") == 3
-    assert store.kickoff is None
-    assert id_of(task.run()) == live_crew.kickoffs[0].kickoff_id
 
 
 def returns_again(task: Task, crew: Any) -> None:
