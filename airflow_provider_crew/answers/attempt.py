@@ -275,7 +275,7 @@ class AnsweringAttempt(Attempt):
         if (choice := self._choice_at_timeout()) != "leave":
             self.waiting.known["sent_back"] = choice == "send_back"
             option, text = (SEND_BACK, _TIMEOUT) if choice == "send_back" else (APPROVE, _APPROVAL)
-            self._note_answer(option, datetime.now(UTC).isoformat())
+            self._note_answer(option, datetime.fromtimestamp(time.time(), UTC).isoformat())
             if self._send_answer(option, text, f"response_timeout {self.waiting.question}"):
                 return Plan(rules={"answered_at": time.time()}, **_idle(known))
         if self._opened != self.waiting.question:

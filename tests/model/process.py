@@ -30,6 +30,7 @@ from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Running
 from airflow_provider_crew.client.progress import PROGRESS
+from airflow_provider_crew.client.settings import WebhookSecret
 from airflow_provider_crew.client.timing import replaced
 from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.exceptions import CrewTaskError
@@ -52,11 +53,23 @@ _ERRORS: dict[str, Callable[[], BaseException]] = {
     "unreadable": lambda: errors.NotAllowed("403"),
     "not stopped": lambda: errors.NotCancelled("405"),
     "limit": lambda: AirflowTaskTimeout("execution_timeout"),
+    "silent": lambda: errors.Unreachable("The response is lost.", sent=True),
 }
 
 
-_LIKELY = {"set": ("ok", None), "delete": ("ok", None), "status": ("ok", "completed"), "finish": ("ok", None)}
+_LIKELY: dict[str, tuple[str, Any]] = {
+    **dict.fromkeys(("set", "delete", "finish"), ("ok", None)),
+    "get": ("ok", "null"),
+    "status": ("ok", "completed"),
+    "sleep": ("ok", 0.0),
+}
 """Answers with which a process is played on, because most worlds give them."""
+
+
+class Wrong(str):
+    """A broken promise, in words that are the same in all its stories."""
+
+    __slots__ = ()
 
 
 class Start(NamedTuple):
@@ -69,6 +82,7 @@ class Start(NamedTuple):
     resumes: tuple[str, str] | None = None
     trigger: str = ""
     """A trigger that was told that its task has left it, instead of a task."""
+    now: float = NOW
 
 
 class Aborted(SystemExit):
@@ -103,7 +117,7 @@ class Play:
         self.process = self._last = Process(start, answers)
         self._answers = iter(answers)
         self._operator: Any = None
-        self._clock = NOW
+        self._clock = start.now
         self._pushed: list[tuple[str, str]] = []
         self._is_over = self.is_told = False
         _play[:] = [self]
@@ -295,8 +309,15 @@ class Client:
     def cancel(self, kickoff_id: str) -> Any:
         return execution(kickoff_id, _play[0].ask("stop", kickoff_id))
 
+    def answer(self, _kickoff_id: str, answer: bytes) -> str:
+        return str(_play[0].ask("answer", json.loads(answer)["taskId"]))
+
     def close(self) -> None:
         """Do nothing."""
+
+
+def _open_request(*_: Any, params: Any = None, **__: Any) -> None:
+    _play[0].ask("open", params["question"]["value"] if params else "")
 
 
 def execution(kickoff_id: str, status: str) -> Any:
@@ -318,10 +339,12 @@ class Task:
     airflow: tuple[int, int] = (3, 3)
     surprises: int = 1
     attempts: int = 3
+    resumes_last: bool = True
     chooses_twice: bool = False
     has_record: bool = True
     has_ghosts: bool = False
     settles: bool = False
+    questions: int = 0
 
 
 TASKS: dict[str, Task] = {}
@@ -335,7 +358,13 @@ class _Interrupted(threading.Event):
         return self.is_set()
 
 
-class _Quiet:
+class _Log:
+    """Log that keeps what it says of an answer that is not sent."""
+
+    def warning(self, _: str, text: str = "", *__: Any) -> None:
+        if text.startswith("The answer was not sent"):
+            _play[0].push("log", text)
+
     def __getattr__(self, _: str) -> Callable[..., None]:
         return lambda *_, **__: None
 
@@ -358,17 +387,19 @@ def played(task: Task) -> Iterator[None]:
         patch.setenv("AIRFLOW__CREW__SETTLE_KICKOFFS", str(task.settles))
         patch.setenv("AIRFLOW__CREW__EVENTS_URL", "https://airflow.example/crew/events")
         patch.setenv("AIRFLOW__CREW__WEBHOOK_CONN_ID", "crew_receiver")
-        secret = SimpleNamespace(password=SECRET)
-        patch.setattr("airflow_provider_crew.task.settle.load_secret", lambda _: secret)
+        secret = WebhookSecret(password=SECRET)
+        for module in ("task.settle", "task.send", "answers.attempt", "hooks.connection"):
+            patch.setattr(f"airflow_provider_crew.{module}.load_secret", lambda _: secret)
+        patch.setattr("airflow_provider_crew.api_server.open_required_action", _open_request)
         # An attempt sends one kickoff, so its number is unique.
         part = SimpleNamespace(token_urlsafe=lambda _: f"{_play[0].process.start.try_number}")
         patch.setattr("airflow_provider_crew.client.calls.secrets", part)
         for owner in ("operators.base.CrewTask", "hooks.crew.CrewHook", "triggers.crew.CrewExecutionTrigger"):
-            patch.setattr(f"airflow_provider_crew.{owner}.log", _Quiet())
+            patch.setattr(f"airflow_provider_crew.{owner}.log", _Log())
         for module in ("client.client", "batch.state"):
             patch.setattr(f"airflow_provider_crew.{module}.CrewClient", Client)
         patch.setattr("airflow_provider_crew.task.record.warn", lambda *_: None)
-        patch.setattr("airflow_provider_crew.task.record.log", _Quiet())
+        patch.setattr("airflow_provider_crew.task.record.log", _Log())
         patch.setattr("airflow_provider_crew.batch.state.ResultFiles", Files)
         patch.setattr("airflow_provider_crew.batch.state.Threads", Threads)
         patch.setattr("airflow_provider_crew.versions.CLEARING_DELETES_TASK_STATE", task.airflow >= (3, 4))

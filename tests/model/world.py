@@ -7,7 +7,7 @@ An execution counts as running until a process looks, because nothing depends on
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from functools import cache
 from itertools import product
@@ -22,21 +22,17 @@ from airflow_provider_crew.client.wording import execution_failed
 from airflow_provider_crew.task.record import KEY, KICKOFF_ID
 from airflow_provider_crew.task.settle import HEARD
 from airflow_provider_crew.triggers.events import DEFERRAL, told_completed, told_error
-from tests.model.process import DAYS, FILE, SECRET, TASKS, TOLD, Play, Process, Start, execution
+from tests.model import answers
+from tests.model.process import DAYS, FILE, NOW, SECRET, TASKS, TOLD, Play, Process, Start, Wrong, execution
 
 RETRIES = 1
+_HOUR = 3_600.0
 _AT_REST = frozenset({"success", "failed", "retry"})
 _DISCARDS = "discards the task state"
 _CHANGED = "does what it no longer does"
 _NOBODY_CHOOSES = frozenset({"exit", "names", "xcom", "state"})
 _STARTS = "starts an execution, which is billed"
 _STARTS_ANOTHER = "starts a new execution, which is billed again"
-
-
-class Wrong(str):
-    """A broken promise, in words that are the same in all its stories."""
-
-    __slots__ = ()
 
 
 class World(NamedTuple):
@@ -55,6 +51,7 @@ class World(NamedTuple):
     :param choice: Effect that the user had read before the last clear, until it has come true.
     :param allowed: The same for a kickoff of the process. Empty for one of the ghost.
     :param expects: What the next attempt does, as far as the user knows.
+    :param dialog: Questions of the crew, and answers.
     """
 
     task: str
@@ -81,15 +78,37 @@ class World(NamedTuple):
     choice: str | None = None
     allowed: str | None = None
     expects: str = ""
+    dialog: answers.Dialog = answers.Dialog()
 
     def but(self, **changes: Any) -> World:
         """Return another state."""
         return self._replace(**changes)
 
+    def answers(self, **changes: Any) -> World:
+        """Return the state with another dialog."""
+        return self._replace(dialog=self.dialog._replace(**changes))
+
+    def pushed(self, xcoms: Mapping[str, str]) -> World:
+        """Return the state with more XComs."""
+        return self._replace(xcoms=tuple(sorted({**dict(self.xcoms), **xcoms}.items())))
+
+    def xcom(self, key: str) -> Any:
+        """Return the value of an XCom."""
+        return json.loads(dict(self.xcoms).get(key, "null"))
+
+    def kept(self, key: str) -> Any:
+        """Return the value of an entry in the store."""
+        return json.loads(dict(self.store).get(key, "null"))
+
+    @property
+    def has_surprises(self) -> bool:
+        """Whether a fault or an action of the user may happen now."""
+        return self.surprises > 0 and answers.may_surprise(self)
+
     @property
     def may_surprise(self) -> bool:
         """Whether a fault may happen to the process."""
-        return self.surprises > 0 and self.is_calm
+        return self.has_surprises and self.is_calm
 
     @property
     def may_be_told(self) -> bool:
@@ -144,6 +163,8 @@ Step = tuple[str, World | Wrong]
 
 def steps(world: World) -> Iterator[Step]:
     """Yield every next state, with what has happened."""
+    if TASKS[world.task].questions and "completed" in world.crew:  # the same as for other kinds
+        return
     processes = _of_process(world, "process"), _of_process(world, "ghost")
     for each in (_of_airflow(world), *processes, _of_crew(world), _of_user(world)):
         for sentence, then in each:
@@ -174,7 +195,9 @@ def _with(world: World, slot: str, process: Process) -> World:
     """Return the state with another process, and with the XComs that this has pushed."""
     if slot == "ghost" or not process.pushed:  # Airflow may refuse the XComs of a ghost
         return world.but(**{slot: process})
-    return world.but(process=process, xcoms=tuple(sorted({**dict(world.xcoms), **dict(process.pushed)}.items())))
+    if "log" in dict(process.pushed):
+        world = world.answers(warned=len(world.dialog.read))
+    return world.pushed(dict(process.pushed)).but(process=process)
 
 
 # Airflow.
@@ -182,8 +205,10 @@ def _with(world: World, slot: str, process: Process) -> World:
 
 def _of_airflow(world: World) -> Iterator[Step]:
     match world.state:
-        case "queued" | "retry" if world.process is None and world.try_number < TASKS[world.task].attempts:
-            yield _begun(world)
+        case "queued" | "retry" if world.process is None:
+            kind = TASKS[world.task]
+            if world.try_number < kind.attempts or (world.resumes and kind.resumes_last):
+                yield _begun(world)
         case "deferred":
             yield from _of_trigger(world)
         case "running" if world.process and world.may_surprise:
@@ -204,7 +229,8 @@ def _begun(world: World) -> Step:
     xcoms = world.xcoms if resumes else ()
     fresh |= {"is_heard": any(key.startswith(HEARD) for key, _ in world.store)}
     world = world.but(**fresh, state="running", try_number=number, left=left, xcoms=xcoms, allowed=world.choice)
-    process = began(Start(world.task, number, world.max_tries, left, resumes))
+    now = NOW + world.dialog.late * _HOUR
+    process = began(Start(world.task, number, world.max_tries, left, resumes, now=now))
     return f"Airflow {'resumes' if resumes else 'starts'} attempt {number}.", _with(world, "process", process)
 
 
@@ -239,8 +265,23 @@ def _expected(world: World, effect: str) -> str:
 
 
 def _of_trigger(world: World) -> Iterator[Step]:
-    """Yield the events of a trigger. ``watched()`` in ``triggers/`` and ``batch/watching.py`` makes them."""
+    """Yield what a trigger does."""
     stored, (_, kwargs) = json.loads(world.trigger)[1], world.resumes or ("", "{}")
+    events = _events(world, stored)
+    if "known_question" in stored:
+        events = answers.of_trigger(world, stored, events)
+        yield from answers.while_deferred(world, stored)
+    for what, then, event in events:
+        resumes = "execute_complete", json.dumps({**json.loads(kwargs), "event": event})
+        yield f"The trigger {what}.", _left_trigger(then, resumes)
+    if world.may_surprise:
+        failed = "__fail__", json.dumps({"error": "Trigger failure"})
+        yield "The trigger fails.", _left_trigger(world.surprised(), failed)
+        yield "Another triggerer takes over.", _noticed(world.surprised())
+
+
+def _events(world: World, stored: dict[str, Any]) -> Iterator[answers.Event]:
+    """Yield the events of a trigger. ``watched()`` in ``triggers/`` and ``batch/watching.py`` makes them."""
     is_batch = "running" in stored
     kickoff_id = stored["running"][0][0] if is_batch else stored["kickoff_id"]
     for news, then in _looks(world, kickoff_id):
@@ -253,12 +294,7 @@ def _of_trigger(world: World) -> Iterator[Step]:
             is_completed = news == "completed"
             event |= told_completed(execution(kickoff_id, news)) if is_completed else told_error(error)
         what = "the timeout has passed" if news == "running" else f"{kickoff_id} is {news}"
-        resumes = "execute_complete", json.dumps({**json.loads(kwargs), "event": event})
-        yield f"The trigger fires, because {what}.", _left_trigger(then, resumes)
-    if world.may_surprise:
-        failed = "__fail__", json.dumps({"error": "Trigger failure"})
-        yield "The trigger fails.", _left_trigger(world.surprised(), failed)
-        yield "Another triggerer takes over.", _noticed(world.surprised())
+        yield f"fires, because {what}", then, event
 
 
 def _error_of(news: str, kickoff_id: str) -> errors.CrewError:
@@ -269,10 +305,9 @@ def _error_of(news: str, kickoff_id: str) -> errors.CrewError:
 
 
 def _left_trigger(world: World, resumes: tuple[str, str]) -> World:
-    xcoms = dict(world.xcoms)
-    if DEFERRAL in xcoms:  # end_deferral() in triggers/watching.py
-        xcoms[DEFERRAL] = "null"
-    return world.but(state="queued", trigger="", xcoms=tuple(sorted(xcoms.items())), resumes=resumes)
+    if DEFERRAL in dict(world.xcoms):  # end_deferral() in triggers/watching.py
+        world = world.pushed({DEFERRAL: "null"})
+    return answers.left_trigger(world).but(state="queued", trigger="", resumes=resumes)
 
 
 def _noticed(world: World) -> World:
@@ -285,7 +320,8 @@ def _noticed(world: World) -> World:
 
 
 def _of_crew(world: World) -> Iterator[Step]:
-    """Yield what the receiver keeps of the calls of crews whose kickoff got no response."""
+    """Yield questions, and what the receiver keeps of the calls of crews whose kickoff got no response."""
+    yield from answers.of_crew(world)
     for path, kickoff_id in world.calls:
         address, store = read_address(path, SECRET), dict(world.store)
         assert address
@@ -298,9 +334,11 @@ def _of_crew(world: World) -> Iterator[Step]:
 def _looks(world: World, kickoff_id: str) -> Iterator[tuple[str, World]]:
     """Yield what a poll may find."""
     status = world.crew[int(kickoff_id[1:]) - 1]
-    yield status, world
-    if status == "running":
+    yield "not found" if status == "waiting" else status, world
+    questions = TASKS[world.task].questions
+    if status == "running" and world.dialog.asked == questions:
         yield "completed", world.with_end(kickoff_id, "completed")
+    if status == "running" and not questions:
         for end in ("failed", "stopped"):
             yield end, world.with_end(kickoff_id, end).but(expects="")
     if world.may_surprise:
@@ -325,7 +363,8 @@ def _kicked_off(world: World, slot: str) -> World | Wrong:
     if is_next and world.expects and not world.expects.startswith(("starts", "reruns")):
         return Wrong(f"An execution is started although the user had read {world.expects!r}.")
     settled = frozenset(f"e{number}" for number in range(1, len(world.crew) + 1))
-    world = world.but(crew=(*world.crew, "running"), settled=settled)
+    dialog = answers.Dialog(asker=world.try_number)
+    world = world.but(crew=(*world.crew, "running"), settled=settled, dialog=dialog)
     return world.but(expects="", choice=None if is_next else world.choice)
 
 
@@ -367,6 +406,8 @@ def _answers(world: World, slot: str, request: tuple[Any, ...]) -> Answers:
             yield from _polls(world, kickoff_id)
         case ("stop", kickoff_id):
             yield from _stops(world, kickoff_id)
+        case ("open" | "answer" as what, question):
+            yield from answers.replies(world, slot, what, question)
 
 
 def _read(world: World, key: str) -> Answers:
@@ -378,7 +419,8 @@ def _read(world: World, key: str) -> Answers:
 def _waits(world: World) -> Answers:
     if not world.has_waited:
         yield "waits", ("ok", 0.0), world.but(has_waited=True)
-    yield "waits in vain", ("ok", DAYS), world.but(has_waited=True)
+    if not TASKS[world.task].questions:
+        yield "waits in vain", ("ok", DAYS), world.but(has_waited=True)
 
 
 def _polls(world: World, kickoff_id: str) -> Answers:
@@ -451,8 +493,9 @@ def _finished(world: World, slot: str, process: Process) -> Iterator[Step]:
         yield "The task succeeds.", _with(done, "process", process.after("ok", None))
     elif how == "deferred":
         resumes, trigger = (about[0], about[1]), about[2]
+        world = world.answers(has_worked=bool(TASKS[world.task].questions) and world.crew[-1] == "running")
         deferred = world.but(state="deferred", process=None, is_calm=True, resumes=resumes, trigger=trigger)
-        yield "The task defers.", deferred
+        yield "The task defers.", deferred.but(expects="")
     elif how == "failed":
         yield f"The task fails without a retry: {error}.", world.but(state="failed", process=None, expects="")
     else:
@@ -470,6 +513,8 @@ def _returned(world: World, value: Any) -> set[str]:
 def _disappointed(world: World, how: str, error: str) -> Wrong | None:
     """Return what is wrong if an attempt has ended otherwise than the user had read."""
     effect, is_report = world.expects, error == "UncertainKickoff"
+    if "row" in effect and (world.is_heard or error == "WaitedTooLong"):
+        return None  # it waits for an execution whose crew has called, or starts the row in the next attempt
     if is_report and world.is_heard:
         return Wrong("An uncertain kickoff is reported although the crew had called.")
     starts = effect.startswith(("starts", "reruns")) and not any(
@@ -491,8 +536,9 @@ def _disappointed(world: World, how: str, error: str) -> Wrong | None:
 
 def _of_user(world: World) -> Iterator[Step]:
     """Yield what a user may do, who may have read the page a moment ago."""
-    is_ready = world.process is None or (world.may_surprise and world.may_be_told)
-    if not (world.surprises and world.try_number and is_ready):
+    yield from answers.of_user(world)
+    is_ready = world.process is None or (world.may_surprise and world.may_be_told and answers.is_the_time(world))
+    if not (world.has_surprises and world.try_number and is_ready):
         return
     now = world.told()["clear"]
     keeps = [True, False] if TASKS[world.task].airflow >= (3, 4) else [True]
@@ -538,4 +584,4 @@ def wrong_at_rest(world: World) -> Wrong | None:
     is_lost = owed and (world.state == "success" or cost == "none")
     if is_lost or (cost == "ended" and "running" in owed):
         return Wrong(f"The page shows {world.state!r} and the cost {cost!r} although one is {max(owed)}.")
-    return None
+    return answers.wrong_at_rest(world)

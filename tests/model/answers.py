@@ -1,0 +1,238 @@
+"""Questions of a crew and answers to them: what users do, what a trigger sees, and what reaches the crew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from airflow_provider_crew.answers.attempt import APPROVE, ASKED, KEY
+from airflow_provider_crew.answers.question import QUESTION, Call, Undeliverable, question_in
+from airflow_provider_crew.client.errors import HumanInputNeeded
+from airflow_provider_crew.task.ask import REQUEST
+from airflow_provider_crew.triggers.events import told_error
+from tests.model.process import TASKS, TaskInstance, Wrong
+
+if TYPE_CHECKING:
+    from tests.model.world import World
+
+_MOST_CLICKS = 2
+# States of a task whose questions the receiver takes.
+_GOES_ON = frozenset({"running", "deferred", "queued"})
+_STEPS = frozenset({"status", "open", "answer", "finish"})
+_MAY_HAVE_ARRIVED = frozenset({"sending", "sent", "uncertain"})
+
+Event = tuple[str, "World", dict[str, Any]]
+
+
+class Dialog(NamedTuple):
+    """
+    Questions and answers of an execution.
+
+    :param asked: Number of questions. The crew waits for an answer to the last one if its status is ``waiting``.
+    :param asker: Attempt that has sent the kickoff.
+    :param shows: Question of the open request under Required Actions. Empty if there is none.
+    :param given: Name of the answer to this request.
+    :param read: For each answer of a user, the question on the page, and answers that it said may have arrived.
+    :param warned: Number of answers when the log last said that one was not sent.
+    :param sent: Question and name of each answer that may have arrived, as far as the task knows.
+    :param has_worked: Whether a poll of the trigger may have found the crew at work.
+    :param late: How often the time to answer has passed.
+    """
+
+    asked: int = 0
+    asker: int = 0
+    shows: str = ""
+    given: str = ""
+    read: tuple[tuple[str, frozenset[str]], ...] = ()
+    warned: int = 0
+    sent: frozenset[tuple[str, str]] = frozenset()
+    has_worked: bool = False
+    late: int = 0
+
+
+def is_the_time(world: World) -> bool:
+    """Whether something may happen now. At other steps of a process, it could as well happen at the next one."""
+    request = world.process.request if world.process and TASKS[world.task].questions else ("answer",)
+    return request[0] in _STEPS or request[:2] == ("set", KEY)
+
+
+def may_surprise(world: World) -> bool:
+    """Whether a fault would differ from that of other kinds, or from one about the question before."""
+    is_second = '"number": 2' in dict(world.store).get(KEY, "")
+    return not TASKS[world.task].questions or (world.dialog.asked > 0 and not is_second)
+
+
+# The crew.
+
+
+def of_crew(world: World) -> Iterator[tuple[str, World]]:
+    """Yield what a crew does that may ask."""
+    dialog, status = world.dialog, world.crew[-1] if world.crew else ""
+    if status == "running" and dialog.asked < TASKS[world.task].questions and is_the_time(world):
+        yield f"The crew asks q{dialog.asked + 1}.", _asked(world.answers(asked=dialog.asked + 1))
+    if status == "waiting" and is_the_time(world):
+        yield f"A user answers q{dialog.asked} in the crew's dashboard.", _works(world)
+
+
+def _asked(world: World) -> World:
+    """Return the state in which the receiver has taken the question, or has rejected it."""
+    world = world.with_end(f"e{len(world.crew)}", "waiting")
+    task = {name: getattr(TaskInstance, name) for name in ("dag_id", "run_id", "task_id", "map_index")}
+    meta = {"airflow": {**task, "try_number": world.dialog.asker}}
+    call = Call.of({"task_id": f"q{world.dialog.asked}", "task_output": "A draft.", "meta": meta})
+    try:
+        box = call.added_to(world.xcom(QUESTION) if world.state in _GOES_ON else None)
+    except Undeliverable:
+        return world
+    return world.pushed({QUESTION: json.dumps(box, sort_keys=True)}).answers(shows="", given="")
+
+
+def _works(world: World) -> World:
+    return world.with_end(f"e{len(world.crew)}", "running").answers(has_worked=world.state == "deferred")
+
+
+# The user.
+
+
+def of_user(world: World) -> Iterator[tuple[str, World]]:
+    """Yield answers under Required Actions, even from a page that still shows the question before."""
+    dialog = world.dialog
+    is_found = world.state in _GOES_ON or _is_recorded(world)
+    if (
+        not dialog.shows
+        or dialog.given
+        or len(dialog.read) == _MOST_CLICKS
+        or not (is_found and is_the_time(world))
+    ):
+        return
+    answers, name = (world.kept(KEY) or {}).get("answers", []), f"a{len(dialog.read) + 1}"
+    told = frozenset(each["at"] for each in answers if each["outcome"] in _MAY_HAVE_ARRIVED)
+    before = f"q{int(dialog.shows[1:]) - 1}"
+    for shown in [dialog.shows, before] if before != "q0" and world.surprises else [dialog.shows]:
+        then = (world if shown == dialog.shows else world.surprised()).answers(
+            given=name, read=(*dialog.read, (shown, told))
+        )
+        if world.state == "deferred" and world.resumes:
+            resumes = json.dumps({**json.loads(world.resumes[1]), "event": _event(name, shown)})
+            then = then.but(state="queued", trigger="", resumes=("execute_complete", resumes))
+        yield f"A user gives answer {name} to {shown}.", then
+
+
+def _event(name: str, shown: str) -> dict[str, Any]:
+    event = {"chosen_options": [APPROVE], "params_input": {ASKED: shown}, "responded_at": name}
+    return {**event, "responded_by_user": {"name": "Ann"}}
+
+
+def _is_recorded(world: World) -> bool:
+    """Whether the next attempt finds the open request."""
+    return bool((world.kept(REQUEST) or {}).get("question") == world.dialog.shows)
+
+
+# The trigger.
+
+
+def of_trigger(world: World, stored: dict[str, Any], ends: Iterator[Event]) -> Iterator[Event]:
+    """
+    Yield the events of a trigger of a crew that asks. ``watched()`` in ``triggers/watching.py`` makes them.
+
+    :param ends: Events of another crew. The end of the time to wait is a surprise here.
+    """
+    dialog = world.dialog
+    if stored["asked"] and dialog.given:
+        yield (
+            f"finds answer {dialog.given}",
+            world,
+            _event(dialog.given, dialog.read[int(dialog.given[1:]) - 1][0]),
+        )
+        return
+    for what, then, event in ends:
+        if then.crew[-1] == "completed":
+            yield what, then, event
+        elif world.may_surprise:
+            yield what, world.surprised(), event
+    kickoff_id, memory = stored["kickoff_id"], stored["memory"]
+    needed = told_error(HumanInputNeeded("?", kickoff_id=kickoff_id))
+    needed |= {"kickoff_id": kickoff_id, "deadline": stored["rules"]["deadline"]}
+    for what, then in _needs(world, stored):
+        for works in {memory["works"], memory["works"] or dialog.has_worked}:
+            yield what, then, {**needed, "memory": json.dumps({**memory, "works": works})}
+
+
+def _needs(world: World, stored: dict[str, Any]) -> Iterator[tuple[str, World]]:
+    """Yield why a trigger fires because the crew needs a person."""
+    dialog, question = world.dialog, question_in(world.xcom(QUESTION))
+    if question and stored["known_question"] not in {None, question["task_id"]}:
+        yield f"reads {question['task_id']}", world
+    if stored["asked"] and dialog.shows and stored["answer_by"] and not dialog.late:
+        yield "has no answer in time", world.answers(late=1)
+    is_closed = stored["asked"] and not dialog.shows  # the trigger has seen the crew work since
+    if world.crew[-1] == "waiting" and (stored["rules"]["stops_for_input"] or is_closed):
+        yield "finds that the crew waits", world
+
+
+def while_deferred(world: World, stored: dict[str, Any]) -> Iterator[tuple[str, World]]:
+    """Yield what a trigger does before its event."""
+    dialog = world.dialog
+    if stored.get("asked") and dialog.shows and not dialog.given and world.crew[-1] == "running":
+        yield "The trigger closes the request, because the crew works.", world.answers(shows="", has_worked=True)
+
+
+def left_trigger(world: World) -> World:
+    """Return the state after the event of a trigger, which has closed its request."""
+    return world.answers(has_worked=False, shows=world.dialog.given and world.dialog.shows)
+
+
+# A process.
+
+
+def replies(
+    world: World, slot: str, what: str, question: str
+) -> Iterator[tuple[str, tuple[str, Any], World | Wrong]]:
+    """Yield what becomes of a request that a process opens, or of an answer that it sends."""
+    if what == "answer":
+        yield from _received(world, getattr(world, slot).start.resumes, question)
+        return
+    if world.state == "running":
+        asks = world.answers(shows=question, given="")
+        yield f"asks a user {question}", ("ok", None), _wrong(asks) or asks
+    if world.state != "running" or world.may_surprise:
+        yield "cannot ask a user", ("refused", None), world if world.state != "running" else world.surprised()
+
+
+def _received(
+    world: World, resumes: tuple[str, str], question: str
+) -> Iterator[tuple[str, tuple[str, Any], World | Wrong]]:
+    dialog, name = world.dialog, json.loads(resumes[1])["event"].get("responded_at", "")
+    shown, told = dialog.read[int(name[1:]) - 1] if name else (question, frozenset())
+    name = name or world.kept(KEY)["answers"][-1]["at"]
+    others = {other for asked, other in dialog.sent if asked == question}
+    what, sent = f"sends answer {name} to {question}", world.answers(sent=dialog.sent | {(question, name)})
+    is_expected = world.crew[-1] == "waiting" and question == f"q{dialog.asked}"
+    then = _works(sent) if is_expected else sent
+    if shown != question:
+        yield what, ("ok", ""), Wrong("An answer is sent to another question than its user had read.")
+    elif others - told:
+        twice = "twice" if name in others else "although its user had not been told of the first"
+        yield what, ("ok", ""), Wrong(f"An answer is sent {twice}.")
+    else:
+        yield what, ("ok", ""), then
+        if world.may_surprise:
+            yield f"{what}, but the response is lost", ("silent", None), then.surprised()
+            yield f"{what}, which does not arrive, and does not learn that", ("silent", None), sent.surprised()
+            yield f"{what}, which the crew rejects", ("rejected", None), world.surprised()
+
+
+def wrong_at_rest(world: World) -> Wrong | None:
+    """Return what is wrong if nothing more happens."""
+    return _wrong(world, world.dialog.given if _is_recorded(world) else "")
+
+
+def _wrong(world: World, found: str = "") -> Wrong | None:
+    """Return what is wrong if the crew waits for an answer that was given, besides one that will be found."""
+    dialog, answers = world.dialog, (world.kept(KEY) or {}).get("answers", [])
+    known = {found, *(each["at"] for each in answers if each["outcome"]), *(name for _, name in dialog.sent)}
+    later = [*enumerate(dialog.read, 1)][dialog.warned :]
+    given = {f"a{number}" for number, (shown, _) in later if shown == f"q{dialog.asked}"}
+    is_lost = world.crew[-1:] == ("waiting",) and given - known
+    return Wrong("An answer is lost, and no one is told.") if is_lost else None
