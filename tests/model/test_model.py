@@ -85,7 +85,7 @@ class Known(NamedTuple):
 
 
 _ALL = tuple(kind for kind, each in TASKS.items() if each.has_record and not each.questions)
-_AT_ONCE = "it starts a new execution, even if the Crew tab has just shown that it would not."
+_AT_ONCE = "it starts a new execution, whatever the Crew tab has just shown."
 _FORGETS = "without the record, the cleared task starts a new one."
 KNOWN = [
     Known(
@@ -109,7 +109,7 @@ KNOWN = [
         tuple(kind for kind in _ALL if "retry" not in kind),
         "Nothing was sent. Deleting the intent could delete that of an attempt that has begun meanwhile.",
         "retries.md",
-        "the next attempt reports the kickoff as uncertain.",
+        "the cleared task reports it first, so clear it once more.",
     ),
     Known(
         "Another execution is started although one is running.",
