@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from airflow_provider_crew import versions
+from airflow_provider_crew import api_server, versions
 from airflow_provider_crew.batch.groups import delete_groups
 from airflow_provider_crew.batch.reasons import count_reason
 from airflow_provider_crew.batch.rows import LONGEST_KEY, Row, Status, failure
@@ -43,8 +43,8 @@ def collect(board: Board, ends: Sequence[tuple[Row, RowEnd]], pushed: Callable[[
         for row in ended:
             del board.running[row.kickoff_id]
         pushed()
-    running = {row.group for row in board.running.values()}
-    delete_groups(board, {row.group for row, _ in ends} - running - {""})
+    open_groups = {row.group for row in (*board.rows, *board.running.values()) if row.sent_at is not None}
+    delete_groups(board, {row.group for row, _ in ends} - open_groups - {""})
 
 
 def collect_rest(board: Board, why: CrewError) -> None:
@@ -137,7 +137,14 @@ def end_row(row: Row, status: Status, error: CrewError, stage: str, **fields: An
 
 
 def store_ends(board: Board, rows: Sequence[Row]) -> None:
-    """Write the lines of rows that have ended, and log those that failed."""
+    """
+    Write the lines of rows that have ended, and log those that failed.
+
+    If the task was cleared meanwhile, the next attempt reports the uncertain ones, before it starts them again.
+    """
+    is_open = any(row.status == "uncertain" for row in rows)
+    if is_open and (board.stop.is_told() or api_server.is_cleared_meanwhile(board.task.ti)):
+        rows = [row for row in rows if row.status != "uncertain"]
     board.files.append(row.line for row in rows)
     for row in rows:
         line: dict[str, Any] = row.line or {}

@@ -25,8 +25,6 @@ def settle_rows(board: Board, *, is_last: bool = False) -> bool:
     for row in [*board.settling.values()]:
         if (kickoff_id := board.store.heard(row.call)) and kickoff_id not in board.running:
             _continue(board, row, kickoff_id)
-        elif board.stop.is_told():
-            continue  # the next attempt reports the row
         elif is_last or time.time() >= settles_until(row.sent_at or 0.0):
             board.output.measure("kickoff.uncertain")
             store_ends(board, [row])

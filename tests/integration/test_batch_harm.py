@@ -24,6 +24,7 @@ from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.rows import STATUSES
 from airflow_provider_crew.batch.state import Threads
 from airflow_provider_crew.exceptions import (
+    CrewError,
     CrewTaskError,
     CrewTaskFailed,
     InvalidResultPath,
@@ -40,6 +41,7 @@ from tests.integration.tasks import (
     FAILING,
     QUICK,
     SLOW,
+    TASK_STATES,
     Task,
     TaskStateStore,
     WatchedService,
@@ -125,6 +127,36 @@ def test_killed_after_a_clear_starts_no_unreported_row(live_crew, batch, out, st
     task.run()
     assert len(live_crew.kickoffs) == 1
     assert statuses(out) == {"topic 0": "uncertain"}
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize("keeps", [True, False])
+def test_row_uncertain_after_a_clear_is_reported_before_it_starts_again(
+    live_crew, batch, out, store, monkeypatch, is_told, keeps
+):
+    live_crew.faults.reset(after_taken=True, on="kickoff")
+    task = batch(1, max_failed=None)
+    operator, states = task.begin(), {"crew": "running"}
+    monkeypatch.setattr(TASK_STATES, lambda **_: {"run": states})
+
+    def clear() -> None:
+        task.clear()
+        if is_told:
+            operator.on_kill()
+        else:
+            states["crew"] = "restarting"
+
+    live_crew.at_kickoff = clear
+    with pytest.raises(CrewError):
+        operator.execute(task.context)
+    live_crew.at_kickoff = lambda: None
+    live_crew.faults.clear()
+    states["crew"] = "running"
+    if not keeps:
+        store.texts.clear()
+    task.run()
+    assert statuses(out) == {"topic 0": "uncertain"}
+    assert len(live_crew.kickoffs) == 1
 
 
 def test_killed_before_a_group_is_sent_starts_it_again(live_crew, batch, store):

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider_crew.exceptions import CrewError, CrewTaskFailed
 from tests.airflow_runs import eventually
-from tests.integration.tasks import SLOW, Task, TaskStateStore
+from tests.integration.tasks import QUICK, SLOW, Task, TaskStateStore
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -60,6 +60,20 @@ def test_cleared_batch_reports_before_it_starts_another(live_crew, batch, monkey
     with suppress(CrewTaskFailed):
         task.run()
     assert len(live_crew.kickoffs) == 1
+
+
+def test_kickoff_that_settles_survives_a_clear_that_deletes_the_state(live_crew, batch, store, out):
+    live_crew.scenario = QUICK
+    task = batch(2, max_failed=None)
+    operator, run = begun(task)
+    # The other row of its group has ended.
+    told(lambda: (eventually(lambda: [*out.glob("parts/*.jsonl")], pause=0.05), operator.on_kill()))
+    with pytest.raises(CrewError):
+        run()
+    store.texts.clear()
+    task.clear()
+    assert task.run()["counts"]["uncertain"] == 1
+    assert len(live_crew.kickoffs) == 2
 
 
 def test_marked_batch_cancels_what_has_called(live_crew, batch, store, mocker):
