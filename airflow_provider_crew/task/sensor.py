@@ -117,7 +117,7 @@ class SensorAttempt(Attempt):
             return self.event.kickoff_id  # the kickoff task may have been cleared since the deferral
         if type(given) is int:  # not isinstance, because True is an int
             given = str(given)  # native rendering turns a numeric kickoff ID into an int
-        if not isinstance(given, str) or is_nothing(given):
+        if is_nothing(given):
             template = self.task.template("kickoff_id", given)
             raise errors.InvalidKickoffId(f"kickoff_id {given!r} is not a kickoff ID. Its template: {template}.")
         return checked_kickoff_id(given)

@@ -128,7 +128,7 @@ class Wait:
 
     def once(self, why: Any, deadline: float) -> dict[str, Any]:
         """Poll once, because no triggerer polls any longer."""
-        poller = self.poller(self.rules(deadline, exists=True), WatchState(self.task.started_at))
+        poller = self.poller(self.rules(deadline), WatchState(self.task.started_at))
         if completed := poller.poll().completed:
             return completed.result()
         raise errors.LostContact(

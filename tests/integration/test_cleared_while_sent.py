@@ -154,6 +154,17 @@ def test_clear_before_the_report_does_not_count(live_crew, store, monkeypatch, s
     assert task.run() == live_crew.kickoffs[1].kickoff_id
 
 
+def test_unexpected_error_while_sending_is_reported(live_crew, store, monkeypatch):
+    def fail(*_: object) -> None:
+        raise RuntimeError("unexpected")
+
+    monkeypatch.setattr("airflow_provider_crew.client.client.CrewClient.kickoff", fail)
+
+    assert_uncertain(Task(kickoff, store=store))
+
+    assert (store.kickoff["kickoff_id"], store.kickoff["reported"]) == (None, True)
+
+
 def test_report_of_a_task_that_is_being_ended_does_not_count(live_crew, store):
     live_crew.faults.answer(504, on="kickoff", after_taken=True)
     made = kickoff()

@@ -64,7 +64,7 @@ def test_kickoff_id_rendered_to_a_number_is_accepted(live_crew):
     assert waiting(4711).run()["kickoff_id"] == "4711"
 
 
-@pytest.mark.parametrize("given", [None, {"kickoff_id": "a"}, float("nan"), True, "a\nb"], ids=repr)
+@pytest.mark.parametrize("given", [None, "None", {"kickoff_id": "a"}, float("nan"), True, "a\nb"], ids=repr)
 def test_invalid_kickoff_id_is_not_polled(live_crew, given):
     with pytest.raises(CrewTaskFailed) as caught:
         waiting(given).run()
@@ -72,6 +72,17 @@ def test_invalid_kickoff_id_is_not_polled(live_crew, given):
     assert isinstance(caught.value.failure, InvalidKickoffId)
     assert isinstance(given, str) or repr(given) in str(caught.value)
     assert live_crew.calls == []
+
+
+def test_resumed_sensor_keeps_its_execution(live_crew):
+    kickoff_id = kicked_off(live_crew, SLOW)
+    ids = iter([kickoff_id, "that of a kickoff task that was cleared"])
+    task = Task(lambda: sensor(next(ids), deferrable=True, max_outage=1))
+    pending = task.deferred()
+    live_crew.finish(kickoff_id)
+
+    event = {"kickoff_id": kickoff_id, "completed": True}  # the task reads a large result itself
+    assert task.resume(pending, event)["kickoff_id"] == kickoff_id
 
 
 def test_rejected_token_ends_a_rescheduled_sensor_without_store(live_crew, timing):

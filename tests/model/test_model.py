@@ -109,7 +109,7 @@ KNOWN = [
         tuple(kind for kind in _ALL if "retry" not in kind),
         "Nothing was sent. Deleting the intent could delete that of an attempt that has begun meanwhile.",
         "retries.md",
-        "the cleared task reports it first, so clear it once more.",
+        "the next attempt may still report an uncertain kickoff.",
     ),
     Known(
         "Another execution is started although one is running.",

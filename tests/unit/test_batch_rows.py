@@ -185,8 +185,8 @@ def line(key: str = "a", status: str = "success", attempts: int = 1, **more: Any
 WAITED: dict[str, Any] = {"error": {"type": "WaitedTooLong", "message": "", "stage": "wait"}}
 
 
-def sent(kickoff_id: str, attempts: int, *, at: float = 5.0) -> list[Any]:
-    return ["a", "digest", kickoff_id, at, attempts, "g"]
+def sent(kickoff_id: str, attempts: int, *call: str, at: float = 5.0) -> list[Any]:
+    return ["a", "digest", kickoff_id, at, attempts, *call, "g"]
 
 
 @pytest.mark.parametrize(
@@ -222,6 +222,12 @@ def sent(kickoff_id: str, attempts: int, *, at: float = 5.0) -> list[Any]:
         ([line(status="uncertain")], [sent("k1", 1)], ("uncertain", "k1", 5.0, 1)),
         ([line(status="uncertain")], [sent("", 1)], ("uncertain", "", None, 1)),
         ([line(status="error")], [sent("k1", 1)], ("error", "", None, 1)),
+        # The crew has called with another ID.
+        ([line(status="error", **WAITED)], [sent("k1", 1, "call")], ("error", "k1", None, 1)),
+        ([line(status="error", **WAITED)], [sent("k1", 1)], ("error", "k", None, 1)),
+        ([line(status="error", **WAITED)], [sent("", 1, "call")], ("error", "k", None, 1)),
+        ([line(attempts=2, status="error", **WAITED)], [sent("k1", 1, "call")], ("error", "k", None, 2)),
+        ([], [sent("k1", 1, "call")], ("not_started", "k1", 5.0, 1)),
     ],
 )
 def test_newest_kickoff_of_a_row_counts(lines, kickoffs, expected):
@@ -252,11 +258,12 @@ def test_last_kickoff_of_a_row_is_found_in_its_group():
     entries = {
         BATCH: {"groups": ["1", "3", "2"]},
         f"{BATCH}_3": [["a", "digest", "k1", 5.0, 1, "3"], ["b", "digest", "k3", 5.0, 3, "3"]],
-        f"{BATCH}_2": [["a", "digest", "", 4.0, 2, "2"]],
+        f"{BATCH}_2": [["a", "digest", "", 4.0, 2, "2"], ["d", "digest", "k4", 4.0, 2, "call", "2"]],
     }
 
     assert last_kickoff(entries, "a") == (f"{BATCH}_2", KickoffRecord(0, 4.0))
     assert last_kickoff(entries, "b") == (f"{BATCH}_3", KickoffRecord(0, 5.0, "k3"))
+    assert last_kickoff(entries, "d") == (f"{BATCH}_2", KickoffRecord(0, 4.0))
     for unknown in (last_kickoff(entries, "c"), last_kickoff({BATCH: {}}, "a"), last_kickoff({}, "a")):
         assert unknown == ("", None)
 
@@ -286,6 +293,16 @@ def test_line_about_a_row_has_all_fields():
         "started_at": 5.0,
     }
     assert Row(0, "a", "digest").as_line("not_started")["kickoff_id"] is None
+    assert Row(0, "a", "digest", sent_at=5.0, group="g").sent() == sent("", 0)
+    assert Row(0, "a", "digest", sent_at=5.0, call="call", group="g").sent() == sent("", 0, "call")
+
+
+def test_late_id_changes_only_a_row_whose_wait_has_failed():
+    found = Row(0, "a", "digest", line=line(status="error", error={"stage": "execution"}))
+    found.learn_id("k1")
+
+    assert found.line == line(status="error", error={"stage": "execution"})
+    Row(0, "a", "digest").learn_id("k1")
 
 
 def test_error_of_a_row_is_one_limited_line():
@@ -303,6 +320,8 @@ def test_error_of_a_row_is_one_limited_line():
         ([(1, 1.0, 3, False), (1, 1.0, 3, False), (2, 1.0, 4, False)], 7),
         ([(2, 5.0, 7, True), (1, 1.0, 3, False), (2, 5.0, 4, False)], 7),  # parts that were not deleted
         ([(1, 1.0, 3, True), (2, 2.0, 7, True), (2, 2.0, 4, False), (3, 3.0, 1, False)], 8),
+        ([(1, 1.0, 3, True), (1, 2.0, 4, True)], 4),
+        ([(1, 1.0, 3, False), (1, 2.0, 0, False)], 3),  # a line without usage
         (
             [(3, 3.0, 5, False), (1, 1.0, 3, False), (2, 2.0, 4, False)],
             12,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.answers.question import Call, Undeliverable, empty_box, question_in, typed
+from airflow_provider_crew.answers.question import Call, Undeliverable, empty_box, question_in, record_in, typed
 
 ORIGIN = {"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": -1, "try_number": 2}
 
@@ -36,6 +36,14 @@ def test_stored_question_is_read_again():
 )
 def test_box_without_a_question_has_none(box):
     assert question_in(box) is None
+
+
+def test_record_of_another_execution_is_none():
+    kept = {"kickoff_id": "k", "outcome": "sending", "number": 2}
+
+    assert record_in(kept, "k") == kept
+    for record in (None, [kept], {"outcome": "sending"}, kept | {"kickoff_id": "another"}):
+        assert record_in(record, "k") == {}
 
 
 @pytest.mark.parametrize("box", [None, {}, {"try_number": 1, "known": []}, {"try_number": 2, "known": "q"}])

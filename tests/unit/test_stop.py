@@ -259,7 +259,7 @@ def test_only_the_main_thread_is_interrupted():
     assert stop.interruptibly(poll, "k", lambda: None) == "running"
 
 
-TIME_OVER = errors.WaitedTooLong("too long", kickoff_id="k")
+TIME_OVER = errors.WaitedTooLong("too long", kickoff_id="k", at="task 2 of 3")
 
 
 @pytest.mark.parametrize(
@@ -283,6 +283,7 @@ def test_wait_is_cut_short_by_the_time_of_the_attempt(error, limit, timeout, is_
     if is_cut:
         assert (type(ended), ended.kickoff_id) == (CutShort, "k")
         assert " " in ended.event
+        assert ended.at == getattr(error, "at", "")
     else:
         assert ended is error
 
