@@ -163,6 +163,7 @@ def test_unexpected_error_while_sending_is_reported(live_crew, store, monkeypatc
     assert_uncertain(Task(kickoff, store=store))
 
     assert (store.kickoff["kickoff_id"], store.kickoff["reported"]) == (None, True)
+    assert not live_crew.kickoffs  # which no task can know
 
 
 def test_report_of_a_task_that_is_being_ended_does_not_count(live_crew, store):
