@@ -151,7 +151,7 @@ class TestTheSecretInAStatus:
 
     async def test_is_masked_by_a_trigger(self, live_crew):
         live_crew.faults.answer(200, body=REPEATING, on="status", times=3)
-        rules = {"deadline": time.time() + 3600}
+        rules = {"deadline": time.time() + 3600, "poll_interval": 0.02}
 
         event = await fired(
             CrewExecutionTrigger("4711", "crew_default", rules=rules, webhook_conn_id="hooks_login")
