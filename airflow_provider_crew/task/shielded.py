@@ -5,9 +5,9 @@ from concurrent.futures import Future
 from threading import Event, Thread
 from typing import TypeVar
 
-from airflow_provider_crew.client import timing
-
 T = TypeVar("T")
+
+_PAUSE = 0.5
 
 
 def shielded(work: Callable[[Event], T]) -> T:
@@ -36,11 +36,11 @@ def shielded(work: Callable[[Event], T]) -> T:
         begin.set()
         # Not join(): if a signal handler raises there, Python takes the thread for ended (bpo-45274). With a
         # timeout, because Python may not notice a signal that arrives just before the main thread blocks.
-        while not done.wait(timing.current().look):
+        while not done.wait(_PAUSE):
             pass
     except BaseException:
         interrupted.set()
-        while begin.is_set() and not done.wait(timing.current().look):
+        while begin.is_set() and not done.wait(_PAUSE):
             pass
         begin.set()
         raise

@@ -18,9 +18,7 @@ class Rung(BaseException):
 
 
 @pytest.fixture
-def ring(timing) -> Iterator[None]:
-    timing(look=0.02)
-
+def ring() -> Iterator[None]:
     def handler(*_: object) -> None:
         raise Rung
 
