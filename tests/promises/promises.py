@@ -178,20 +178,17 @@ def lost_response_to_kickoff_is_uncertain(world: World, make: MakeJob) -> None:
 @promise
 def response_to_kickoff_decides_cost(world: World, make: MakeJob) -> None:
     """Both clients read every response in tests/integration/test_responses.py."""
-    html = "<html>Welcome</html>"
-    for status, body, cost in (
-        (302, None, "none"),
-        (401, None, "none"),
-        (422, None, "none"),
-        (503, html, "unknown"),
-        (200, html, "unknown"),
+    responses: list[tuple[int, Any, str]] = [
+        *((status, None, "none") for status in (302, 401, 422)),
+        *((status, "<html>Welcome</html>", "unknown") for status in (200, 503)),
         (200, {"kickoff_id": ""}, "unknown"),
         (422, {"kickoff_id": "4711"}, "unknown"),
-    ):
+    ]
+    for status, body, cost in responses:
         world.crew.faults.answer(status, body=body, on="kickoff")
         assert make(world).attempt().cost == cost, (status, body)
     assert not world.crew.kickoffs
-    assert len(world.crew.requests.on("kickoff")) == 7
+    assert len(world.crew.requests.on("kickoff")) == len(responses)
 
 
 @promise
