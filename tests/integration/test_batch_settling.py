@@ -51,7 +51,7 @@ def begun(task: Task) -> Any:
 def test_cleared_batch_reports_before_it_starts_another(live_crew, batch, monkeypatch):
     live_crew.scenario = SLOW
     monkeypatch.setenv("AIRFLOW__CREW__SETTLE_WITHIN", "0.5")
-    task = batch(1, max_outage=1)
+    task = batch(1, max_outage=1, timeout=10)
     operator, run = begun(task)
     told(lambda: (eventually(lambda: live_crew.kickoffs, pause=0.05), operator.on_kill()))
     with pytest.raises(CrewError):

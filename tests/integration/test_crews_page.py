@@ -69,7 +69,7 @@ def shown(**others: Any) -> dict[str, Any]:
 def watch(page: Page, of: dict[str, Any], *, in_view: int = 20, dag: str = "", completed: bool = False) -> None:
     """Open the page in this world, with the first rows in view."""
     filters = {"dag": dag, "days": "1", "withCompleted": completed}
-    opening = f"open('/crews.js?{next(_modules)}', {json.dumps(filters)}, {in_view})"
+    opening = f"open(globalThis.opened = '/crews.js?{next(_modules)}', {json.dumps(filters)}, {in_view})"
     page.evaluate(f"globalThis.world = {json.dumps(of)}; {opening}")
 
 
@@ -245,6 +245,10 @@ def test_killed_sensor_is_known_by_its_definition(page):
     watch(page, world([killed]))
     after(page, 1)
     clears = crews(page)[0]["told"]["end"]["next"]
+
+    page.evaluate("open(opened, { dag: '', days: '7', withCompleted: false }, 20)")
+    after(page, 1)
+    assert crews(page)[0]["told"]["end"]["next"] == clears
 
     watch(page, world([killed | {"rendered_fields": {"crew_conn_id": "x"}}]))
     after(page, 1)

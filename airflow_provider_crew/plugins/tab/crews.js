@@ -23,6 +23,7 @@ const ASKING = new Set(["deferred", "awaiting_input"]);
 const sent = [];
 const queues = new Map();
 const details = new Map();
+const fields = new Map(); // of the tasks that run a crew
 
 // Waits until the page is visible and the limit allows another request. Those with the same reserve take turns.
 export function turn(signal, reserve = 0) {
@@ -47,7 +48,6 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
   const stopped = new AbortController();
   const { signal } = stopped;
   const pushedAt = new Map();
-  const fields = new Map(); // of the tasks that run a crew
   const [inView, reading, failed] = [new Set(), new Set(), new Set()];
   let [rows, isListed, isWhole, isCut, trouble, requests, timer] = [new Map(), false, false, false, undefined, 0];
 
