@@ -231,7 +231,7 @@ def merged(rows: Sequence[Row], lines: Iterable[Mapping[str, Any]], sent: Iterab
         # Not by time: the clocks of workers differ. Each kickoff of a row has a higher number than the last.
         is_newer = attempts > row.attempts
         is_same = attempts == row.attempts and kickoff_id and not row.kickoff_id
-        if is_newer or (is_same and (row.sent_at is not None or row.status == "uncertain")):
+        if is_newer or (is_same and (row.sent_at is not None or row.status == "uncertain" or row.is_lost)):
             row.kickoff_id, row.sent_at, row.attempts, row.group = kickoff_id, sent_at, attempts, group
     for row in (*rows, *removed.values()):
         if row.sent_at is None and row.line and (row.line["error"] or {}).get("stage") == "wait":

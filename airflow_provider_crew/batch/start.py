@@ -152,7 +152,7 @@ class Starter:
                 board.state.outage_since, board.state.is_billed = None, True
                 output.measure("kickoff.started")
             case errors.Rejected(blames_inputs=True) as error:
-                row.sent_at = None
+                row.sent_at, row.attempts = None, row.attempts - 1
                 end_row(row, "error", error, "kickoff")
                 output.measure("kickoff.not_taken")
             case errors.TransientError() as error:

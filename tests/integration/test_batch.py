@@ -122,6 +122,27 @@ def test_adopted_row_is_read_and_not_started_again(live_crew, batch, out, store,
     assert execution in {line["kickoff_id"] for line in lines(out)}
 
 
+@both_ways
+@pytest.mark.parametrize("status", [401, 422])
+def test_row_is_adopted_after_it_was_to_start_again(live_crew, batch, out, store, deferrable, status):
+    live_crew.faults.reset(after_taken=True, on="kickoff")
+    task = batch(1, max_failed=0, deferrable=deferrable)
+    with pytest.raises((BatchFailed, CrewTaskFailed)):
+        task.run()
+    live_crew.faults.answer(status, on="kickoff")
+    task.clear()
+    with pytest.raises((BatchFailed, CrewTaskFailed)):
+        task.run()
+    assert lines(out)[0]["attempts"] == 1
+
+    group, _ = last_kickoff(store.entries, "topic 0")
+    execution = live_crew.kickoffs[0].kickoff_id
+    store.set(group, [with_execution(line, "topic 0", execution) for line in store.entries[group]])
+    task.clear()
+    assert task.run()["counts"]["success"] == 1
+    assert [each.kickoff_id for each in live_crew.kickoffs] == [execution]
+
+
 def test_wrong_token_stops_the_batch_with_one_error(live_crew, batch):
     live_crew.faults.answer(401, on="kickoff", for_seconds=math.inf)
     with pytest.raises(CrewTaskFailed) as raised:
