@@ -223,7 +223,7 @@ def _failure(context: Context, task_id: str, map_index: int, state: str) -> _Fai
     # That of an agent may be from an earlier call.
     kickoff_id = progress.get("kickoff_id") or (is_crew_task and not batch and read("kickoff_id")) or ""
     is_silent = state == "skipped" and (end.get("action") == "skip" or not (end or kickoff_id or batch))
-    is_silent = is_silent or (state == "success" and not batch.get("uncertain"))
+    is_silent = is_silent or (state == "success" and not _is_uncertain(batch))
     if is_silent or (is_of_run and read(SENT)):
         return None
     # A trigger that has not polled yet never learns that Airflow has ended its task.
@@ -244,6 +244,11 @@ def _failure(context: Context, task_id: str, map_index: int, state: str) -> _Fai
     names: list[Any] = [loop and f"iteration {loop.index}", map_index >= 0 and read(ROW)]
     name = _name(task_id, map_index, ", ".join(filter(None, names)))
     return _Failure(name, error.cost, "\n".join(lines), is_being_cancelled)
+
+
+def _is_uncertain(batch: Mapping[str, Any]) -> bool:
+    """Whether a batch has uncertain rows, perhaps among those that are no longer in its inputs."""
+    return bool(batch.get("uncertain")) or any(each["status"] == "uncertain" for each in batch.get("reasons", ()))
 
 
 def _adopting(context: Context, task_id: str, index: int, kickoff_id: str, batch: Mapping[str, Any]) -> list[str]:

@@ -58,6 +58,7 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
     save_groups(board, *{group for *_, group in sent}.union(stored["groups"] if stored else ()))
     # Only now: a later attempt must not take these reports for older than the clear.
     store_ends(board, [row for row in news if not row.is_to_be_started])
+    state.gone = sum(row.index < 0 and row.status == "uncertain" for row in news)
     for row in board.rows:
         if row.has_ended and ((row.line or {}).get("error") or {}).get("stage") == "wait":
             state.left.append([row.index, row.kickoff_id])

@@ -76,7 +76,7 @@ class Report:
             Counter(row.status for row in board.rows if row.kickoff_id not in running),
             len(running),
             stopped=board.state.stopped,
-            lost=sum(row.is_lost for row in board.rows),
+            lost=board.state.gone + sum(row.is_lost for row in board.rows),
             is_billed=board.state.is_billed,
             is_blind=board.is_blind,
             runs_all=board.options.rerun == "all",

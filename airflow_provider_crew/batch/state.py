@@ -61,6 +61,7 @@ class State:
     :param outage_since: Time since when the crew does not respond to kickoffs.
     :param changed: Rows that earlier attempts knew with other inputs.
     :param removed: Rows of earlier attempts that are no longer among the inputs.
+    :param gone: Removed rows that this attempt has found uncertain.
     :param is_billed: Whether an execution was started, also by an earlier attempt.
     :param earlier: Rows that have ended in earlier attempts.
     :param is_piloted: Whether the log has the end of the pilot.
@@ -86,6 +87,7 @@ class State:
     outage_since: float | None = None
     changed: int = 0
     removed: int = 0
+    gone: int = 0
     is_billed: bool = False
     is_piloted: bool = False
     earlier: int = 0

@@ -24,6 +24,7 @@ from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.rows import STATUSES
 from airflow_provider_crew.batch.state import Threads
 from airflow_provider_crew.exceptions import (
+    BatchFailed,
     CrewError,
     CrewTaskError,
     CrewTaskFailed,
@@ -127,6 +128,28 @@ def test_killed_after_a_clear_starts_no_unreported_row(live_crew, batch, out, st
     task.run()
     assert len(live_crew.kickoffs) == 1
     assert statuses(out) == {"topic 0": "uncertain"}
+
+
+@both_ways
+def test_uncertain_row_that_is_no_longer_there_is_reported_once(live_crew, batch, store, deferrable):
+    def die(call: str) -> bool:
+        if call == "set" and live_crew.kickoffs:
+            raise Killed
+        return False
+
+    given = rows(1)
+    task = batch(given, max_failed=0, deferrable=deferrable)
+    store.breaks_at = die
+    died(task)
+    store.breaks_at = lambda _: False
+    given[:] = rows(2)[1:]
+    live_crew.scenario = FAILING
+    for cost in ("unknown", "ended"):
+        with pytest.raises(BatchFailed) as raised:
+            task.run()
+        assert raised.value.cost == cost
+        reasons = live_crew.xcoms.progress[-1]["batch"]["reasons"]
+        assert ("uncertain" in {each["status"] for each in reasons}) is (cost == "unknown")
 
 
 @pytest.mark.parametrize("is_told", [True, False])

@@ -566,11 +566,12 @@ def batch_dag(tmp_path):
     return dag
 
 
-def of_rows(**statuses):
-    rows = RowCounts(Counter(statuses), running=0, is_billed=True)
+def of_rows(*, gone=0, **statuses):
+    rows = RowCounts(Counter(statuses), running=0, is_billed=True, lost=gone)
     reasons = [
         {"status": status, "reason": "x", "count": 2, "keys": ["Oslo", "-1; ls"]}
         for status in ("error", "uncertain")
+        if status == "error" or gone or statuses.get(status)
     ]
     batch = {"total": 3, "uncertain": statuses.get("uncertain", 0), "reasons": reasons}
     return of_batch(batch=batch, state="completed", **while_rows_run(rows, cancels=False))
@@ -578,9 +579,10 @@ def of_rows(**statuses):
 
 @needs_store
 @pytest.mark.parametrize("first", ["task", "run"])
-def test_uncertain_rows_of_a_successful_batch_give_one_alert(alert, batch_dag, airflow, sent, first):
+@pytest.mark.parametrize("rows", [{"success": 1, "uncertain": 2}, {"success": 3, "gone": 2}])
+def test_uncertain_rows_of_a_successful_batch_give_one_alert(alert, batch_dag, airflow, sent, first, rows):
     airflow.states = {("rows", -1): "success"}
-    airflow.xcoms["rows", -1, "crew_progress"] = of_rows(success=1, uncertain=2)
+    airflow.xcoms["rows", -1, "crew_progress"] = of_rows(**rows)
 
     def push(key, value):
         airflow.xcoms["rows", -1, key] = value
@@ -591,7 +593,7 @@ def test_uncertain_rows_of_a_successful_batch_give_one_alert(alert, batch_dag, a
 
     ((subject, text),) = sent
     assert subject == f"[{Cost.UNKNOWN}] the_dag: rows in today"
-    assert of_rows(uncertain=2, success=1)["if_lost"]["next_step"] in text
+    assert of_rows(**rows)["if_lost"]["next_step"] in text
     assert text.count("Adopt: ") == 2
 
 
