@@ -202,7 +202,7 @@ class Attempt:
             if is_open and not shielded(record.settle):  # before anything is reported or started
                 record.learn_id()  # Airflow may have been away at each look
         except Exception as error:  # noqa: BLE001 - a store may raise anything
-            facts.reattachable, facts.earlier = False, "unreadable"
+            facts.reattachable, facts.earlier = record.is_shared, "unreadable"
             if self.next_kwargs is None:
                 event = f"Airflow did not return the kickoff record, so nothing was sent: {in_words(error)}."
                 raise CrewTaskError(event) from None

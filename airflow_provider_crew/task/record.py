@@ -180,11 +180,10 @@ class Record:
         """Whether Airflow has refused the kickoff ID, so that the next attempt finds a kickoff without one."""
 
     def read(self) -> None:
-        """Read what earlier attempts have stored. If this raises, the next attempt cannot read it either."""
-        self.last, self._store, self.ended_id = None, None, ""
-        store = store_of(self._task.context) if self._wants_store else None
-        kept = None if store is None else store.get(self.key)
-        self._store = store
+        """Read what earlier attempts have stored. If this raises, the next attempt reads it, or sends nothing."""
+        self.last, self.ended_id = None, ""
+        self._store = store_of(self._task.context) if self._wants_store else None
+        kept = None if self._store is None else self._store.get(self.key)
         if kept is None:
             return
         self.last, unread = read_record(kept, max_tries=self._max_tries, now=time.time())

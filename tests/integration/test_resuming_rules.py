@@ -227,6 +227,20 @@ def test_resuming_without_an_event_reports_the_execution(live_crew, store, task_
     assert "KeyError: 'x'" in task_log.text
 
 
+def test_record_that_is_unreadable_on_resuming_serves_the_next_attempt(live_crew, store):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=True), store=store, retries=1)
+    task.deferred()
+    store.breaks_at = lambda name: name == "get"
+    with pytest.raises(WaitedTooLong):
+        task.resume_without_event("Trigger timeout")
+
+    store.breaks_at = lambda _: False
+    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+    assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+    assert len(live_crew.kickoffs) == 1
+
+
 @pytest.mark.usefixtures("live_crew")
 def test_resuming_without_a_kickoff_id_fails():
     task = Task(lambda: run(deferrable=True))
