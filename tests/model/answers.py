@@ -234,5 +234,5 @@ def _wrong(world: World, found: str = "") -> Wrong | None:
     known = {found, *(each["at"] for each in answers if each["outcome"]), *(name for _, name in dialog.sent)}
     later = [*enumerate(dialog.read, 1)][dialog.warned :]
     given = {f"a{number}" for number, (shown, _) in later if shown == f"q{dialog.asked}"}
-    is_lost = world.crew[-1:] == ("waiting",) and given - known
+    is_lost = world.crew[-1:] == ("waiting",) and given - known and not world.is_marked
     return Wrong("An answer is lost, and no one is told.") if is_lost else None

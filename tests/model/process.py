@@ -23,7 +23,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
+from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
 from airflow_provider_crew.batch.files import ResultFiles
@@ -52,7 +52,6 @@ _ERRORS: dict[str, Callable[[], BaseException]] = {
     "not found": lambda: errors.ExecutionNotFound("404", address=ADDRESS, cost=errors.Cost.RUNNING),
     "unreadable": lambda: errors.NotAllowed("403"),
     "not stopped": lambda: errors.NotCancelled("405"),
-    "limit": lambda: AirflowTaskTimeout("execution_timeout"),
     "silent": lambda: errors.Unreachable("The response is lost.", sent=True),
 }
 

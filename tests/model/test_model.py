@@ -1,8 +1,8 @@
 """
 Walk every state of a task of each kind, and compare the broken promises with those that are known.
 
-A sensor starts and sends nothing. A crew as a tool is an Attempt with a record of its own for each call, and needs
-another environment: ``tests/agents`` kills its process while it sends and while it waits.
+A sensor starts nothing, and waits and stops by the rules of a run. A crew as a tool is an Attempt with a record
+for each call, and needs another environment: ``tests/agents`` kills its process as it sends and as it waits.
 
 CONTRIBUTING.md explains how to read a story. ``CREW_MODEL_SURPRISES=1`` walks further, which takes minutes.
 """

@@ -257,8 +257,8 @@ def _after_death(world: World) -> World:
 
 
 def _expected(world: World, effect: str) -> str:
-    """Return an effect, unless it depends on an end that no process has stored."""
-    is_news = effect.startswith(("waits", "reads")) and {"failed", "stopped"} & {*world.crew}
+    """Return an effect, unless it depends on an end, or on a clear, of which no process has stored anything."""
+    is_news = effect.startswith(("waits", "reads", "reports", "ends")) and {"failed", "stopped"} & {*world.crew}
     is_open = effect.startswith("reads the kickoff record") or "starts the others" in effect
     is_old = "row" in effect and world.state not in _AT_REST
     return "" if is_news or is_open or is_old else effect
