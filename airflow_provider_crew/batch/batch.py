@@ -146,8 +146,8 @@ class Batch:
         if trigger_timed_out(next_kwargs):
             state.deadline = time.time()
         stored = board.store.get(BATCH)
-        names = ("dag_id", "run_id", "task_id", "map_index")
-        owner = {"schema_version": 1} | {name: getattr(task.ti, name) for name in names}
+        names = {"dag_id", "run_id", "task_id", "map_index", "iteration"}
+        owner = {"schema_version": 1} | {name: value for name, value in task.origin().items() if name in names}
         board.files.claim(owner, has_begun=bool(stored))
         if is_same and event:
             board.restore(State(**known), event["known"])

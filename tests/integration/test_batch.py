@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -226,6 +227,16 @@ def test_result_path_of_another_batch_is_rejected(live_crew, batch):
     other.clear()
     with pytest.raises(CrewTaskFailed):
         other.run()
+    assert len(live_crew.kickoffs) == 10
+
+
+def test_result_path_of_another_iteration_is_rejected(live_crew, batch):
+    batch().run()
+    other = batch()
+    other.store = TaskStateStore()
+    with pytest.raises(CrewTaskFailed) as raised:
+        other.begin().execute(other.context | {"loop": SimpleNamespace(index=1)})
+    assert isinstance(raised.value.failure, InvalidResultPath)
     assert len(live_crew.kickoffs) == 10
 
 
