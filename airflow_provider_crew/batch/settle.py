@@ -44,6 +44,7 @@ def _continue(board: Board, row: Row, kickoff_id: str) -> None:
     row.kickoff_id, row.line = kickoff_id, None
     board.running[kickoff_id] = row
     board.state.outage_since, board.state.not_before = None, 0.0  # the crew does respond
+    board.output.measure("kickoff.started")
     name = one_line(row.key, LONGEST_KEY), kickoff_id
     board.task.log.info("Row %s has no response, but its crew has called: execution %s has started.", *name)
     with suppress(Exception):  # what the crew has called is stored as well

@@ -224,7 +224,7 @@ class Record:
     def _take_call(self, kickoff_id: str) -> None:
         if kickoff_id and kickoff_id != self.last_id:
             self.save_kickoff_id(kickoff_id, is_heard=True)
-            log.info("The kickoff has no response, but its crew has called: execution %s has started.", kickoff_id)
+            log.info("Started execution %s, as its crew has called. The kickoff has no response.", kickoff_id)
 
     @property
     def last_id(self) -> str:

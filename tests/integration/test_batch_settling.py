@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import Stats
 
 from airflow_provider_crew.exceptions import CrewError, CrewTaskFailed
 from tests.airflow_runs import eventually
@@ -74,6 +76,18 @@ def test_kickoff_that_settles_survives_a_clear_that_deletes_the_state(live_crew,
     task.clear()
     assert task.run()["counts"]["uncertain"] == 1
     assert len(live_crew.kickoffs) == 2
+
+
+def test_metrics_count_a_settled_row_as_started(live_crew, batch, store, mocker):
+    counts: Counter[str] = Counter()
+    mocker.patch.object(Stats, "incr", side_effect=lambda name, by=1, **_: counts.update({name: by}))
+    told(
+        lambda: eventually(
+            lambda: live_crew.kickoffs and call(store, kickoff_id=live_crew.kickoffs[0].kickoff_id), pause=0.05
+        )
+    )
+    assert batch(1).run()["counts"]["success"] == 1
+    assert (counts["crew.kickoff.started"], counts["crew.kickoff.uncertain"]) == (1, 0)
 
 
 def test_marked_batch_cancels_what_has_called(live_crew, batch, store, mocker):

@@ -600,7 +600,8 @@ def with_airflow(page: Page, answers: dict[str, Any], expression: str) -> Any:
 
 def test_earlier_attempts_have_the_executions_in_their_logs(page):
     tries = [
-        {"try_number": number, "state": "failed", "start_date": None, "end_date": None} for number in (1, 2, 3)
+        {"try_number": number, "state": "failed", "start_date": None, "end_date": None}
+        for number in (1, 2, 3, 4, 5)
     ]
     first = ["Started execution a-1.", "Crew: task 2 of 3, writing_task", "| Started execution evil."]
     first += [
@@ -612,6 +613,8 @@ def test_earlier_attempts_have_the_executions_in_their_logs(page):
         "/tries": {"task_instances": tries},
         "/logs/1": {"content": [{"event": line} for line in first]},
         "/logs/2": {"content": ["Reattached to execution a-1, which an earlier attempt started."]},
+        "/logs/4": {"content": ["Sending the kickoff. If no line follows, an execution may have started."]},
+        "/logs/5": {"content": ["Sending the kickoff. …", "Started execution b, as its crew has called."]},
     }
     found = with_airflow(page, answers, f"(airflow) => airflow.attempts({json.dumps(TASK)})")
 
@@ -619,9 +622,12 @@ def test_earlier_attempts_have_the_executions_in_their_logs(page):
         [{"id": "a-1", "isStarted": True}],
         [{"id": "a-1", "isStarted": False}],
         None,
+        [],
+        [{"id": "b", "isStarted": True}],
     ]
-    assert [each.get("tokens") for each in found] == [[["a-1", 3410]], [], []]
-    assert [each["place"] for each in found] == ["task 2 of 3, writing_task", "", ""]
+    assert [each.get("isUncertain", False) for each in found] == [False, False, False, True, False]
+    assert [each.get("tokens") for each in found] == [[["a-1", 3410]], [], [], [], []]
+    assert [each["place"] for each in found] == ["task 2 of 3, writing_task", "", "", "", ""]
 
 
 @pytest.mark.parametrize(
@@ -629,6 +635,7 @@ def test_earlier_attempts_have_the_executions_in_their_logs(page):
     [
         ([[["a", True]], [["a", False]], [["b", True]]], "2 executions, 30 tokens"),
         ([[["a", True]], None], "at least 1 execution, at least 10 tokens"),
+        ([[["a", True]], "uncertain"], "at least 1 execution, at least 10 tokens"),
         ([[["b", True]], [["c", True]]], "2 executions, at least 20 tokens"),
         ([[["a", False]], []], ""),
         (None, ""),
@@ -640,9 +647,12 @@ def test_header_has_the_cost_of_all_attempts(page, found, cost):
         {
             "number": number,
             "executions": each and [{"id": name, "isStarted": is_started} for name, is_started in each],
+            "isUncertain": is_uncertain,
             "tokens": [[name, spent[name]] for name, _ in each or () if name in spent],
         }
-        for number, each in enumerate(found, start=1)
+        for number, (each, is_uncertain) in enumerate(
+            (([], True) if each == "uncertain" else (each, False) for each in found), start=1
+        )
     ]
     given = json.dumps(attempts) if found else "undefined"
     expression = f'import("/attempts.js").then(({{ costOf }}) => costOf({given}, {len(found or [])}))'

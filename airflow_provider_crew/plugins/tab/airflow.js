@@ -18,6 +18,7 @@ const CANCELLING = 120;
 const XCOMS = [PROGRESS, "return_value", "crew_result", "kickoff_id", "usage", "crew_dashboard", DEFERRAL, QUESTION];
 // Messages in an attempt's log: which execution it waited for, and at which task the crew was.
 const EXECUTION = /^(Started|Reattached to) execution (\S{1,200}?)[.,]?(?:\s|$)/;
+const SENDING = "Sending the kickoff.";
 const PLACE = /^Crew: ((?:task|step) \d(?:(?!, took ).){0,200})$/;
 const TOKENS = /^Crew: total: (?:.{1,40}, )?([\d,]{1,40}) tokens$/;
 
@@ -155,11 +156,12 @@ export async function attempts(task) {
     const lines = log && log.content.map((line) => String(line?.event ?? line));
     const found = lines && lines.map((line) => EXECUTION.exec(line)).filter(Boolean);
     const executions = found && found.map(([, verb, id]) => ({ id, isStarted: verb === "Started" }));
+    const isUncertain = found?.length === 0 && lines.some((line) => line.startsWith(SENDING));
     // An attempt has one execution, and logs its tokens at the end.
     const counts = lines?.map((line) => TOKENS.exec(line)?.[1]).filter(Boolean) ?? [];
     const tokens = executions?.length ? counts.slice(-1).map((count) => [executions.at(-1).id, Number(count.replaceAll(",", ""))]) : [];
     const place = lines?.map((line) => PLACE.exec(line)?.[1]).findLast(Boolean) ?? "";
-    return { number, state, seconds: (Date.parse(end) - Date.parse(start)) / 1000, executions, tokens, place };
+    return { number, state, seconds: (Date.parse(end) - Date.parse(start)) / 1000, executions, isUncertain, tokens, place };
   };
   return Promise.all(tries.slice(-MOST_LOGS).map(read));
 }

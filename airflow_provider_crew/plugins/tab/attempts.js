@@ -15,7 +15,7 @@ export function costOf(found = [], current) {
   const started = new Set(found.flatMap(({ executions }) => (executions ?? []).filter(({ isStarted }) => isStarted).map(({ id }) => id)));
   // Attempts that wait for the same execution report the same tokens.
   const tokens = new Map(found.flatMap((attempt) => attempt.tokens ?? []));
-  const isWhole = found.length >= current && found.every(({ executions }) => executions !== null);
+  const isWhole = found.length >= current && found.every(({ executions, isUncertain }) => executions !== null && !isUncertain);
   const isCounted = isWhole && [...started].every((id) => tokens.has(id));
   const total = [...tokens.values()].reduce((sum, count) => sum + count, 0).toLocaleString();
   if (!started.size) return ""; // a sensor
