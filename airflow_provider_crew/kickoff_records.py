@@ -46,7 +46,8 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Callable[..., None
     if key == KEY:
         # The time for abandon_unknown_after starts again, because a user has just found the execution.
         found = KickoffRecord(task.max_tries, time.time(), options.kickoff_id, try_number=task.try_number)
-        value: Any = as_stored(replace(found, address=last.address or about["address"]))
+        known = {"address": last.address or about["address"], "fingerprint": last.fingerprint}
+        value: Any = as_stored(replace(found, **known))
     else:
         adopted = [with_execution(line, options.row, options.kickoff_id) for line in task.entries[key]]
         # No later call replaces what a person has found.
