@@ -46,7 +46,7 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Callable[..., None
     if key == KEY:
         # The time for abandon_unknown_after starts again, because a user has just found the execution.
         found = KickoffRecord(task.max_tries, time.time(), options.kickoff_id, try_number=task.try_number)
-        known = {"address": last.address or about["address"], "fingerprint": last.fingerprint}
+        known: Any = {"address": last.address or about["address"], "fingerprint": last.fingerprint}
         value: Any = as_stored(replace(found, **known))
     else:
         adopted = [with_execution(line, options.row, options.kickoff_id) for line in task.entries[key]]
