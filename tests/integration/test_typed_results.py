@@ -7,9 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import (
-    AirflowFailException,
-)
 from pydantic import BaseModel
 
 from airflow_provider_crew.client.errors import Cost, InvalidOutput
@@ -31,11 +28,6 @@ class Report(BaseModel):
     pages: int = 1
 
 
-class Mended(BaseModel):
-    title: str
-    pages: str
-
-
 HERE = f"{__name__}.Report"
 
 
@@ -46,11 +38,6 @@ def writing(output: str, **habits: Any) -> Scenario:
 def decorated(**options: Any) -> Any:
     crew: Any = crew_task(task_id="crew", poll_interval=0.02, deferrable=True, **options)
     return crew(lambda: INPUTS)().operator
-
-
-@pytest.fixture(params=[False, True], ids=["without a store", "with a store"])
-def any_store(request: pytest.FixtureRequest) -> Any:
-    return request.getfixturevalue("store") if request.param else None
 
 
 every_operator = pytest.mark.parametrize("operator", [run, run_deferred, decorated])
@@ -69,9 +56,9 @@ def misfit(kind: type[BaseException] = CrewTaskFailed, *, fields: tuple[str, ...
 
 @every_operator
 @pytest.mark.parametrize("output_type", [Report, HERE])
-def test_operator_returns_output_as_output_type(live_crew, any_store, operator, output_type):
+def test_operator_returns_output_as_output_type(live_crew, store, operator, output_type):
     live_crew.scenario = writing(f"Here it is: {FITS}. Enjoy.", seconds=0.1)
-    task = Task(lambda: operator(output_type=output_type), store=any_store)
+    task = Task(lambda: operator(output_type=output_type), store=store)
 
     result = task.run()
 
@@ -83,38 +70,6 @@ def test_reserved_keys_are_checked_as_sent_and_then_renamed(live_crew):
     live_crew.scenario = writing('{"__id__": 7}')
 
     assert Task(lambda: run(output_type=dict[str, int])).run()["output_json"] == {"__id___": 7}
-
-
-@every_operator
-def test_misfit_is_not_retried_and_clearing_checks_it_again(live_crew, store, operator):
-    live_crew.scenario = writing(MISFIT)
-    output_type: Any = Report
-    task = Task(lambda: operator(output_type=output_type), store=store, retries=2)
-
-    with misfit() as caught:
-        task.run()
-
-    (execution,) = live_crew.kickoffs
-    assert issubclass(caught.type, AirflowFailException)
-    assert caught.value.kickoff_id == execution.kickoff_id
-    kept = task.ti.xcoms["crew_result"]
-    assert (kept["kickoff_id"], kept["output"]) == (execution.kickoff_id, MISFIT)
-    assert kept["output_json"] == {"title": "Ferries", "pages": "many", "__id___": 7}
-    assert (store.kickoff["end"], store.kickoff["delivered"]) == ("completed", False)
-
-    task.clear()
-    with misfit():
-        task.run()
-    output_type = Mended
-    task.clear()
-    assert task.run()["output_json"] == {"title": "Ferries", "pages": "many"}
-    assert task.ti.xcoms["kickoff_id"] == execution.kickoff_id
-    assert len(live_crew.kickoffs) == 1
-
-    live_crew.scenario = writing('{"title": "Trains", "pages": "few"}')
-    task.clear()
-    assert task.run()["output_json"]["title"] == "Trains"
-    assert len(live_crew.kickoffs) == 2
 
 
 def test_misfit_error_and_log_hide_the_output(live_crew, task_log):
