@@ -431,7 +431,7 @@ def _polls(world: World, kickoff_id: str) -> Answers:
 
 def _stored(world: World, slot: str, key: str, values: list[str]) -> Answers:
     others = [(name, kept) for name, kept in world.store if name != key]
-    store, what = tuple(sorted([*others, *((key, value) for value in values)])), _in_words(key, values)
+    store, what = tuple(sorted([*others, *((key, value) for value in values)])), _in_words(key, *values)
     # A task that was cleared has another ID. On 3.4, Airflow still takes what save_again() stores.
     is_replaced = world.state not in {"running", "success", "failed"} and TASKS[world.task].airflow < (3, 4)
     if not key.startswith(FILE) and (slot == "ghost" or is_replaced):
@@ -444,7 +444,8 @@ def _stored(world: World, slot: str, key: str, values: list[str]) -> Answers:
             yield f"stores {what}, but the response is lost", ("refused", None), world.surprised(store=store)
 
 
-def _in_words(key: str, values: list[str]) -> str:
+@cache
+def _in_words(key: str, *values: str) -> str:
     if key != KEY or not values:
         return key if values else f"that there is no {key}"
     record = json.loads(values[0])
