@@ -149,8 +149,13 @@ def cases() -> Iterator[tuple[str, str, str, BaseException, Facts]]:
         "not reported": Facts(is_reported=False),
         "on_uncertain_kickoff=retry": Facts(may_start_twice=True),
         "meta": Facts(meta='{"dag_id": "d"}'),
+        "asked to call": Facts(is_called=True),
     }.items():
         yield "operator", name, "UncertainKickoff", uncertain, facts
+    called = Facts(phase="waiting", kickoff_id="7", is_called=True)
+    ran = errors.ExecutionUnknown("NOT FOUND", at=AT)
+    yield "operator", "has called", "ExecutionUnknown", WAITING["ExecutionUnknown"], called
+    yield "operator", "has called, and ran", "ExecutionUnknown", ran, called
     unnamed: Any = {"kickoff_id": "7", "reattachable": False, "is_unnamed": True}
     yield (
         "operator",
@@ -159,6 +164,8 @@ def cases() -> Iterator[tuple[str, str, str, BaseException, Facts]]:
         WAITING["WaitedTooLong"],
         Facts(phase="waiting", **unnamed),
     )
+    twice = Facts(phase="waiting", may_start_twice=True, **unnamed)
+    yield "operator", "ID refused, two may be billed", "WaitedTooLong", WAITING["WaitedTooLong"], twice
     told_to_end = BEFORE["CrewTaskError"]
     yield "operator", "before, intent stays", "CrewTaskError", told_to_end, Facts(is_unnamed=True)
     unreadable = Facts(earlier="unreadable", reattachable=False)
@@ -228,6 +235,7 @@ def without_report() -> Iterator[tuple[str, str, str]]:
         adopted = after_adopting(kickoff_id, end, keeping=keeping, is_row=end == "completed")
         yield f"adopted, {known}", "next_step", adopted
     yield from fields("record, sent, on_uncertain_kickoff=retry", if_lost(None, None, may_start_twice=True))
+    yield from fields("record, sent, asked to call", if_lost(None, None, is_called=True))
     usual: dict[str, Any] = {"reattachable": True, "cancels": False}
     waits: tuple[dict[str, Any], ...] = (
         *({}, {"cancels": True}, {"cancels_at_timeout": True}, {"is_sensor": True}, {"reattachable": False}),
@@ -309,6 +317,43 @@ def test_every_end_has_a_next_step_of_short_sentences() -> None:
         assert "None" not in str(end.failure)
 
 
+@pytest.mark.parametrize(
+    ("error", "facts"), [each[3:] for each in cases()], ids=[": ".join(each[:3]) for each in cases()]
+)
+def test_airflow_acts_on_the_class_and_the_tab_shows_the_rest(error: BaseException, facts: Facts) -> None:
+    end = verdict(error, facts)
+    time_out = ends.CrewTaskTimeout if isinstance(end.failure, ends.CutShort) else ends.CrewSensorTimeout
+    kinds: dict[str, type[BaseException]] = {
+        "skip": ends.CrewTaskSkipped,
+        "time out": time_out,
+        "fail": ends.CrewTaskFailed,
+    }
+    kinds |= {"pass on": type(error), "retry": type(end.failure)}
+    shown = end.as_dict()
+
+    assert type(end.exception()) is kinds[end.action]
+    assert end.failure.kickoff_id == (
+        facts.kickoff_id if facts.phase != "before" or facts.earlier != "none" else ""
+    )
+    assert (shown["action"], shown["if_retried"], shown["if_cleared"]) == (
+        end.action,
+        end.if_retried,
+        end.if_cleared,
+    )
+    assert on_every_airflow(shown["choices"]["clear"]) == f"it {end.if_cleared}"
+    assert ("executions" in shown["choices"]["nothing"]) <= (facts.rows is not None)
+    assert shown["meta"] == facts.meta
+    assert ("This attempt started nothing" in end.failure.event) <= (facts.phase == "before")
+
+
+@pytest.mark.parametrize("earlier", ["abandoned", "unreadable"])
+def test_event_tells_of_the_execution_of_an_earlier_attempt(earlier: Any) -> None:
+    event = verdict(errors.ServiceError("503"), Facts(earlier=earlier)).failure.event
+
+    assert event.startswith("503 ")
+    assert event != verdict(errors.ServiceError("503"), Facts(earlier="none")).failure.event
+
+
 def test_only_ends_that_are_retried_mention_a_retry() -> None:
     for end in ALL:
         is_alike = end.if_retried == end.if_cleared  # not if clearing a batch also starts uncertain rows
@@ -329,6 +374,12 @@ def test_process_that_airflow_ends_promises_no_retry(*, has_retry: bool) -> None
 
     assert told(end).startswith("The next attempt")
     assert end.if_retried in told(end)
+
+
+def test_process_that_airflow_ends_says_first_what_to_fix() -> None:
+    lost, facts = errors.LostContact("outage", http_status=500), Facts(phase="waiting", is_ending=True)
+
+    assert told(verdict(lost, facts)).startswith(f"{fix_for(lost)} The next attempt")
 
 
 def test_ending_sensor_is_not_said_to_be_skipped() -> None:
