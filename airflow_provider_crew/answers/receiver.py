@@ -73,8 +73,12 @@ State = tuple[Callable[[str], str | None], Callable[[str, str], None]]
 
 
 @contextmanager
-def task_state(task: Mapping[str, Any]) -> Iterator[State]:
-    """Yield functions that get and set an entry of a task's state store, as JSON, in one transaction."""
+def task_state(task: Mapping[str, Any], *, is_locked: bool = False) -> Iterator[State]:
+    """
+    Yield functions that get and set an entry of a task's state store, as JSON, in one transaction.
+
+    :param is_locked: Whether to wait for other transactions with a lock. Airflow's heartbeats wait for it as well.
+    """
     from airflow.models.taskinstance import TaskInstance
     from airflow.state import TaskScope, get_state_backend
     from airflow.utils.session import create_session
@@ -82,8 +86,8 @@ def task_state(task: Mapping[str, Any]) -> Iterator[State]:
 
     store, scope = get_state_backend(), TaskScope(**task)
     with create_session() as session:
-        # Locked, so that two calls are kept one after the other.
-        session.scalars(select(TaskInstance.id).filter_by(**task).with_for_update()).all()
+        if is_locked:
+            session.scalars(select(TaskInstance.id).filter_by(**task).with_for_update()).all()
         yield partial(store.get, scope, session=session), partial(store.set, scope, session=session)
 
 
@@ -98,7 +102,7 @@ class Receiver:
         self,
         load: Callable[[str], WebhookSecret] = load_secret,
         change: Change = change_xcom,
-        state: Callable[[Mapping[str, Any]], AbstractContextManager[State]] = task_state,
+        state: Callable[..., AbstractContextManager[State]] = task_state,
     ) -> None:
         self._load = load
         self._change = change
@@ -137,10 +141,12 @@ class Receiver:
         if not address.task:
             self._checked = dict([*self._checked.items(), (address.call, ids)][-_MOST_CHECKED:])
             return
-        with self._state(address.task) as (get, put):
-            key = f"{HEARD}_{address.call}"
+        with self._state(address.task) as (get, _):
             # A record with an ID has no hash. Its time proves nothing, because a hash is what the sender sent.
-            if address.call in (get(address.record) or ""):
+            is_awaited = address.call in (get(address.record) or "")
+        if is_awaited:
+            with self._state(address.task, is_locked=True) as (get, put):
+                key = f"{HEARD}_{address.call}"
                 before = json.loads(get(key) or "{}")
                 if (known := ids | before) != before:
                     put(key, json.dumps(known))

@@ -118,18 +118,18 @@ def sent_in_groups(board: Board, known: Any) -> list[list[Any]]:
 def _with_calls(board: Board, lines: list[list[Any]]) -> list[list[Any]]:
     """Return kickoffs with the IDs with which their crews have called, and wait for those that may still call."""
     called = {line[-2]: line for line in lines if len(line) > _WITHOUT_CALL}
-    found = {call: board.store.heard(call, is_patient=True) or line[2] for call, line in called.items()}
+    found = {call: board.store.heard(call) or line[2] for call, line in called.items()}
     waiting = {call: line for call, line in called.items() if not found[call]}
 
     def look() -> bool:
-        found.update({call: board.store.heard(call) for call, known in found.items() if not known})
+        found.update(board.store.heard_now([call for call, known in found.items() if not known]))
         return all(found.values())
 
     if waiting:
         until = settles_until(max(line[3] for line in waiting.values()))
         shielded(partial(wait_for_call, board.task, look, until))
         if not board.stop.is_told():  # Airflow may have been away at each look
-            found |= {call: board.store.heard(call, is_patient=True) for call in waiting if not found[call]}
+            found |= {call: board.store.heard(call) for call in waiting if not found[call]}
     return [[*line[:2], found.get(line[-2]) or line[2], *line[3:]] for line in lines]
 
 

@@ -22,8 +22,9 @@ def settle_rows(board: Board, *, is_last: bool = False) -> bool:
     if not board.settling or (time.time() < board.looks_at and not is_last):
         return False
     board.looks_at, news = min(time.time() + timing.current().settle_look, time_to_settle(board)), []
+    called = board.store.heard_now([row.call for row in board.settling.values()])
     for row in [*board.settling.values()]:
-        if (kickoff_id := board.store.heard(row.call)) and kickoff_id not in board.running:
+        if (kickoff_id := called.get(row.call)) and kickoff_id not in board.running:
             _continue(board, row, kickoff_id)
         elif is_last or time.time() >= settles_until(row.sent_at or 0.0):
             board.output.measure("kickoff.uncertain")

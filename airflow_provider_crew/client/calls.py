@@ -103,4 +103,4 @@ def best_id(ids: Mapping[str, str] | None) -> str:
 
 def names_execution(meta: Mapping[str, Any]) -> bool:
     """Whether a kickoff's meta, which the crew repeats in each call, would be read as the ID of the execution."""
-    return any(name in meta for names in _NAMES.values() for name in names)
+    return bool(ids_in({"meta": dict(meta)}))

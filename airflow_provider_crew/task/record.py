@@ -4,7 +4,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -120,18 +120,17 @@ class Store:
         """Return the value of a key. None if there is none."""
         return _retry_while_away(partial(self._store.get, key)) if is_patient else self._store.get(key)
 
-    def heard(self, call: str, *, is_patient: bool = False) -> str:
-        """
-        Return the kickoff ID with which a crew has called. Empty if it has not.
+    def heard(self, call: str) -> str:
+        """Return the kickoff ID with which a crew has called. Empty if it has not."""
+        return best_id(self.get(f"{HEARD}_{call}"))
 
-        :param is_patient: Whether to wait while Airflow is away, and to raise if that lasts. Decisions need this.
-        """
-        try:
-            return best_id(self.get(f"{HEARD}_{call}", is_patient=is_patient))
-        except Exception:
-            if is_patient:
-                raise
-            return ""
+    def heard_now(self, calls: Iterable[str]) -> dict[str, str]:
+        """Return the kickoff IDs with which crews have called, by call, until Airflow does not respond."""
+        found = {}
+        with suppress(Exception):  # each may take Airflow seconds
+            for call in calls:
+                found[call] = best_id(self.get(f"{HEARD}_{call}", is_patient=False))
+        return found
 
     def set(self, key: str, value: Any, *, is_patient: bool = True) -> None:
         """Store a value for as long as the run exists."""
@@ -201,14 +200,15 @@ class Record:
         if last and last.kickoff_id is None and late:  # Airflow has deleted the XCom, so keep it
             self.save_kickoff_id(bytes.fromhex(late[0].removeprefix(self._late_id)).decode())
         elif last and store and last.call and not last.end:  # a later call may have a better ID
-            self._take_call(store.heard(last.call, is_patient=True))
+            self._take_call(store.heard(last.call))
 
     def settle(self, interrupted: threading.Event) -> bool:
         """Wait for the call of a crew after a kickoff without a response. Return whether it has called in time."""
         if self.last and self._store and self.awaits_call:
-            look = partial(self._store.heard, self.last.call)
-            until = settles_until(self.last.kicked_off_at)
-            self._take_call(wait_for_call(self._task, look, until, interrupted))
+            store, call, until = self._store, self.last.call, settles_until(self.last.kicked_off_at)
+            self._take_call(
+                wait_for_call(self._task, lambda: store.heard_now([call]).get(call, ""), until, interrupted)
+            )
         return bool(self.last_id)
 
     @property

@@ -59,7 +59,7 @@ class Questions:
         return response
 
     @contextmanager
-    def state(self, task: Mapping[str, Any]) -> Iterator[receiver.State]:
+    def state(self, task: Mapping[str, Any], **_: bool) -> Iterator[receiver.State]:
         """Yield the entries of a task, as Airflow's database does."""
         entries = self.entries_of(task)
         yield entries.get, entries.__setitem__

@@ -201,14 +201,14 @@ def test_two_first_calls_at_once_are_both_kept(monkeypatch):
     address, others = Address(STORED_TASK, RECORD, "call"), []
 
     @contextmanager
-    def while_another_arrives(task: Mapping[str, Any]) -> Iterator[State]:
+    def while_another_arrives(task: Mapping[str, Any], **lock: bool) -> Iterator[State]:
         def put_late(key: str, value: str) -> None:
             others.append(Thread(target=Receiver().keep, args=(address, {"kickoff_id": ID})))
             others[0].start()
             others[0].join(timeout=0.5)  # it waits for this transaction
             put(key, value)
 
-        with task_state(task) as (get, put):
+        with task_state(task, **lock) as (get, put):
             yield get, put_late
 
     with PostgresServer() as server:

@@ -237,7 +237,7 @@ MISTAKES: dict[str, tuple[str, str, Any]] = {
     "there is no last look": ("kickoff", "task.stop.Stop.look_before", lambda *_: None),
     "a cleared task counts as marked": ("kickoff", "api_server.has_ended", lambda _: True),
     "a retry counts as cleared": ("kickoff", "task.record.Record.was_cleared", property(lambda _: True)),
-    "a call of the crew is not read": ("kickoff that settles itself", "task.record.Store.heard", _hears_nothing),
+    "a call of the crew is not read": ("kickoff that settles itself", "task.record.best_id", _hears_nothing),
     "a lost answer counts as rejected": (
         "run that answers itself",
         "answers.attempt.proves_nothing_was_done",

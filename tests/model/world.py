@@ -326,7 +326,7 @@ def _of_crew(world: World) -> Iterator[Step]:
         address, store = read_address(path, SECRET), dict(world.store)
         assert address
         kept = nullcontext((store.get, store.__setitem__))
-        Receiver(state=lambda _, kept=kept: kept).keep(address, {"kickoff_id": kickoff_id})  # type: ignore[misc]
+        Receiver(state=lambda *_, kept=kept, **__: kept).keep(address, {"kickoff_id": kickoff_id})
         left = tuple(call for call in world.calls if call != (path, kickoff_id))
         yield f"The crew of {kickoff_id} calls.", world.but(store=tuple(sorted(store.items())), calls=left)
 

@@ -178,9 +178,11 @@ def test_request_has_the_options_and_the_secret(monkeypatch):
     assert webhook_secret(task()) is None
 
 
-@pytest.mark.parametrize("name", ["kickoff_id", "executionId"])
-def test_meta_that_names_an_id_asks_for_no_call(name: str) -> None:
+@pytest.mark.parametrize(
+    "meta", [{"kickoff_id": "57a13a6e"}, {"executionId": "57a13a6e"}, {"events": [{"execution_id": "57a13a6e"}]}]
+)
+def test_meta_that_names_an_id_asks_for_no_call(meta: dict[str, Any]) -> None:
     address = f"{URL}/address", "hash"
     assert request_of(task(kickoff={"meta": {"topic": "tides"}}), {}, None, address).call == "hash"
-    request = request_of(task(kickoff={"meta": {name: "57a13a6e"}}), {}, None, address)
+    request = request_of(task(kickoff={"meta": meta}), {}, None, address)
     assert (request.call, b"/address" in request.body) == ("", False)
