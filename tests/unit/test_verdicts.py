@@ -341,9 +341,12 @@ def test_airflow_acts_on_the_class_and_the_tab_shows_the_rest(error: BaseExcepti
         end.if_cleared,
     )
     assert on_every_airflow(shown["choices"]["clear"]) == f"it {end.if_cleared}"
-    assert ("executions" in shown["choices"]["nothing"]) <= (facts.rows is not None)
+    left = shown["choices"]["nothing"]
+    assert ("executions" in left) is (facts.rows is not None and "running" in left)
     assert shown["meta"] == facts.meta
     assert ("This attempt started nothing" in end.failure.event) <= (facts.phase == "before")
+    if isinstance(error, errors.UncertainKickoff | errors.ExecutionStopped):
+        assert end.failure.event == error.event
 
 
 @pytest.mark.parametrize("earlier", ["abandoned", "unreadable"])
@@ -352,6 +355,15 @@ def test_event_tells_of_the_execution_of_an_earlier_attempt(earlier: Any) -> Non
 
     assert event.startswith("503 ")
     assert event != verdict(errors.ServiceError("503"), Facts(earlier="none")).failure.event
+
+
+def test_event_tells_that_an_unknown_crew_has_called() -> None:
+    unknown = WAITING["ExecutionUnknown"]
+    plain, called = (
+        verdict(unknown, Facts(phase="waiting", is_called=is_called)).failure.event for is_called in (False, True)
+    )
+
+    assert called.endswith(f" {plain}")
 
 
 def test_only_ends_that_are_retried_mention_a_retry() -> None:
@@ -385,7 +397,7 @@ def test_process_that_airflow_ends_says_first_what_to_fix() -> None:
 def test_ending_sensor_is_not_said_to_be_skipped() -> None:
     facts = Facts(phase="waiting", kickoff_id="7", is_sensor=True, skips="never_fail", is_ending=True)
 
-    assert "skipped" not in told(verdict(errors.CrewError("Airflow is ending this task."), facts))
+    assert told(verdict(errors.CrewError("Airflow is ending this task."), facts)).startswith("The next attempt")
 
 
 def test_nothing_that_may_be_running_is_said_to_cost_nothing() -> None:
