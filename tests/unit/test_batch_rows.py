@@ -297,6 +297,17 @@ def test_line_about_a_row_has_all_fields():
     assert Row(0, "a", "digest", sent_at=5.0, call="call", group="g").sent() == sent("", 0, "call")
 
 
+def test_uncertain_kickoff_of_a_row_is_lost_until_another_starts():
+    found, unknown = Row(0, "a", "digest"), {"kickoff_id": None, "started_at": 5.0}
+    merged([found], [line(status="not_started", **unknown)], [])
+
+    assert (found.lost_at, found.is_lost) == (5.0, True)
+    found.kickoff_id = "k"
+    assert not found.is_lost
+    merged([found], [line()], [])
+    assert found.lost_at is None
+
+
 def test_late_id_changes_only_a_row_whose_wait_has_failed():
     found = Row(0, "a", "digest", line=line(status="error", error={"stage": "execution"}))
     found.learn_id("k1")
