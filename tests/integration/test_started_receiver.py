@@ -51,7 +51,6 @@ class Kickoff:
         answer = requests.request(method, url or self.url, data=sent, timeout=30)
         assert ID not in answer.text
         assert "research" not in answer.text
-        assert answer.ok or answer.json()["detail"] not in {"", "None"}
         return answer.status_code
 
     @property

@@ -298,7 +298,8 @@ def test_line_about_a_row_has_all_fields():
 
 
 def test_uncertain_kickoff_of_a_row_is_lost_until_another_starts():
-    found, unknown = Row(0, "a", "digest"), {"kickoff_id": None, "started_at": 5.0}
+    found = Row(0, "a", "digest")
+    unknown: Any = {"kickoff_id": None, "started_at": 5.0}
     merged([found], [line(status="not_started", **unknown)], [])
 
     assert (found.lost_at, found.is_lost) == (5.0, True)
