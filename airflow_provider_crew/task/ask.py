@@ -62,7 +62,8 @@ def request_left(task: Task, kickoff_id: str) -> str | None:
     """
     Return the question of the request that an earlier attempt has left open. None if there is none.
 
-    Airflow keeps the request if the task is retried or cleared, and resumes nothing for an answer meanwhile.
+    Airflow keeps the request if the task is retried or cleared, and resumes nothing for an answer meanwhile. If
+    Airflow 3.4 has left it to the earlier attempt, the trigger notices.
     """
     store = store_of(task.context) if task.options.deferrable and task.ti.try_number > 1 else None
     try:

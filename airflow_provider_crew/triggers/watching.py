@@ -3,11 +3,13 @@
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Any
 
 from asgiref.sync import sync_to_async
 
 from airflow_provider_crew.api_server import (
+    api_status,
     close_required_action,
     has_ended,
     push_xcom,
@@ -81,11 +83,13 @@ async def answer_before(trigger: CrewExecutionTrigger) -> dict[str, Any] | None:
     try:
         response = await sync_to_async(read_required_action)(trigger.task_instance)
     except Exception as error:  # noqa: BLE001 - the wait goes on
-        warn(trigger.log, f"The request under Required Actions is unreadable: {in_words(error)}")
-        return None
-    if not response or response.get("responded_by_user"):
+        if api_status(error) != HTTPStatus.NOT_FOUND:
+            warn(trigger.log, f"The request under Required Actions is unreadable: {in_words(error)}")
+            return None
+        response = {}  # Airflow 3.4 keeps that of an earlier attempt to itself
+    if response is None or response.get("responded_by_user"):
         return response
-    # The trigger of an earlier attempt has closed it.
+    # The trigger of an earlier attempt has closed it, or it was left behind. The task opens another.
     trigger.asked, trigger.rules = False, {**trigger.rules, "stops_for_input": True}
     return None
 

@@ -29,7 +29,7 @@ from tests.airflow_runs import eventually
 from tests.integration.dialogs import Dialog, asking, chosen
 from tests.integration.operators import run
 from tests.integration.question_receiver import SECRET
-from tests.integration.tasks import WatchedService, fired
+from tests.integration.tasks import WatchedService, api_error, fired
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures", "tests.integration.dialog_fixtures"]
@@ -380,6 +380,18 @@ def test_subject_names_the_draft(dialog, draft, subject):
 
     assert dialog.requests[-1]["subject"].startswith(subject)
     assert len(dialog.requests[-1]["subject"]) < 120
+
+
+def test_request_that_airflow_has_left_to_an_earlier_attempt_opens_again(dialog, monkeypatch):
+    dialog.asked()
+    dialog.task.clear()
+    waiting = dialog.task.deferred()
+    with monkeypatch.context() as patched:
+        patched.setattr("airflow_provider_crew.triggers.watching.read_required_action", is_not_found)
+        waiting = dialog.asked(waiting)
+
+    assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
+    assert (len(dialog.requests), len(dialog.answers), len(dialog.crew.kickoffs)) == (2, 1, 1)
 
 
 def test_question_answered_elsewhere_is_replaced_by_the_next(dialog):
@@ -773,3 +785,7 @@ class TestResponseTimeout:
 
 def kill(*_: Any) -> None:
     raise Killed
+
+
+def is_not_found(*_: Any) -> None:
+    raise api_error(404)
