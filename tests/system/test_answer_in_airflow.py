@@ -71,23 +71,22 @@ def test_stale_browser_approves_no_other_draft(start, crews, browsers):
         each.open(f"{run.airflow.url}/dags/{run.dag_id}/runs/{quote(run.run_id)}/tasks/{TASK}/plugin/crew")
         each.wait_for(FORM)
         assert "Notes on" in each.evaluate(f"{TAB}.querySelector('.crew-output').innerText")
-    _stop_looking(stale)
+    _set_network(stale, offline=True)
 
-    # An Airflow that needs two seconds for each response.
-    network = {"offline": False, "downloadThroughput": -1, "uploadThroughput": -1}
-    page.call("Network.emulateNetworkConditions", latency=2000, **network)
+    _set_network(page, latency=2000)
     page.evaluate(f"{FORM}.querySelector('textarea').focus()")
     page.call("Input.insertText", text="Shorter, please")
     page.wait_for(f"{_button(APPROVE)}.disabled")
     page.evaluate(f"{_button(SEND_BACK)}.click(), {_button(SEND_BACK)}?.click()")
     page.wait_for(f"!{FORM} || {_button(SEND_BACK)}.disabled")
-    page.call("Network.emulateNetworkConditions", latency=0, **network)
+    _set_network(page)
     eventually(partial(_has_sent, crews, run, 1), pause=1.0)
     page.wait_for(f"{FORM} && {TAB}.innerText.includes('Draft 2')")
     assert "sent the draft back. Delivered." in page.evaluate(f"{TAB}.innerText")
 
     eventually(partial(asks, run), pause=1.0)
     assert "Draft 2" not in stale.evaluate(f"{TAB}.innerText")
+    _set_network(stale)
     stale.evaluate(f"{_button(APPROVE)}.click()")
     page.wait_for(f"{TAB}.innerText.includes('approved the draft. No effect.')")
     eventually(partial(asks, run), pause=1.0)
@@ -129,12 +128,10 @@ def _button(option: str) -> str:
     return f"[...{FORM}.querySelectorAll('button')].find((each) => each.innerText === {option!r})"
 
 
-def _stop_looking(page: Page) -> None:
-    """Let a page show what it shows: from now on, it gets no response but to an answer."""
-    page.evaluate(
-        "const sent = fetch;"
-        "globalThis.fetch = (url, options) => (options.body ? sent(url, options) : new Promise(() => undefined))"
-    )
+def _set_network(page: Page, *, offline: bool = False, latency: float = 0.0) -> None:
+    """Let a page wait so many milliseconds for each response, or get none."""
+    conditions = {"offline": offline, "latency": latency, "downloadThroughput": -1, "uploadThroughput": -1}
+    page.call("Network.emulateNetworkConditions", **conditions)
 
 
 def _kickoffs(crews, run: Run) -> list[Any]:
