@@ -382,7 +382,7 @@ def test_subject_names_the_draft(dialog, draft, subject):
     assert len(dialog.requests[-1]["subject"]) < 120
 
 
-def test_request_that_airflow_has_left_to_an_earlier_attempt_opens_again(dialog, monkeypatch):
+def test_request_left_to_an_earlier_attempt_opens_again(dialog, monkeypatch):
     dialog.asked()
     dialog.task.clear()
     waiting = dialog.task.deferred()

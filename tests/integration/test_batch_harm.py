@@ -154,7 +154,7 @@ def test_uncertain_row_that_is_no_longer_there_is_reported_once(live_crew, batch
 
 @pytest.mark.parametrize("is_told", [True, False])
 @pytest.mark.parametrize("keeps", [True, False])
-def test_row_uncertain_after_a_clear_is_reported_before_it_starts_again(
+def test_row_uncertain_after_a_clear_is_reported_before_it_starts(
     live_crew, batch, out, store, monkeypatch, is_told, keeps
 ):
     live_crew.faults.reset(after_taken=True, on="kickoff")

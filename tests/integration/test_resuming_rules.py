@@ -227,7 +227,7 @@ def test_resuming_without_an_event_reports_the_execution(live_crew, store, task_
     assert "KeyError: 'x'" in task_log.text
 
 
-def test_record_that_is_unreadable_on_resuming_serves_the_next_attempt(live_crew, store):
+def test_record_unreadable_on_resuming_serves_the_next_attempt(live_crew, store):
     live_crew.scenario = SLOW
     task = Task(lambda: run(deferrable=True), store=store, retries=1)
     task.deferred()
