@@ -18,13 +18,17 @@ from tests.supported import AIRFLOW
 pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="Answers need Airflow 3.3.")
 
 TASK = {"dag_id": "research", "run_id": "manual__1", "task_id": "crew", "map_index": 1}
-BOX = {"try_number": 2, "known": []}
 DIFFERENCES: list[dict[str, Any]] = [
     {"dag_id": "payroll"},
     {"run_id": "manual__2"},
     {"task_id": "other"},
     {"map_index": 0},
 ]
+
+
+def box_of(task: dict[str, Any]) -> dict[str, Any]:
+    """Return the XCom for the questions of a task's crew, which differs from that of any other task."""
+    return {"try_number": 2, "known": [str(value) for value in task.values()]}
 
 
 class Database:
@@ -57,7 +61,7 @@ class Database:
             session.execute(insert(TaskInstance).values(id=ti, pool="default_pool", state=state, **task))
             session.execute(insert(HITLDetail).values(ti_id=ti, options=["Approve"], subject="Draft"))
             for key in xcoms:
-                value = BOX if key == QUESTION else key
+                value = box_of(task) if key == QUESTION else key
                 session.execute(insert(XComModel).values(dag_run_id=run_id, key=key, value=value, **task))
 
     def found(self) -> dict[str, Any]:
@@ -84,9 +88,9 @@ def database(monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
 
 @pytest.mark.parametrize("state", ["running", "deferred", "awaiting_input", "restarting", "queued", "scheduled"])
 def test_question_changes_the_task_that_waits_and_no_other(database, state):
-    database.add(TASK, state, xcoms=("other", QUESTION, "more"))
     for other in DIFFERENCES:
         database.add(TASK | other, "running")
+    database.add(TASK, state, xcoms=("other", QUESTION, "more"))
     before = database.found()
     given: list[Any] = []
 
@@ -96,10 +100,10 @@ def test_question_changes_the_task_that_waits_and_no_other(database, state):
 
     change_xcom(TASK, QUESTION, change)
 
-    assert given == [BOX]
+    assert given == [box_of(TASK)]
     assert database.found() == {
         "xcoms": before["xcoms"] | {(*TASK.values(), QUESTION): {"changed": True}},
-        "requests": {UUID(int=number) for number in range(2, 2 + len(DIFFERENCES))},
+        "requests": {UUID(int=number) for number in range(1, 1 + len(DIFFERENCES))},
     }
 
 

@@ -51,6 +51,10 @@ class Kickoff:
         answer = requests.request(method, url or self.url, data=sent, timeout=30)
         assert ID not in answer.text
         assert "research" not in answer.text
+        if not answer.ok and answer.headers.get("Content-Type") == "application/json":
+            assert answer.json().keys() == {"detail"}
+            assert len(answer.json()["detail"]) > len("None")
+            assert (answer.headers.get("Connection") == "close") is (answer.status_code == 413)
         return answer.status_code
 
     @property
@@ -94,6 +98,15 @@ def test_call_after_the_response_changes_nothing(kickoff):
 
     assert kickoff.called({"kickoff_id": ID}) == 204
     assert len(kickoff.entries) == 1
+
+
+def test_command_asks_whether_its_crew_has_called(running):
+    mine, other = (new_address(running.url, SECRET, {}, "")[0] for _ in range(2))
+
+    assert requests.get(mine, timeout=30).json() == {}
+    requests.post(mine, json={"kickoff_id": ID}, timeout=30)
+    assert requests.get(mine, timeout=30).json() == {"kickoff_id": ID}
+    assert requests.get(other, timeout=30).json() == {}
 
 
 @pytest.mark.parametrize("changes", [{"task_id": "other"}, {"map_index": 1}, {"run_id": "manual__2"}])
