@@ -243,7 +243,7 @@ def test_result_path_of_another_iteration_is_rejected(live_crew, batch):
 @both_ways
 def test_timeout_ends_the_batch_and_a_retry_waits_for_it(live_crew, batch, each_look_takes, deferrable):
     live_crew.scenario = SLOW
-    each_look_takes(10)
+    each_look_takes(5)
     task = batch(timeout=300, max_active=4, deferrable=deferrable)
     with pytest.raises(WaitedTooLong) as raised:
         task.run()
@@ -260,7 +260,7 @@ def test_timeout_ends_the_batch_and_a_retry_waits_for_it(live_crew, batch, each_
 @both_ways
 def test_row_timeout_ends_one_row(live_crew, batch, each_look_takes, deferrable):
     live_crew.scenario = SLOW
-    each_look_takes(10)
+    each_look_takes(5)
     manifest = batch(
         rows(3), row_timeout=300, deferrable=deferrable, max_failed=None, cancel_on_timeout=True
     ).run()

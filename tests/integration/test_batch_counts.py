@@ -139,7 +139,7 @@ def test_reason_of_a_row_is_the_same_everywhere(live_crew, batch, out, task_log,
 @both_ways
 def test_row_whose_execution_runs_on_is_counted_once(live_crew, batch, each_look_takes, task_log, deferrable):
     live_crew.scenario = SLOW
-    each_look_takes(10)
+    each_look_takes(5)
     with pytest.raises(BatchFailed) as raised:
         batch(3, row_timeout=300, max_failed=0, deferrable=deferrable).run()
 

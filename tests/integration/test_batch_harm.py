@@ -507,7 +507,7 @@ def test_lost_result_file_is_reported_and_not_run_again(live_crew, batch, out, m
 def test_row_without_a_status_ends_while_others_go_on(live_crew, batch, each_look_takes, deferrable):
     live_crew.scenario = SLOW
     task = batch(rows(16), max_active=4, max_outage=600, max_failed=None, timeout=50_000, deferrable=deferrable)
-    each_look_takes(10)
+    each_look_takes(5)
     pass_time, polls = live_crew.after, count(1)
 
     def finish_one_at_times(request: Any) -> None:
@@ -528,7 +528,7 @@ def test_outage_ends_a_deferred_batch_of_which_no_row_is_heard(live_crew, batch,
     timing(batch_wait=0.1)
     live_crew.scenario = SLOW
     task = batch(rows(2), max_active=2, max_outage=600, timeout=7200, deferrable=True)
-    each_look_takes(10)
+    each_look_takes(5)
     live_crew.faults.answer(500, on="status", for_seconds=1000)
     with pytest.raises(LostContact):
         task.run()
@@ -538,7 +538,7 @@ def test_outage_ends_a_deferred_batch_of_which_no_row_is_heard(live_crew, batch,
 @both_ways
 def test_rows_are_started_after_a_back_off_while_one_runs(live_crew, batch, each_look_takes, deferrable):
     live_crew.scenario = SLOW
-    each_look_takes(10)
+    each_look_takes(5)
     task = batch(rows(4), max_active=4, timeout=300, deferrable=deferrable)
     begun = threading.Event()
 
@@ -563,7 +563,7 @@ def test_outage_makes_few_rows_uncertain(live_crew, batch, timing):
 
 def test_token_rejected_at_the_timeout_names_what_runs(live_crew, batch, each_look_takes):
     live_crew.scenario = SLOW
-    each_look_takes(10)
+    each_look_takes(5)
     live_crew.faults.answer(401, on="stop", times=100)
     with pytest.raises(WaitedTooLong) as raised:
         batch(rows(2), timeout=300, cancel_on_timeout=True).run()

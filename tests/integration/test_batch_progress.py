@@ -109,7 +109,7 @@ def test_rows_of_earlier_attempts_do_not_count_for_the_rate(live_crew, batch):
 
 def test_running_rows_are_not_counted_as_started_again(live_crew, batch, each_look_takes):
     live_crew.scenario = SLOW
-    each_look_takes(10)
+    each_look_takes(5)
     with pytest.raises(WaitedTooLong) as raised:
         batch(4, timeout=300).run()
 

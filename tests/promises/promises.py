@@ -327,7 +327,7 @@ def _renew_token(world: World, **extra: Any) -> None:
 def timeout_stops_with_renewed_token(world: World, make: MakeJob) -> None:
     world.connect(cancel_on_timeout=True)
     world.crew.scenario = SLOW
-    world.each_poll_takes(50)
+    world.each_poll_takes(10)
     world.at("status", lambda: _renew_token(world, cancel_on_timeout=True), number=3)
     job = make(world, timeout=300, rows=2)
     outcome = job.attempt()
@@ -464,7 +464,7 @@ def unknown_execution_is_not_replaced(world: World, make: MakeJob) -> None:
 def execution_that_outlasts_its_time_is_running(world: World, make: MakeJob) -> None:
     """If there is a second row, it runs when the first one's time is over."""
     world.crew.scenario = SLOW
-    world.each_poll_takes(50)
+    world.each_poll_takes(10)
 
     def finish_second_row_later() -> None:
         world.at("status", lambda: world.crew.finish(world.kickoff_ids[1]), number=2)
@@ -513,7 +513,7 @@ def marked_task_stops_nothing_by_default(world: World, make: MakeJob) -> None:
 def timeout_stops_each_execution_once(world: World, make: MakeJob) -> None:
     world.connect(cancel_on_timeout=True)
     world.crew.scenario = SLOW
-    world.each_poll_takes(50)
+    world.each_poll_takes(10)
     job = make(world, timeout=300, rows=2)
     outcome = job.attempt()
     assert outcome.cost == "ended"
