@@ -35,7 +35,7 @@ class TestDeadline:
     # Complete after three seconds at the earliest; a busy machine makes that later.
     @pytest.mark.parametrize(("part", "pause"), [("all", 0.02), ("body", 0.1)])
     def test_ends_answer_that_drips(self, connect, service, part, pause):
-        crew = connect(service.url, request_timeout=1)
+        crew = connect(service.url, request_timeout=2)
         service.faults.drip(pause=pause, part=part, on="status")
         began = time.monotonic()
 
@@ -46,7 +46,7 @@ class TestDeadline:
         assert (caught.value.sent, caught.value.timed_out) == (True, True)
 
     def test_ends_answer_that_never_comes_on_kept_connection(self, connect, service):
-        crew = connect(service.url, request_timeout=1)
+        crew = connect(service.url, request_timeout=2)
         crew.inputs()
         service.faults.hang(on="status")
 

@@ -133,11 +133,11 @@ def time_over_while_intent_is_stored_sends_nothing(world: World, make: MakeJob) 
     intent = _last_write_before_kickoff(world, make)
     writes = count(1)
     world.crew.requests.clear()
-    job = make(world, execution_timeout=timedelta(seconds=0.5))
+    job = make(world, execution_timeout=timedelta(seconds=1))
 
     def is_slow(call: str) -> bool:
         if call == "set" and next(writes) == intent:
-            time.sleep(0.7)
+            time.sleep(1.2)
         return False
 
     job.now.store.breaks_at = is_slow
