@@ -86,10 +86,10 @@ async def answer_before(trigger: CrewExecutionTrigger) -> dict[str, Any] | None:
         if api_status(error) != HTTPStatus.NOT_FOUND:
             warn(trigger.log, f"The request under Required Actions is unreadable: {in_words(error)}")
             return None
-        response = {}  # Airflow 3.4 keeps that of an earlier attempt to itself
+        response = {}  # Airflow 3.4 has left the request to the earlier attempt
     if response is None or response.get("responded_by_user"):
         return response
-    # The trigger of an earlier attempt has closed it, or it was left behind. The task opens another.
+    # The trigger of an earlier attempt has closed it, or there is none. The task opens another.
     trigger.asked, trigger.rules = False, {**trigger.rules, "stops_for_input": True}
     return None
 
