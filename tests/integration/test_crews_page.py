@@ -212,6 +212,13 @@ def test_outage_of_airflow_passes(page, status):
     assert len(crews(page)) == 1
 
 
+def test_next_look_begins_after_the_last_request_of_a_failed_one(page):
+    watch(page, world([instance("run-1")], refused={"/~/taskInstances": 503}, slow="/~/xcomEntries", lasts=25_000))
+    began = [at for at, url in after(page, 120) if "/~/xcomEntries" in url]
+    assert len(began) > 2
+    assert min(later - at for at, later in itertools.pairwise(began)) > 25
+
+
 def test_request_shows_who_waits_before_the_row_is_in_view(page):
     of = world(
         [instance("run-1"), instance("run-2"), instance("run-3", "failed")],

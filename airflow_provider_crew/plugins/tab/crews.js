@@ -97,14 +97,16 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
     const instances = (parameters) => pages(["taskInstances"], "task_instances", parameters, (all) => add(all.map((each) => [each])));
     const asking = (all) => add(all.map((each) => [each.task_instance, each]).filter(([{ state }]) => ASKING.has(state)));
     try {
-      const wholes = await Promise.all([
+      const lists = await Promise.allSettled([
         instances({ state: ACTIVE, order_by: "start_date" }),
         instances({ state: "failed", ...ended }),
         !withCompleted || instances({ state: "success", ...ended }),
         pages(["hitlDetails"], "hitl_details", { response_received: false }, asking, getOrNull),
         readTimes(since),
       ]);
-      isCut = wholes.includes(false);
+      const missing = lists.find(({ status }) => status === "rejected");
+      if (missing) throw missing.reason;
+      isCut = lists.some(({ value }) => value === false);
       trouble = undefined;
       show(found);
     } catch (error) {
