@@ -41,6 +41,7 @@ class Starter:
         self._has_secret = self._has_warned = False
         self._listed: CrewInputs | None = None
         self._is_awake = False
+        self._counted_unsent = 0
 
     def start(self) -> None:
         """Start groups of rows until as many are running as may."""
@@ -131,14 +132,15 @@ class Starter:
         return request
 
     def _counted(self, rows: list[Row]) -> list[Row]:
-        """Count rows against the daily limit, and return those for which there is room."""
+        """Count rows against the daily limit, and return those for which there is room. Those taken back count."""
         board, task = self._board, self._board.task
-        if not rows:
-            return rows
-        try:
-            room = count_kickoffs(task.hook, task.ti, task.origin(), task.log, len(rows))
-        except CrewError as error:
-            board.trouble, room = error, 0
+        room = min(self._counted_unsent, len(rows))
+        if missing := len(rows) - room:
+            try:
+                room += count_kickoffs(task.hook, task.ti, task.origin(), task.log, missing)
+            except CrewError as error:
+                board.trouble = error
+        self._counted_unsent = max(self._counted_unsent - room, 0)
         board.pending.extendleft(reversed(rows[room:]))
         return rows[:room]
 
@@ -186,6 +188,7 @@ class Starter:
         """Put rows back whose kickoff was not sent, or certainly started nothing."""
         for row in rows:
             row.sent_at, row.attempts = None, row.attempts - 1
+        self._counted_unsent += len(rows)
         self._board.pending.extendleft(reversed(rows))
 
     def _back_off(self, error: CrewError) -> None:

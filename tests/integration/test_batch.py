@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,7 @@ from airflow_provider_crew.exceptions import (
 )
 from tests.integration.batches import lines, rows, statuses
 from tests.integration.operators import both_ways
-from tests.integration.tasks import FAILING, QUICK, SLOW, TaskStateStore
+from tests.integration.tasks import CONNECTION, FAILING, QUICK, SLOW, TaskStateStore
 from tests.option_values import FIELDS, OPTIONS
 from tests.supported import AIRFLOW
 
@@ -286,17 +285,11 @@ def test_store_that_fails_before_a_group_sends_nothing(live_crew, batch, store):
     assert not live_crew.kickoffs
 
 
-def test_daily_limit_stops_the_batch(live_crew, batch, monkeypatch):
-    taken: list[int] = []
-
-    def count(*told: Any) -> int:
-        if sum(taken) >= 4:
-            raise DailyLimitReached("the limit is reached")
-        taken.append(told[-1])
-        return taken[-1]
-
-    monkeypatch.setattr("airflow_provider_crew.batch.start.count_kickoffs", count)
+def test_daily_limit_counts_each_kickoff_that_may_have_started(live_crew, ledger, batch, monkeypatch):
+    monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?max_kickoffs_per_day=4")
+    live_crew.faults.answer(429, on="kickoff", times=12)  # which starts nothing, so each is sent again later
     with pytest.raises(CrewTaskFailed) as raised:
         batch().run()
     assert isinstance(raised.value.failure, DailyLimitReached)
     assert len(live_crew.kickoffs) == 4
+    assert [*ledger.runs.values()][-1]["total"] == 4
