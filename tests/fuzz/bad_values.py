@@ -160,25 +160,11 @@ statuses = st.sampled_from([200, 200, 200, 201, 204, 302, 401, 403, 404, 408, 42
 )
 # What a header may hold, once whatever ends a header is taken out.
 any_header = any_text.map(lambda text: "".join(letter for letter in text if letter not in "\r\n\x00")[:2000])
+LATE = "Wed, 21 Oct 99999 07:28:00 GMT"
 _HEADERS = {
-    "Content-Type": [
-        "application/json",
-        "text/html; charset=utf-16",
-        "application/json; charset=\u00fc",
-        TOKEN,
-        SECRET,
-    ],
-    "Retry-After": [
-        "5",
-        "1e3",
-        "²",
-        "9" * 400,
-        "Wed, 21 Oct 99999 07:28:00 GMT",
-        ", +9999999999",
-        "Mon Oct 1:1:1:1",
-    ],
+    "Content-Type": ["application/json", "text/html; charset=utf-16", "x; charset=\u00fc", TOKEN, SECRET],
+    "Retry-After": ["5", "1e3", "²", "9" * 400, LATE, ", +9999999999", "Mon Oct 1:1:1:1"],
     "Location": ["/login", "https://[broken", f"https://{TOKEN}@x/{TOKEN}?{SECRET}", f"/{SECRET}", "//x:99999/"],
-    "Content-Encoding": ["gzip", "br", "identity", "deflate, gzip"],
 }
 headers = st.fixed_dictionaries(
     {}, optional={name: st.sampled_from(usual) | any_header for name, usual in _HEADERS.items()}

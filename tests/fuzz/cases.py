@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import time
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
@@ -16,31 +16,25 @@ from hypothesis import strategies as st
 
 from airflow_provider_crew.client.errors import CrewError, error_record
 from tests.fuzz.bad_values import TOKEN
-from tests.fuzz.world import World
 
 # Cases of each kind. Without the variable they are always the same.
 EXAMPLES = int(os.environ.get("CREW_FUZZ_CASES", "25"))
 _MOST_COMPUTING = 5.0
-_MOST_SECONDS = 240.0
 _LONGEST_TEXT = 200_000
 
 
 def cases(strategy: st.SearchStrategy[Any], *, known: Iterable[Any] = ()) -> Callable[..., Any]:
-    """Run a test for each known case and for generated ones, and check the log and the time of each."""
+    """Run a test for each known case and for generated ones, and check the time of each."""
 
     def declare(test: Callable[..., None]) -> Callable[..., None]:
-        in_world = "world" in inspect.signature(test).parameters
-
-        def each(world: World, case: Any) -> None:
-            began, computed = time.monotonic(), time.process_time()
+        def each(case: Any) -> None:
+            computed = time.process_time()
             try:
-                test(world, case) if in_world else test(case)
+                test(case)
             except Exception as error:
                 error.add_note(ascii(case)[:2000])
                 raise
             assert time.process_time() - computed < _MOST_COMPUTING
-            assert time.monotonic() - began < _MOST_SECONDS
-            assert not world.log_faults, world.log_faults.pop()
 
         each.__name__ = each.__qualname__ = test.__name__
         each.__module__ = test.__module__
@@ -78,8 +72,8 @@ def assert_presentable(error: BaseException, *secrets: str) -> None:
             assert quote(secret, safe="") not in text
     text = str(error)
     assert text
-    assert text.encode()
-    assert "\x00" not in text
+    odd = {letter for letter in text if unicodedata.category(letter) in {"Cc", "Cf", "Cs", "Zl", "Zp"}}
+    assert not odd - {"\n"}
     assert len(text) < _LONGEST_TEXT
     if isinstance(error, CrewError):
         assert json.dumps(error_record(error), ensure_ascii=False).encode()

@@ -1,0 +1,335 @@
+"""Three readers of foreign data: a crew's responses, what another process stored, and connections."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+from unittest.mock import patch
+from urllib.parse import quote, urlencode
+
+import pytest
+from airflow.providers.common.compat.sdk import Connection
+from hypothesis import strategies as st
+
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.api import Request, Response
+from airflow_provider_crew.client.client import CrewClient
+from airflow_provider_crew.client.errors import (
+    CallError,
+    ExecutionNotFound,
+    InvalidSettings,
+    NotAllowed,
+    NotAuthenticated,
+    RateLimited,
+    Rejected,
+    UncertainKickoff,
+    error_record,
+)
+from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Paused, Running, read_execution
+from airflow_provider_crew.client.payload import KickoffRequest, checked_kickoff_id, path_segment
+from airflow_provider_crew.client.settings import ServiceSettings, WebhookSecret
+from airflow_provider_crew.client.watch import Watch, WatchRules, WatchState
+from airflow_provider_crew.hooks.connection import read_connection
+from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.task.record import as_stored, read_record
+from airflow_provider_crew.triggers.events import read_event, told_completed, told_error
+from tests.fuzz.bad_values import (
+    INPUTS,
+    KICKOFFS,
+    SECRET,
+    STATUSES,
+    TOKEN,
+    WORDS,
+    any_json,
+    any_text,
+    as_bytes,
+    bodies,
+    headers,
+    statuses,
+)
+from tests.fuzz.cases import assert_presentable, assert_storable, cases, outcome
+
+NOW = 1_750_000_000.0
+SETTINGS = ServiceSettings(address="https://crew.example", token=TOKEN)
+REJECTIONS = (RateLimited, NotAuthenticated, NotAllowed, Rejected)
+EXECUTIONS = Running | Paused | Completed | Failed
+WEBHOOKS = {"events": ["task_completed"], "url": "https://hooks.example"}
+REQUEST = KickoffRequest.of({"topic": "ferries"}, webhooks=WEBHOOKS, webhook_secret=WebhookSecret(password=SECRET))
+REPEATING = [
+    json.dumps({"error": "Invalid", "message": f"{SECRET} is no secret, and {TOKEN} no token"}).encode(),
+    json.dumps({"detail": [{"loc": ["body", SECRET], "msg": SECRET}]}).encode(),
+    json.dumps({"kickoff_id": None, "webhooks": {"authentication": {"token": SECRET}}}).encode(),
+    SECRET.encode(),
+]
+
+
+class Scripted(CrewClient):
+    """Client that is handed one response after the other, the last one repeatedly."""
+
+    def __init__(self, *answers: tuple[int, dict[str, str], bytes]) -> None:
+        super().__init__(SETTINGS)
+        self._waiting = list(answers)
+
+    def _send(self, request: Request) -> Response:
+        return Response(request, *(self._waiting.pop(0) if len(self._waiting) > 1 else self._waiting[0]))
+
+
+def answers_with(documents: list[dict[str, Any]]) -> st.SearchStrategy[Any]:
+    return st.tuples(statuses, headers, bodies(documents))
+
+
+@cases(answers_with(KICKOFFS), known=[(status, {}, body) for status in (200, 302, 422, 500) for body in REPEATING])
+def test_kickoff_is_rejected_uncertain_or_has_an_id(case: Any) -> None:
+    status = case[0]
+    result = outcome(lambda: Scripted(case).kickoff(REQUEST))
+
+    if isinstance(result, Exception):
+        assert_presentable(result, SECRET)
+    is_rejection = 300 <= status < 500
+    if is_rejection and isinstance(result, UncertainKickoff):
+        assert result.kickoff_id or status in {303, 408, 409, 499}
+        return
+    assert isinstance(result, REJECTIONS if is_rejection else (str, UncertainKickoff))
+    assert isinstance(result, RateLimited) is (status == 429)
+    if isinstance(result, str):
+        assert 200 <= status < 300
+        assert path_segment(checked_kickoff_id(result)).isascii()
+
+
+@cases(answers_with(INPUTS))
+def test_inputs_are_names_or_an_error(case: Any) -> None:
+    assert isinstance(outcome(Scripted(case).inputs), CrewInputs | CallError)
+
+
+@cases(
+    st.lists(answers_with(STATUSES), min_size=1, max_size=2),
+    known=[
+        [(200, {}, as_bytes({**others, key: word, "result": "x"}))]
+        for key in ("status", "state")
+        for others in ({}, {"status": "failed"}, {"state": "RUNNING"})
+        for word in [*WORDS, "", None]
+    ],
+)
+def test_any_status_answer_is_an_execution_or_an_error(case: Any) -> None:
+    result = outcome(lambda: Scripted(*case).status("4711"))
+
+    answered = [status for status, *_ in case if 200 <= status < 300]
+    assert isinstance(result, EXECUTIONS | CallError)
+    assert not isinstance(result, EXECUTIONS) or answered
+    if isinstance(result, ExecutionNotFound):
+        assert answered or any(status == 404 for status, *_ in case)
+    assert_watches_agree(result)
+
+
+RULES = [
+    WatchRules(deadline=NOW + 100, exists=exists, human_input=human_input, address=address)
+    for exists, human_input, address in product([False, True], [False, True], ["", "https://other.example"])
+]
+
+
+def assert_watches_agree(result: Any) -> None:
+    """Show a poll to watches, and carry their steps to another process."""
+    for rules in RULES:
+        watch, step = Watch("4711", rules, clock=lambda: NOW, random=lambda: 0.5), None
+        for _ in range(2):
+            step = watch.on_error(result) if isinstance(result, CallError) else watch.on_status(result)
+            for line in step.lines:
+                assert line.text.encode()
+                assert "\x00" not in line.text
+            assert_storable(watch.memory.carried())
+            memory = WatchState.recalled(sent(watch.memory.carried()))
+            assert memory
+            assert memory.carried() == watch.memory.carried()
+            watch = Watch("4711", rules, clock=lambda: NOW + 1, random=lambda: 0.5, memory=memory)
+            assert 0 <= step.poll_again_in <= 330
+        assert step
+        assert watch.memory.seen is isinstance(result, EXECUTIONS)
+        assert isinstance(result, Completed) is bool(step.completed)
+        if isinstance(result, ExecutionNotFound) and (rules.exists or rules.human_input):
+            # Unknown does not mean ended: the watch waits, or names the address where the execution may be.
+            assert step.error is None or getattr(step.error, "elsewhere", "") == rules.address != ""
+        if isinstance(result, Running | Paused):
+            assert step.error is None
+        assert_event_keeps(step)
+
+
+def assert_event_keeps(step: Any) -> None:
+    if step.completed:
+        assert_storable(step.completed.result())
+        end = read_event(sent({"kickoff_id": "4711", "deadline": NOW} | told_completed(step.completed)))
+        assert end.result in (None, step.completed.result())
+    if step.error:
+        assert_presentable(step.error)
+        end = read_event(sent({"kickoff_id": "4711"} | told_error(step.error)))
+        assert type(end.error) is type(step.error)
+        assert getattr(end.error, "usage", None) == getattr(step.error, "usage", None)
+        assert end.error
+        assert_presentable(end.error)
+
+
+def sent(data: Any) -> Any:
+    return json.loads(json.dumps(data, allow_nan=False))
+
+
+MISSING = object()
+
+
+def spoilt(good: dict[str, Any], values: Any = any_json) -> st.SearchStrategy[Any]:
+    """Replace or leave out some fields, or sometimes all."""
+    some = st.dictionaries(st.sampled_from([*good, "unknown"]), values | st.just(MISSING), min_size=1, max_size=3)
+    return st.one_of(*[some] * 4).map(
+        lambda put: {key: value for key, value in {**good, **put}.items() if value is not MISSING}
+    ) | st.one_of(values, st.just(good))
+
+
+RESULT: Any = read_execution({"status": "completed", "result": {"output": "Done.", "tasks": []}}, "4711")
+EVENT = {"kickoff_id": "4711", "deadline": NOW, "result": json.dumps(RESULT.result())}
+LOST = error_record(errors.LostContact("Lost 4711.", kickoff_id="4711"))
+FAILED_EVENT = {"kickoff_id": "4711", "deadline": NOW, "error": json.dumps(LOST)}
+records = spoilt(LOST) | st.fixed_dictionaries(
+    {
+        "kind": st.sampled_from([name for name in vars(errors) if name[0] != "_"]) | any_json,
+        "message": any_json,
+        "facts": st.dictionaries(st.sampled_from(["kickoff_id", "lasted", "self", "message", "args"]), st.text()),
+    }
+)
+
+
+@cases(
+    spoilt(EVENT, any_json | any_json.map(json.dumps) | st.sampled_from(["{", "{}", '{"output": 1}', "nul"]))
+    | spoilt(FAILED_EVENT, any_json | records.map(json.dumps)),
+    known=[{**EVENT, key: odd} for key in EVENT.keys() | {"error"} for odd in (None, 7, "{", "{}", "[]", ["x"])],
+)
+def test_event_is_read_or_names_no_execution(event: Any) -> None:
+    end = read_event(event)
+
+    assert end is None or end.kickoff_id == event["kickoff_id"]
+    if end and end.result:
+        assert_storable(end.result)
+    if end and end.error:
+        assert_presentable(end.error)
+
+
+KICKOFF = {
+    "max_tries": 3,
+    "kicked_off_at": NOW,
+    "kickoff_id": "4711",
+    "end": None,
+    "reported": False,
+    "address": "",
+    "delivered": False,
+    "fingerprint": "",
+}
+near = st.sampled_from(
+    ["4711", "completed", "returned", "failed", "unknown", 3, 4, True, None, time.time(), "https://crew.example"]
+)
+# The values that pydantic reads as true.
+TRUE = (True, "true", "True", 1.0, "1", "yes", "on", "t", "y")
+
+
+@cases(
+    spoilt(KICKOFF, any_json | near) | spoilt(KICKOFF, near),
+    known=[{**KICKOFF, "kickoff_id": odd} for odd in ("a\x00\ud800", "", 7, ["x"])],
+)
+def test_record_is_read_or_counts_as_unreported(kept: Any) -> None:
+    record, _ = read_record(kept, max_tries=3, now=NOW)
+
+    if record.kickoff_id is not None:
+        assert record.kickoff_id == kept["kickoff_id"]
+    for name in ("reported", "delivered"):
+        assert not getattr(record, name) or kept[name] in TRUE
+    assert read_record(as_stored(record), max_tries=3, now=NOW)[0] == record
+
+
+SECRET_PART = "s3cr3t"
+secrets = st.sampled_from([TOKEN, "s3cr3t/To+ken=", "s3cr3t@To:ken?#", "s3cr3t%2Fto\\ken"])
+hosts = st.sampled_from(
+    [
+        *(
+            "crew.example",
+            "https://crew.example:8443/a",
+            "http://127.0.0.1:1",
+            "localhost",
+            "[::1]",
+            "::1",
+            "[::1",
+        ),
+        *("crew.example:port", "crew.example:99999", "http://", "https://https", "ftp://x", "a..b", "x/kickoff"),
+        *("ü.example", "xn--\ud800", "x/../y", "user@x", "x?y", "x#y", "İ.example", "\uff11.\uff12"),
+    ]
+)
+paths = st.sampled_from(["", "http", "https", "a/b", "/status/", "..", "%2e%2e", "\ud800", "a b", "http/https"])
+extra_fields = {
+    "user_bearer_token": secrets | any_json,
+    "token_type": st.sampled_from(["organization", "user", "admin"]) | any_json,
+    "request_timeout": st.sampled_from([30, "30", 0, -1, "x", 1e308, True, 86_401]) | any_json,
+    "verify": st.sampled_from([True, "false", "no", __file__, "/", "/dev/null", "a\x00b", 2]) | any_json,
+    "proxy": st.sampled_from(["http://u:s3cr3t@p.example:3128", "socks5://p", "p:x", "//", "[", ":0"]) | any_json,
+    "dashboard_url": st.sampled_from(["https://app.example/7", "app", "javascript:alert(1)"]) | any_json,
+    "max_kickoffs_per_day": st.sampled_from([5, "5", 0, -1, 10**30, True, 0.5]) | any_json,
+    "allow_http": st.sampled_from([True, "yes", "maybe"]) | any_json,
+}
+fields = st.fixed_dictionaries(
+    {},
+    optional={
+        "host": hosts | any_text,
+        "schema": paths | any_text,
+        "login": secrets | any_text,
+        "password": secrets | any_text,
+        "port": st.none() | st.sampled_from([0, 1, 443, 8443, 65535, 65536, -1, 10**30]),
+        "extra": st.fixed_dictionaries({}, optional=extra_fields).map(json.dumps)
+        | any_text
+        | any_json.map(json.dumps),
+    },
+)
+uris = st.builds(
+    "{}{}:{}@{}{}/{}?{}".format,
+    st.sampled_from(["crew://", "crew://https://", "crew:", "//", "", "CREW://", "crew://http://"]),
+    st.just("") | secrets,
+    secrets | secrets.map(lambda secret: quote(secret, safe="")),
+    hosts | hosts.map(lambda host: quote(host, safe="", errors="replace")) | any_text,
+    st.sampled_from(["", ":8443", ":port", ":0", ":"]),
+    paths,
+    st.dictionaries(st.sampled_from([*extra_fields, "__extra__"]), any_text, max_size=3).map(
+        lambda extra: urlencode(extra, errors="replace")
+    ),
+)
+json_texts = fields.map(lambda given: json.dumps({"conn_type": "crew"} | given)) | any_json.map(json.dumps)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forgetful() -> Iterator[None]:
+    # Airflow keeps, and looks for, every secret that it has ever been told.
+    with patch("airflow_provider_crew.hooks.connection.mask_secret"):
+        yield
+
+
+@cases(fields)
+def test_fields_are_read_or_rejected_without_secrets(given: dict[str, Any]) -> None:
+    try:
+        read = read_connection(Connection(conn_id="crew", conn_type="crew", **given))
+    except InvalidSettings as error:
+        assert_presentable(error, *secrets_in(given))
+        return
+    assert SECRET_PART not in repr(read)
+    assert TOKEN not in repr(read)
+    assert read.settings.address.startswith(("http://", "https://"))
+    assert (read.settings.address + read.settings.token).isascii()
+
+
+@cases(uris | any_text.map(lambda text: f"crew://{text}") | json_texts)
+def test_hook_reads_or_rejects_a_variable_without_secrets(text: str) -> None:
+    if "\x00" in text or text.encode(errors="replace").decode() != text:
+        return  # not a variable of an environment
+    with patch.dict(os.environ, AIRFLOW_CONN_CREW=text):
+        read = outcome(lambda: CrewHook("crew").connection)
+    if isinstance(read, Exception):
+        assert_presentable(read, *secrets_in(text))
+
+
+def secrets_in(given: Any) -> list[str]:
+    return [SECRET_PART] if SECRET_PART in repr(given) else []
