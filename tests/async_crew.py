@@ -16,7 +16,7 @@ class AsyncCrew:
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._client = CrewClient(settings)
-        self.inputs, self.kickoff = self._client.inputs, self._client.kickoff
+        self.inputs, self.kickoff, self.answer = self._client.inputs, self._client.kickoff, self._client.answer
         self._polls = CrewPolls(settings)
         self._runner = asyncio.Runner()
 

@@ -19,6 +19,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "inputs": lambda crew: crew.inputs(),
     "kickoff": lambda crew: crew.kickoff(KickoffRequest.of({"topic": "harbours"})),
     "status": lambda crew: crew.status("some-id"),
+    "answer": lambda crew: crew.answer("some-id", b'{"task_id": "review"}'),
 }
 
 

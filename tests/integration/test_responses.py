@@ -1,49 +1,63 @@
-"""What each kind of response means to each request, whichever client reads it."""
+"""What each kind of response means to each request, whichever client reads it, and where it leads."""
 
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import pytest
 
-from airflow_provider_crew.client.errors import Cost, CrewError
-from tests.integration.clients import Connect
-from tests.integration.hostile import CALLS, Hostile, Said, answer
+from airflow_provider_crew import cli
+from airflow_provider_crew.cli import ANSWERED, FAILED, UNDECIDED
+from airflow_provider_crew.client.errors import Cost, CrewError, Rejected, UncertainKickoff
+from airflow_provider_crew.client.payload import KickoffRequest
+from tests.integration.clients import INPUTS, TOKEN, Connect
+from tests.integration.hostile import CALLS, Hostile, Said, answer, completed, hostile_service
+from tests.integration.sent_server import ACCEPTED, Talk
+from tests.integration.sent_server import answer as closing
 
-# A kickoff whose response names an execution, or after which work may go on, is uncertain.
+pytest_plugins = ["tests.integration.sent_fixtures"]
+
+# A kickoff whose response names an execution, or after which work may go on, is uncertain. The last column is the
+# answer of a person.
 RESPONSES = """
-status                      | body    | kickoff              | inputs             | status
-----------------------------|---------|----------------------|--------------------|-------------------
-300 301 302 307 308         | {}      | Rejected             | Rejected           | Rejected
-303                         | {}      | UncertainKickoff     | Rejected           | Rejected
-400 402 405 407 410 413     | {}      | Rejected             | Rejected           | Rejected
-422 451 498                 | {}      | Rejected             | Rejected           | Rejected
-401                         | {}      | NotAuthenticated     | NotAuthenticated   | NotAuthenticated
-403                         | {}      | NotAllowed           | NotAllowed         | NotAllowed
-404                         | {}      | Rejected             | Rejected           | UnreadableResponse
-408                         | {}      | UncertainKickoff     | ServiceError       | ServiceError
-409 499                     | {}      | UncertainKickoff     | Rejected           | Rejected
-425                         | {}      | Rejected             | ServiceError       | ServiceError
-429                         | {}      | RateLimited          | RateLimited        | RateLimited
-500 502 503 504 520 599 999 | {}      | UncertainKickoff     | ServiceError       | ServiceError
-422                         | gzip {} | Rejected             | Rejected           | Rejected
-300 301 302 303 307 308     | ID      | UncertainKickoff k-1 | Rejected           | Rejected
-400 409 422 499             | ID      | UncertainKickoff k-1 | Rejected           | Rejected
-401                         | ID      | UncertainKickoff k-1 | NotAuthenticated   | NotAuthenticated
-403                         | ID      | UncertainKickoff k-1 | NotAllowed         | NotAllowed
-404                         | ID      | UncertainKickoff k-1 | Rejected           | UnreadableResponse
-408                         | ID      | UncertainKickoff k-1 | ServiceError       | ServiceError
-429                         | ID      | UncertainKickoff k-1 | RateLimited        | RateLimited
-500 502 503 504             | ID      | UncertainKickoff k-1 | ServiceError       | ServiceError
-500                         | gzip ID | UncertainKickoff k-1 | ServiceError       | ServiceError
-422                         | odd ID  | Rejected             | Rejected           | Rejected
-200 201                     | ID      | k-1                  | UnreadableResponse | UnreadableResponse
-200                         | gzip ID | k-1                  | UnreadableResponse | UnreadableResponse
-200                         | running | UncertainKickoff     | UnreadableResponse | Running
-200                         | inputs  | UncertainKickoff     | CrewInputs         | UnreadableResponse
-200                         | error   | UncertainKickoff     | UnreadableResponse | UnreadableResponse
+status              | body    | kickoff              | inputs             | status             | answer
+--------------------|---------|----------------------|--------------------|--------------------|-----------------
+300 301 302 307 308 | {}      | Rejected             | Rejected           | Rejected           | Rejected
+303                 | {}      | UncertainKickoff     | Rejected           | Rejected           | Rejected
+400 402 405         | {}      | Rejected             | Rejected           | Rejected           | Rejected
+407 410 413         | {}      | Rejected             | Rejected           | Rejected           | Rejected
+422 451 498         | {}      | Rejected             | Rejected           | Rejected           | Rejected
+401                 | {}      | NotAuthenticated     | NotAuthenticated   | NotAuthenticated   | NotAuthenticated
+403                 | {}      | NotAllowed           | NotAllowed         | NotAllowed         | NotAllowed
+404                 | {}      | Rejected             | Rejected           | UnreadableResponse | Rejected
+408                 | {}      | UncertainKickoff     | ServiceError       | ServiceError       | Rejected
+409 499             | {}      | UncertainKickoff     | Rejected           | Rejected           | Rejected
+425                 | {}      | Rejected             | ServiceError       | ServiceError       | Rejected
+429                 | {}      | RateLimited          | RateLimited        | RateLimited        | RateLimited
+500 502 503 504     | {}      | UncertainKickoff     | ServiceError       | ServiceError       | ServiceError
+520 599 999         | {}      | UncertainKickoff     | ServiceError       | ServiceError       | ServiceError
+422                 | gzip {} | Rejected             | Rejected           | Rejected           | Rejected
+300 301 302         | ID      | UncertainKickoff k-1 | Rejected           | Rejected           | Rejected
+303 307 308         | ID      | UncertainKickoff k-1 | Rejected           | Rejected           | Rejected
+400 409 422 499     | ID      | UncertainKickoff k-1 | Rejected           | Rejected           | Rejected
+401                 | ID      | UncertainKickoff k-1 | NotAuthenticated   | NotAuthenticated   | NotAuthenticated
+403                 | ID      | UncertainKickoff k-1 | NotAllowed         | NotAllowed         | NotAllowed
+404                 | ID      | UncertainKickoff k-1 | Rejected           | UnreadableResponse | Rejected
+408                 | ID      | UncertainKickoff k-1 | ServiceError       | ServiceError       | Rejected
+429                 | ID      | UncertainKickoff k-1 | RateLimited        | RateLimited        | RateLimited
+500 502 503 504     | ID      | UncertainKickoff k-1 | ServiceError       | ServiceError       | ServiceError
+500                 | gzip ID | UncertainKickoff k-1 | ServiceError       | ServiceError       | ServiceError
+422                 | odd ID  | Rejected             | Rejected           | Rejected           | Rejected
+200 201             | ID      | k-1                  | UnreadableResponse | UnreadableResponse | k-1
+200                 | gzip ID | k-1                  | UnreadableResponse | UnreadableResponse | k-1
+200                 | GZIP ID | k-1                  | UnreadableResponse | UnreadableResponse | k-1
+200                 | running | UncertainKickoff     | UnreadableResponse | Running            | taken
+200                 | inputs  | UncertainKickoff     | CrewInputs         | UnreadableResponse | taken
+200                 | error   | UncertainKickoff     | UnreadableResponse | UnreadableResponse | taken
 """
 BODIES = {
     "{}": b"{}",
@@ -59,6 +73,13 @@ USELESS = [
     *(b'{"kickoff_id": %b}' % each for each in (b"null", b"NaN", b"-Infinity", b"1e309", b"{}", b"[1]", b"true")),
     b'{"kickoff_id": "\\u0000"}',
 ]
+UNREADABLE = ["UncertainKickoff", "UnreadableResponse", "UnreadableResponse", "taken"]
+
+
+def coded(body: bytes, coding: str) -> bytes:
+    return answer(body, b"Content-Encoding: " + coding.encode())
+
+
 BROKEN = {
     "nothing": b"",
     "SSH": b"SSH-2.0-OpenSSH_9\r\n",
@@ -66,15 +87,21 @@ BROKEN = {
     "cut in headers": b"HTTP/1.1 200 OK\r\nContent-Len",
     "cut in body": b'HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"kickoff_id": "k',
     "bad chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "br": coded(b"\x0b\x02\x80abc\x03", "br"),
+    "zstd": coded(b"\x28\xb5\x2f\xfd", "zstd"),
+    "unknown coding": coded(b"\x0b\x02\x80abc\x03", "sdch"),
+    "no gzip": coded(b"\x1f\x8b no gzip", "gzip"),
+    "gzip cut off": coded(gzip.compress(ACCEPTED)[:-12], "gzip"),
+    "empty gzip": coded(b"", "gzip"),
 }
-UNREADABLE = ["UncertainKickoff", "UnreadableResponse", "UnreadableResponse"]
 
 
 def response(status: str, body: str) -> bytes:
-    content, headers = BODIES[body.removeprefix("gzip ")], []
-    if body.startswith("gzip"):
-        content, headers = gzip.compress(content), [b"Content-Encoding: gzip"]
-    return answer(content, *headers, status=f"{status} Status".encode())
+    coding, _, name = body.rpartition("zip " if "zip " in body else "ZIP ")
+    if not coding:
+        return answer(BODIES[body], status=f"{status} Status".encode())
+    header = f"Content-Encoding: {'gzip' if coding == 'g' else 'X-GZIP'}".encode()
+    return answer(gzip.compress(BODIES[name]), header, status=f"{status} Status".encode())
 
 
 def rows() -> Iterator[Any]:
@@ -86,6 +113,13 @@ def rows() -> Iterator[Any]:
         yield pytest.param(answer(useless), UNREADABLE, id=f"200 {useless[:30]!r}")
 
 
+def cost_of(call: str, error: str) -> Cost:
+    """Return the cost of an error: of an execution that exists, or of one that a kickoff may have started."""
+    if call in {"status", "answer"}:
+        return Cost.RUNNING
+    return Cost.UNKNOWN if error.startswith("UncertainKickoff") else Cost.NONE
+
+
 @pytest.fixture
 def meanings(connect: Connect, hostile: Hostile) -> Callable[..., list[str]]:
     """Return what a response means to each request: the class of a value or of an error, and the kickoff ID."""
@@ -94,17 +128,15 @@ def meanings(connect: Connect, hostile: Hostile) -> Callable[..., list[str]]:
         try:
             value = CALLS[name](connect(hostile.url))
         except CrewError as error:
-            kind = type(error).__name__
-            if name == "kickoff":
-                assert error.cost is (Cost.UNKNOWN if kind == "UncertainKickoff" else Cost.NONE)  # noqa: PT017
-                kind = f"{kind} {getattr(error, 'kickoff_id', '')}".strip()
-            return kind
-        return value if isinstance(value, str) else type(value).__name__
+            assert error.cost is cost_of(name, type(error).__name__)  # noqa: PT017 - a meaning among others
+            named = getattr(error, "kickoff_id", "") if name == "kickoff" else ""
+            return f"{type(error).__name__} {named}".strip()
+        return value or "taken" if isinstance(value, str) else type(value).__name__
 
     def told(said: Said, *, keeps: bool) -> list[str]:
         hostile.says, hostile.keeps = [said], keeps
-        found = [meaning(name) for name in ("kickoff", "inputs", "status")]
-        assert sum(line.startswith("POST") for line in hostile.lines) == 1
+        found = [meaning(name) for name in ("kickoff", "inputs", "status", "answer")]
+        assert [line.split()[1] for line in hostile.lines if line.startswith("POST")] == ["/kickoff", "/resume"]
         return found
 
     return told
@@ -117,10 +149,142 @@ def test_response_means_the_same_to_both_clients(meanings, said, expected):
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_response_is_no_response(meanings, name):
-    # http.client takes a response that ends within its headers for one without a body.
-    read = {"Unreachable", "UnreadableResponse"} if name == "cut in headers" else {"Unreachable"}
-
-    kickoff, *reads = meanings(BROKEN[name], keeps=False)
+    kickoff, *reads, _ = meanings(BROKEN[name], keeps=False)
 
     assert kickoff == "UncertainKickoff"
-    assert {*reads} <= read
+    assert {*reads} <= {"Unreachable", "UnreadableResponse"}
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"), [*rows(), *(pytest.param(said, UNREADABLE, id=name) for name, said in BROKEN.items())]
+)
+def test_check_means_the_same(hostile, monkeypatch, capsys, timing, said, expected):
+    """``check`` reads the inputs, asks for an unknown execution, kicks off, and waits for the end."""
+    timing(shortest_interval=0.01)
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "")
+    monkeypatch.setenv("AIRFLOW_CONN_CREW", f"crew://:{TOKEN}@127.0.0.1:{hostile.port}/http")
+    first, second = (answer(each, b"Connection: close") for each in (b'{"inputs": []}', b'{"state": "NOT FOUND"}'))
+    hostile.keeps, hostile.says = said not in BROKEN.values(), [first, second, said, answer(completed("end"))]
+
+    code = cli.main(["check", "crew", "--json", "--start", "--yes"])
+
+    told, meaning = json.loads(capsys.readouterr().out), expected[0].partition(" ")[0]
+    assert sum(line.startswith("POST") for line in hostile.lines) == 1
+    if meaning == "k-1":
+        assert (code, told["kickoff_ids"], told["cost"]) == (ANSWERED, ["k-1"], Cost.ENDED)
+    else:
+        ends = UNDECIDED if meaning in {"UncertainKickoff", "RateLimited"} else FAILED
+        assert (code, told["error"], told["cost"]) == (ends, meaning, cost_of("kickoff", meaning))
+
+
+START_LINES = [
+    *(b"HTTP/1.1 200 OK", b"HTTP/1.0 200", b"HTTP/1.1 404 Not Found", b"HTTP/1.1 500 \xff", b"HTTP/1.1 302 Found"),
+    *(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK", b"HTTP/1.1 204 No Content", b"HTTP/1.1 99999 No", b""),
+    *(
+        b"HTTP/9.9 200 OK",
+        b"HTTP/1.1 -1 No",
+        b"HTTP/1.1 101 Switching",
+        b"ICY 200 OK",
+        b"HTTP/1.1 103 Early Hints",
+    ),
+]
+FRAMINGS = [
+    b"Content-Length: %d\r\n\r\n%b" % (len(ACCEPTED), ACCEPTED),
+    b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(ACCEPTED), ACCEPTED),
+    b"Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFFF\r\n" + ACCEPTED,
+    b"Content-Length: -1\r\nContent-Length: 3\r\n\r\n" + ACCEPTED,
+    b"Content-Length: 99999999999999999999\r\n\r\n" + ACCEPTED,
+    b"\r\n" + ACCEPTED,
+    ACCEPTED,
+]
+
+
+@pytest.mark.parametrize("start", START_LINES)
+def test_odd_http_is_read_or_uncertain(meanings, hostile, start):
+    for framing in FRAMINGS:
+        hostile.requests.clear()
+        kickoff, *_ = meanings(start + b"\r\n" + framing, keeps=False)
+
+        assert kickoff.partition(" ")[0] in {"k-1", "UncertainKickoff", "Rejected"}
+        assert kickoff != "Rejected" or b" 404 " in start or b" 302 " in start
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Hostile]:
+    with hostile_service() as running:
+        running.says = [answer(completed("elsewhere"))]
+        yield running
+
+
+LEAD_ELSEWHERE = [
+    "Location: http://{host}/",
+    "Location: //{host}/",
+    "Location: http://127.0.0.1@{host}/",
+    "Location: \\\\{host}\\",
+    "Refresh: 0; url=http://{host}/",
+    "Content-Location: http://{host}/",
+    'Alt-Svc: h2="{host}"; ma=86400, http/1.1="{host}"',
+    "Proxy: http://{host}",
+    "Location: http://[bad/",
+    "Location: /elsewhere",
+    'WWW-Authenticate: Digest realm="x", nonce="y", qop="auth"',
+]
+
+
+@pytest.mark.parametrize(("call", "status"), [*product(CALLS, [307, 401, 407, 503])])
+def test_response_causes_no_request_elsewhere(connect, hostile, elsewhere, call, status):
+    headers = [header.format(host=f"127.0.0.1:{elsewhere.port}") for header in LEAD_ELSEWHERE]
+    crew = connect(hostile.url)
+    hostile.keeps = True
+    hostile.says = [answer(b"{}", header.encode(), status=b"%d Elsewhere" % status) for header in headers]
+
+    for _ in headers:
+        with pytest.raises(CrewError):
+            CALLS[call](crew)
+
+    assert elsewhere.connections == 0
+    assert len(hostile.lines) == len(headers)
+    assert len(set(hostile.lines)) == 1
+
+
+def test_cookies_are_not_kept(connect, hostile):
+    crew = connect(hostile.url)
+    hostile.keeps = True
+    hostile.says = [answer(completed("x"), b"Set-Cookie: a=1; Path=/", b"Set-Cookie: a=b; Domain=127.0.0.1")]
+
+    CALLS["status"](crew)
+    CALLS["status"](crew)
+
+    assert not any(b"cookie" in request.lower() for request in hostile.requests)
+
+
+def test_unasked_response_is_not_taken_for_the_next(connect, hostile):
+    hostile.keeps = True
+    unasked = answer(completed("unasked"))
+    hostile.says = [answer(completed("1")) + unasked, answer(completed("2")), answer(completed("3"))]
+    crew = connect(hostile.url)
+
+    assert [crew.status("some-id").output for _ in range(3)] == ["1", "2", "3"]
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (lambda talk: talk.send(closing(413)), Rejected),
+        (lambda talk: talk.send(closing(200, ACCEPTED)), "k-1"),
+        (Talk.reset, UncertainKickoff),
+    ],
+    ids=["413", "200", "reset"],
+)
+def test_response_before_the_body_was_read_counts(connect, server, step, expected):
+    # Over TLS, requests cannot read a response that came before the body was sent.
+    server.play(Talk.read_head, step)
+    crew, large = connect(f"http://127.0.0.1:{server.port}"), KickoffRequest.of(INPUTS | {"x": "x" * 5_000_000})
+
+    if isinstance(expected, str):
+        assert crew.kickoff(large) == expected
+    else:
+        with pytest.raises(expected) as caught:
+            crew.kickoff(large)
+        assert caught.value.cost is cost_of("kickoff", expected.__name__)
