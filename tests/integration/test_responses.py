@@ -12,7 +12,8 @@ import pytest
 
 from airflow_provider_crew import cli
 from airflow_provider_crew.cli import ANSWERED, FAILED, UNDECIDED
-from airflow_provider_crew.client.errors import Cost, CrewError, Rejected, UncertainKickoff
+from airflow_provider_crew.client.api import proves_nothing_was_done
+from airflow_provider_crew.client.errors import CallError, Cost, CrewError, Rejected, UncertainKickoff
 from airflow_provider_crew.client.payload import KickoffRequest
 from tests.integration.clients import INPUTS, TOKEN, Connect
 from tests.integration.hostile import CALLS, Hostile, Said, answer, completed, hostile_service
@@ -25,33 +26,35 @@ pytest_plugins = ["tests.integration.sent_fixtures"]
 # answer of a person.
 RESPONSES = """
 status              | body    | kickoff              | inputs             | status             | answer
---------------------|---------|----------------------|--------------------|--------------------|-----------------
-300 301 302 307 308 | {}      | Rejected             | Rejected           | Rejected           | Rejected
-303                 | {}      | UncertainKickoff     | Rejected           | Rejected           | Rejected
-400 402 405         | {}      | Rejected             | Rejected           | Rejected           | Rejected
-407 410 413         | {}      | Rejected             | Rejected           | Rejected           | Rejected
-422 451 498         | {}      | Rejected             | Rejected           | Rejected           | Rejected
-401                 | {}      | NotAuthenticated     | NotAuthenticated   | NotAuthenticated   | NotAuthenticated
-403                 | {}      | NotAllowed           | NotAllowed         | NotAllowed         | NotAllowed
-404                 | {}      | Rejected             | Rejected           | UnreadableResponse | Rejected
-408                 | {}      | UncertainKickoff     | ServiceError       | ServiceError       | Rejected
-409 499             | {}      | UncertainKickoff     | Rejected           | Rejected           | Rejected
-425                 | {}      | Rejected             | ServiceError       | ServiceError       | Rejected
-429                 | {}      | RateLimited          | RateLimited        | RateLimited        | RateLimited
-500 502 503 504     | {}      | UncertainKickoff     | ServiceError       | ServiceError       | ServiceError
-520 599 999         | {}      | UncertainKickoff     | ServiceError       | ServiceError       | ServiceError
-422                 | gzip {} | Rejected             | Rejected           | Rejected           | Rejected
-300 301 302         | ID      | UncertainKickoff k-1 | Rejected           | Rejected           | Rejected
-303 307 308         | ID      | UncertainKickoff k-1 | Rejected           | Rejected           | Rejected
-400 409 422 499     | ID      | UncertainKickoff k-1 | Rejected           | Rejected           | Rejected
-401                 | ID      | UncertainKickoff k-1 | NotAuthenticated   | NotAuthenticated   | NotAuthenticated
-403                 | ID      | UncertainKickoff k-1 | NotAllowed         | NotAllowed         | NotAllowed
-404                 | ID      | UncertainKickoff k-1 | Rejected           | UnreadableResponse | Rejected
-408                 | ID      | UncertainKickoff k-1 | ServiceError       | ServiceError       | Rejected
-429                 | ID      | UncertainKickoff k-1 | RateLimited        | RateLimited        | RateLimited
-500 502 503 504     | ID      | UncertainKickoff k-1 | ServiceError       | ServiceError       | ServiceError
-500                 | gzip ID | UncertainKickoff k-1 | ServiceError       | ServiceError       | ServiceError
-422                 | odd ID  | Rejected             | Rejected           | Rejected           | Rejected
+--------------------|---------|----------------------|--------------------|--------------------|----------
+300 301 302 307 308 | {}      | Rejected             | Rejected           | Rejected           | not taken
+303                 | {}      | UncertainKickoff     | Rejected           | Rejected           | uncertain
+400 402 405         | {}      | Rejected             | Rejected           | Rejected           | not taken
+407 410 413         | {}      | Rejected             | Rejected           | Rejected           | not taken
+422 451 498         | {}      | Rejected             | Rejected           | Rejected           | not taken
+401                 | {}      | NotAuthenticated     | NotAuthenticated   | NotAuthenticated   | not taken
+403                 | {}      | NotAllowed           | NotAllowed         | NotAllowed         | not taken
+404                 | {}      | Rejected             | Rejected           | UnreadableResponse | not taken
+408                 | {}      | UncertainKickoff     | ServiceError       | ServiceError       | uncertain
+409 499             | {}      | UncertainKickoff     | Rejected           | Rejected           | uncertain
+425                 | {}      | Rejected             | ServiceError       | ServiceError       | not taken
+429                 | {}      | RateLimited          | RateLimited        | RateLimited        | not taken
+500 502 503 504     | {}      | UncertainKickoff     | ServiceError       | ServiceError       | uncertain
+520 599 999         | {}      | UncertainKickoff     | ServiceError       | ServiceError       | uncertain
+422                 | gzip {} | Rejected             | Rejected           | Rejected           | not taken
+300 301 302         | ID      | UncertainKickoff k-1 | Rejected           | Rejected           | not taken
+307 308             | ID      | UncertainKickoff k-1 | Rejected           | Rejected           | not taken
+303                 | ID      | UncertainKickoff k-1 | Rejected           | Rejected           | uncertain
+400 422             | ID      | UncertainKickoff k-1 | Rejected           | Rejected           | not taken
+409 499             | ID      | UncertainKickoff k-1 | Rejected           | Rejected           | uncertain
+401                 | ID      | UncertainKickoff k-1 | NotAuthenticated   | NotAuthenticated   | not taken
+403                 | ID      | UncertainKickoff k-1 | NotAllowed         | NotAllowed         | not taken
+404                 | ID      | UncertainKickoff k-1 | Rejected           | UnreadableResponse | not taken
+408                 | ID      | UncertainKickoff k-1 | ServiceError       | ServiceError       | uncertain
+429                 | ID      | UncertainKickoff k-1 | RateLimited        | RateLimited        | not taken
+500 502 503 504     | ID      | UncertainKickoff k-1 | ServiceError       | ServiceError       | uncertain
+500                 | gzip ID | UncertainKickoff k-1 | ServiceError       | ServiceError       | uncertain
+422                 | odd ID  | Rejected             | Rejected           | Rejected           | not taken
 200 201             | ID      | k-1                  | UnreadableResponse | UnreadableResponse | k-1
 200                 | gzip ID | k-1                  | UnreadableResponse | UnreadableResponse | k-1
 200                 | GZIP ID | k-1                  | UnreadableResponse | UnreadableResponse | k-1
@@ -129,6 +132,9 @@ def meanings(connect: Connect, hostile: Hostile) -> Callable[..., list[str]]:
             value = CALLS[name](connect(hostile.url))
         except CrewError as error:
             assert error.cost is cost_of(name, type(error).__name__)  # noqa: PT017 - a meaning among others
+            if name == "answer":
+                is_certain = isinstance(error, CallError) and proves_nothing_was_done(error)
+                return "not taken" if is_certain else "uncertain"
             named = getattr(error, "kickoff_id", "") if name == "kickoff" else ""
             return f"{type(error).__name__} {named}".strip()
         return value or "taken" if isinstance(value, str) else type(value).__name__
