@@ -1,4 +1,4 @@
-"""A chat, and the program of a page that forwards webhooks to it."""
+"""Receivers of requests, a chat, and the program of a page that forwards webhooks to it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -18,20 +18,32 @@ from tests.integration.pages import RECEIVER, anywhere
 
 
 @contextmanager
-def chat() -> Iterator[tuple[list[dict[str, Any]], str]]:
-    """Take the messages that a chat gets, and return them with the address."""
-    told: list[dict[str, Any]] = []
+def http_receiver(note: Callable[[str, str | None, Any], Any] | None = None) -> Iterator[tuple[list[Any], str]]:
+    """Take requests, and return each as path, authorization and body, besides the address without a slash."""
+    heard: list[Any] = []
 
-    class Chat(BaseHTTPRequestHandler):
+    class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            request = (self.path, self.headers.get("Authorization"), body)
+            heard.append(note(*request) if note else request)
             self.send_response(200)
             self.end_headers()
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Chat) as server:
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        yield told, f"http://127.0.0.1:{server.server_port}/"
+        yield heard, f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+@contextmanager
+def chat() -> Iterator[tuple[list[dict[str, Any]], str]]:
+    """Take the messages that a chat gets, and return them with the address."""
+    with http_receiver(lambda _path, _proof, body: body) as (told, address):
+        yield told, f"{address}/"
 
 
 @contextmanager

@@ -1,16 +1,22 @@
-"""The local server's pages for a browser."""
+"""The local server's pages in a browser, where people also answer a crew."""
 
+from __future__ import annotations
+
+import re
 from html.parser import HTMLParser
 
 import pytest
 import requests
 
 from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask, When
+from tests.integration.local_client import Client
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>[a](javascript:alert(1)) {{ 7 * 7 }}"
+HIDDEN = "\u202egnp.exe\x1b"
 AIRFLOW = "http://airflow.example:8080"
 TASK = {"dag_id": "daily", "run_id": "manual__2026-01-01T00:00:00+00:00", "task_id": "report", "map_index": -1}
 TASK_PATH = "/dags/daily/runs/manual__2026-01-01T00%3A00%3A00%2B00%3A00/tasks/report"
+ASKS = ScenarioTask(name="ask", seconds=5, human_input=True, output="# A draft\n\n- one")
 
 
 class Page(HTMLParser):
@@ -50,102 +56,172 @@ class Page(HTMLParser):
         return any(attributes.get("http-equiv") == "refresh" for _, attributes in self.tags)
 
 
+class Browser(Client):
+    """A browser that has logged in."""
+
+    def load(self, path="/local/", **options):
+        return self.get(path, **{"headers": {"Accept": "text/html,*/*;q=0.8"}, "auth": ("", self.token)} | options)
+
+    def page(self, path="/local/"):
+        response = self.load(path)
+        assert (response.status_code, response.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert self.token not in response.text
+        return Page(response.text)
+
+    def form(self):
+        """Read the hidden fields of the first form on the page."""
+        return dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', self.load().text)[:2])
+
+    def answer(self, *, origin=None, host=None, **form):
+        headers = {"Origin": self.service.url if origin is None else origin} | ({"Host": host} if host else {})
+        url = f"{self.service.url}/local/"
+        auth = ("anybody", self.token)
+        return requests.post(url, data=form, headers=headers, auth=auth, allow_redirects=False, timeout=60)
+
+
 @pytest.fixture
-def page():
-    """Load a page as a browser that has logged in."""
+def browse(serve):
+    return lambda **keys: Browser(serve(Scenario(**{"inputs": ()} | keys)).service)
 
-    def load(client, path="/local/"):
-        answer = client.get(path, headers={"Accept": "text/html,*/*;q=0.8"}, auth=("", client.token))
-        assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
-        assert client.token not in answer.text
-        return Page(answer.text)
 
-    return load
+@pytest.fixture
+def browser(browse):
+    return browse(tasks=(ASKS, ScenarioTask(name="polish", output="the end")), dialect="deployed")
+
+
+@pytest.fixture
+def waiting(browser, clock):
+    """Return the ID of an execution that waits for a person."""
+    kickoff_id = browser.kickoff()
+    clock.now += 60
+    assert browser.status(kickoff_id)["state"] == "NOT FOUND"
+    return kickoff_id
 
 
 @pytest.mark.parametrize(
-    ("accept", "content_type"),
-    [("text/html,application/xhtml+xml,*/*;q=0.8", "text/html; charset=utf-8"), ("*/*", "application/json")],
+    ("accept", "content_type"), [("text/html,*/*;q=0.8", "text/html; charset=utf-8"), ("*/*", "application/json")]
 )
-def test_browser_gets_a_page_and_a_program_json(serve, accept, content_type):
-    client = serve()
-    url = client.service.dashboard_url.format(kickoff_id=client.kickoff())
+def test_browser_gets_a_page_and_a_program_json(browser, accept, content_type):
+    url = browser.service.dashboard_url.format(kickoff_id=browser.kickoff())
 
-    answer = requests.get(url, headers={"Accept": accept}, timeout=60)
+    response = requests.get(url, headers={"Accept": accept}, timeout=60)
 
-    assert (answer.status_code, answer.headers["content-type"]) == (200, content_type)
+    assert (response.status_code, response.headers["content-type"]) == (200, content_type)
     assert requests.get(f"{url}x", headers={"Accept": accept}, timeout=60).status_code == 404
 
 
-def test_waiting_execution_comes_first_and_stops_the_reload(serve, clock, page):
-    inputs = (CrewInput(name="topic"),)
-    ask = ScenarioTask(name="ask", seconds=5, human_input=True, output="# A draft\n\n- one")
-    scenario = Scenario(
-        inputs=inputs, tasks=(ScenarioTask(name="work", seconds=60),), when=[When(topic="a", tasks=[ask])]
-    )
-    client = serve(scenario)
-    nothing = page(client)
-    waiting = client.kickoff({"topic": "a"})
+def test_page_can_load_run_and_send_nothing_but_its_form(browser):
+    headers = browser.load().headers
+
+    policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
+    assert policy.pop("style-src").startswith("'sha256-")  # its own style, and nothing that a crew could write
+    nothing = dict.fromkeys(("default-src", "base-uri", "frame-ancestors"), "'none'")
+    assert policy == nothing | {"form-action": "'self'"}
+    assert (headers["x-content-type-options"], headers["cache-control"]) == ("nosniff", "no-store")
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "status"),
+    [
+        ("/local/", {"auth": None}, 401),
+        ("/local/", {"auth": ("anybody", "wrong")}, 401),
+        *(
+            ("/local/", {"headers": {"Host": host}}, 403)
+            for host in ("crew.example", "127.0.0.1.crew.example:80", "")
+        ),
+        *(
+            ("/local/", {"headers": {"Host": host}}, 200)
+            for host in ("localhost:8765", "192.0.2.1:8765", "[::1]:8765")
+        ),
+    ],
+)
+def test_page_is_shown_with_the_token_and_by_an_address_of_this_machine(browser, waiting, path, options, status):
+    response = browser.load(path, **options)
+
+    assert response.status_code == status
+    assert (waiting in response.text) is (status == 200)
+    assert response.headers.get("www-authenticate", "").startswith("Basic ") is (status == 401)
+
+
+def test_waiting_execution_comes_first_and_stops_the_reload(browse, clock):
+    when = [When(topic="a", tasks=[ASKS])]
+    browser = browse(inputs=[CrewInput(name="topic")], tasks=[ScenarioTask(name="work", seconds=60)], when=when)
+    nothing = browser.page()
+    waiting = browser.kickoff({"topic": "a"})
     clock.now += 10
-    running = client.kickoff({"topic": "b"})
-    both = page(client)
-    alone = page(client, f"/executions/{waiting}")
-    client.service.approve(waiting)
-    one = page(client)
+    running = browser.kickoff({"topic": "b"})
+    both = browser.page()
+    alone = browser.page(f"/executions/{waiting}")
+    browser.service.approve(waiting)
+    one = browser.page()
     clock.now += 60
-    none = page(client)
+    none = browser.page()
 
     assert (nothing.ids, nothing.reloads) == ([], False)
     assert (both.ids, both.badges, both.reloads) == ([waiting, running], ["waiting", "active"], False)
     assert "A draft" in both.text
     assert both.has("li")
-    assert both.has("textarea")
-    assert (alone.has("textarea"), alone.reloads) == (True, False)
+    assert (both.has("textarea"), alone.has("textarea"), alone.reloads) == (True, True, False)
     assert (one.ids, one.badges, one.reloads) == ([running, waiting], ["active", "good"], True)
-    assert not one.has("form")
-    assert (none.badges, none.reloads) == (["good", "good"], False)
+    assert (one.has("form"), none.badges, none.reloads) == (False, ["good", "good"], False)
 
 
 @pytest.mark.parametrize(("index", "path", "name"), [(-1, "", "report"), (0, "/mapped/0", "report[0]")])
-def test_page_links_to_the_airflow_task(serve, page, index, path, name):
-    client = serve()
-    client.service.airflow_url = AIRFLOW
-    kickoff_id = client.kickoff(meta={"airflow": {**TASK, "map_index": index, "try_number": 2}})
+def test_page_links_to_the_airflow_task(browser, index, path, name):
+    browser.service.airflow_url = AIRFLOW
+    kickoff_id = browser.kickoff(meta={"airflow": {**TASK, "map_index": index, "try_number": 2}})
 
-    for shown in (page(client), page(client, f"/executions/{kickoff_id}")):
+    for shown in (browser.page(), browser.page(f"/executions/{kickoff_id}")):
         assert shown.links[f"daily / {name}"] == f"{AIRFLOW}{TASK_PATH}{path}"
 
 
 @pytest.mark.parametrize("ends", [{}, {"error": HOSTILE}, {"human_input": True}])
-def test_hostile_text_is_no_markup(serve, clock, page, ends):
-    hostile = ScenarioTask(name=HOSTILE, agent=HOSTILE, seconds=1, output=HOSTILE)
-    tasks = (hostile, hostile.model_copy(update=ends))
-    client = serve(Scenario(inputs=(), tasks=tasks))
-    client.service.airflow_url = AIRFLOW
-    client.service.next_kickoff_id(HOSTILE)
-    meta = {
-        "airflow": {"dag_id": HOSTILE, "run_id": HOSTILE, "task_id": HOSTILE, "map_index": 1},
-        HOSTILE: HOSTILE,
-    }
-    client.kickoff({HOSTILE: HOSTILE}, meta=meta)
-    running = page(client)
+def test_hostile_text_is_no_markup_and_hides_nothing(browse, clock, ends):
+    text = HOSTILE + HIDDEN
+    hostile = ScenarioTask(name=text, agent=text, seconds=1, output=text)
+    browser = browse(tasks=(hostile, hostile.model_copy(update=ends)))
+    browser.service.airflow_url = AIRFLOW
+    browser.service.next_kickoff_id(HOSTILE)
+    meta = {"airflow": {"dag_id": text, "run_id": text, "task_id": text, "map_index": 1}, text: text}
+    browser.kickoff({text: text}, meta=meta)
+    running = browser.page()
     clock.now += 10
-    listed = page(client)
+    listed = browser.page()
 
-    for shown in (running, listed, page(client, listed.links[HOSTILE])):
+    for shown in (running, listed, browser.page(listed.links[HOSTILE])):
         assert not any(shown.has(tag) for tag in ("script", "img", "iframe", "object", "link", "base"))
         assert not any(name.startswith("on") for _, attributes in shown.tags for name in attributes)
         assert all(link.startswith(("/", AIRFLOW)) or not link for link in shown.links.values())
         assert "49" not in shown.text.replace("7 * 7", "")
+        assert "⟨U+202E⟩gnp.exe⟨U+001B⟩" in shown.text
+        assert not {"\u202e", "\x1b"} & {*shown.text}
 
 
-@pytest.mark.parametrize("hidden", ["\u202e", "\u200b", "\x1b"])
-def test_hidden_character_is_visible(serve, clock, page, hidden):
-    text = f"{hidden}gnp.exe"
-    client = serve(Scenario(inputs=(), tasks=(ScenarioTask(name=text, agent=text, seconds=1, output=text),)))
-    kickoff_id = client.kickoff({text: text}, meta={"a": text})
-    clock.now += 10
+@pytest.mark.parametrize(("answer", "state"), [("approve", "SUCCESS"), ("reject", "STARTED")])
+def test_page_takes_an_answer(browser, waiting, answer, state):
+    response = browser.answer(**browser.form(), answer=answer, feedback="shorter")
 
-    for shown in (page(client), page(client, f"/executions/{kickoff_id}")):
-        assert f"⟨U+{ord(hidden):04X}⟩gnp.exe" in shown.text
-        assert hidden not in shown.text
+    assert (response.status_code, response.headers["location"]) == (303, "/local/")
+    assert browser.status(waiting)["state"] == state
+
+
+@pytest.mark.parametrize(
+    ("origin", "host"),
+    [
+        *((origin, None) for origin in ("", "null", "http://crew.example", "http://127.0.0.1")),
+        ("http://crew.example", "crew.example"),
+    ],
+)
+def test_page_takes_no_answer_from_elsewhere(browser, waiting, origin, host):
+    assert browser.answer(origin=origin, host=host, **browser.form(), answer="approve").status_code == 403
+    assert browser.status(waiting)["state"] == "NOT FOUND"
+
+
+def test_page_approves_only_of_what_was_seen(browser, waiting, clock):
+    seen = browser.form()
+    browser.service.reject(waiting)
+    clock.now += 5
+
+    assert browser.answer(**seen, answer="approve").status_code == 409
+    assert browser.answer(answer="approve").status_code == 409
+    assert browser.status(waiting)["state"] == "NOT FOUND"

@@ -1,14 +1,10 @@
 """The webhooks that a kickoff names, as those hear of it who are called."""
 
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any
-
 import pytest
 
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from tests.airflow_runs import eventually
+from tests.integration.receivers import http_receiver
 
 TASKS = (
     ScenarioTask(name="first", agent="A", description="look at {topic}", output="about {topic}", human_input=True),
@@ -17,35 +13,10 @@ TASKS = (
 PROOF = {"strategy": "bearer", "token": "of the receiver"}
 
 
-class Receiver(HTTPServer):
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.heard: list[Any] = []
-        self.status = 200
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Receiver
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.server.heard.append((self.path, self.headers.get("authorization"), body))
-        self.send_response(self.server.status)
-        self.send_header("location", "/elsewhere")
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
-
-
 @pytest.fixture
 def receiver():
-    with Receiver() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+    with http_receiver() as receiver:
+        yield receiver
 
 
 @pytest.fixture
@@ -56,7 +27,7 @@ def said():
 @pytest.fixture
 def begin(serve, said, receiver):
     """Start a service and an execution with webhooks; return the service and the kickoff ID."""
-    address = f"http://127.0.0.1:{receiver.server_port}"
+    _, address = receiver
     named = {
         "taskWebhookUrl": f"{address}/task",
         "crewWebhookUrl": f"{address}/crew",
@@ -74,7 +45,7 @@ def begin(serve, said, receiver):
 
 def heard(receiver, path, times=1):
     return eventually(
-        lambda: len(found := [each for each in receiver.heard if each[0] == path]) >= times and found, pause=0.02
+        lambda: len(found := [each for each in receiver[0] if each[0] == path]) >= times and found, pause=0.02
     )
 
 
@@ -85,7 +56,7 @@ def test_each_webhook_is_called_for_its_event(begin, receiver, said, dialect):
 
     ((_, proof, asked),) = heard(receiver, "/person")
     assert asked.items() >= {**ids, "task": "first", "task_output": "about tides"}.items()
-    assert receiver.heard == [("/person", proof, asked)]
+    assert receiver[0] == [("/person", proof, asked)]
     service.answer(kickoff_id, approved=True, question=asked["task_id"])
     tasks = heard(receiver, "/task", 2)
     ((_, _, end),) = heard(receiver, "/crew")

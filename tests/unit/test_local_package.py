@@ -1,13 +1,9 @@
-"""What importing the local service may cost, and what is found there."""
+"""What importing the local server costs."""
 
-import importlib
+from __future__ import annotations
+
 import subprocess
 import sys
-
-import pytest
-
-from airflow_provider_crew import local
-from airflow_provider_crew.local import pytest_plugin
 
 
 def test_pytest_plugin_loads_nothing_heavy():
@@ -21,11 +17,3 @@ def test_pytest_plugin_loads_nothing_heavy():
 
     assert "airflow_provider_crew" in loaded.split()
     assert heavy.isdisjoint(loaded.split())
-
-
-@pytest.mark.parametrize("module", [local, pytest_plugin])
-def test_pytest_plugin_needs_only_pytest(module, monkeypatch):
-    for name in ("aiohttp", "pydantic", "airflow"):
-        monkeypatch.setitem(sys.modules, name, None)
-
-    assert importlib.reload(module) is module
