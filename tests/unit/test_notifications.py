@@ -39,12 +39,17 @@ from airflow_provider_crew.task.verdict import (
 )
 from tests.supported import AIRFLOW
 
-needs_store = pytest.mark.skipif(AIRFLOW < (3, 3), reason="Airflow has a task state store from 3.3 on")
 KICKOFF_ID = "57a13a6e-3a4c-4c55-9f0e-2f1f8a4b9c01"
 DASHBOARD = "https://app.example/crews/7"
 RUN_PAGE = "https://airflow.example/dags/the_dag/runs/today"
 TASK_PAGE = f"{RUN_PAGE}/tasks/report"
 FAILED = ExecutionFailed("The crew failed.", next_step="Pay.", kickoff_id=KICKOFF_ID)
+UNCERTAIN = CrewTaskFailed(UncertainKickoff("No answer.", next_step="Look."))
+GONE = LostContact("Gone.", next_step="Wait.", kickoff_id=KICKOFF_ID)
+CHECK = while_cancelled(is_sensor=True)
+NOT_SENT = CrewError("Not sent.", cost=Cost.NONE, next_step="Fix.")
+CUT_SHORT = CrewTaskTimeout(CutShort("Too long.", next_step="Wait.", kickoff_id=KICKOFF_ID))
+FAULT = ValueError("a fault\nof a hook")
 
 
 class Kept(BaseNotifier):
@@ -76,12 +81,14 @@ def alert(sent, monkeypatch):
 
 
 @pytest.fixture
-def dag():
+def dag(tmp_path):
     with DAG("the_dag", schedule=None) as dag:
         CrewRunOperator(task_id="report", inputs={})
         CrewRunOperator.partial(task_id="each").expand(inputs=[{}, {}])
-        CrewRunOperator(task_id="cancelled", inputs={}, cancel_on_kill=True)
+        CrewExecutionSensor(task_id="wait", kickoff_id=KICKOFF_ID)
         BaseOperator(task_id="other")
+        if AIRFLOW >= (3, 3):
+            CrewBatchOperator(task_id="rows", inputs=[], result_path=str(tmp_path), crew_conn_id="writers")
     return dag
 
 
@@ -131,29 +138,118 @@ def of_run(dag, reason="task_failure"):
     return of_task(dag, state=None) | {"reason": reason}
 
 
-@pytest.mark.parametrize(
-    ("exception", "cost"),
-    [
-        (FAILED, Cost.ENDED),
-        (CrewTaskFailed(UncertainKickoff("No answer.", next_step="Look.")), Cost.UNKNOWN),
-        (CrewTaskTimeout(CutShort("Too long.", next_step="Wait.", kickoff_id=KICKOFF_ID)), Cost.RUNNING),
-        (LostContact("No answer.", next_step="Wait.", kickoff_id=KICKOFF_ID), Cost.RUNNING),
-        (CrewError("Not sent.", cost=Cost.NONE, next_step="Fix."), Cost.NONE),
-    ],
-    ids=lambda value: value.value if isinstance(value, Cost) else type(value).__name__,
+def progress(kickoff_id=KICKOFF_ID, **told):
+    return {"crew_progress": {"kickoff_id": kickoff_id, "end": None, **told}}
+
+
+COUNTS = "412 of 1,000 rows have ended, 12 failed, 1 uncertain, 16 running"
+
+
+def of_rows(*, running=16, gone=0, **told):
+    statuses = {name: told.pop(name) for name in ("success", "error", "uncertain") if name in told}
+    sentences = while_rows_run(RowCounts(Counter(statuses), running, is_billed=True, lost=gone), cancels=False)
+    reasons = [
+        {"status": status, "reason": "x", "count": 2, "keys": ["Oslo", "-1; ls"]}
+        for status in ("error", "uncertain")
+        if status == "error" or gone or statuses.get(status)
+    ]
+    batch = {"total": 3, "uncertain": statuses.get("uncertain", 0), "reasons": reasons}
+    return progress("", batch=batch, doing=COUNTS, **sentences | told)
+
+
+KILLED = of_rows(success=400, error=11)
+AFTER_KILL = KILLED["crew_progress"]["if_lost"]["next_step"]
+BATCH_FAILED = BatchFailed("588 of 1,000 rows failed.", cost=Cost.RUNNING, next_step="Clear the task.")
+ENDED = {"kickoff_id": KICKOFF_ID, "end": FAILED.as_dict()}
+SKIPS = FAILED.as_dict() | {"action": "skip"}
+DEFERRED, POLLED, UNPOLLED = (
+    {"crew_deferral": 1795697920.28},
+    {"polled_at": 1795697922.0},
+    {"polled_at": 1795697919.0},
 )
-def test_alert_has_cost_event_next_step_and_links(alert, dag, airflow, sent, exception, cost):
-    airflow.xcoms["report", -1, "crew_dashboard"] = DASHBOARD
-    failure = getattr(exception, "failure", exception)
+CANCELS, LEAVES = (
+    while_waiting(Facts(), reattachable=True, cancels=cancels)["choices"] for cancels in (True, False)
+)
+LOST = if_lost(KICKOFF_ID, None)["next_step"] if AIRFLOW >= (3, 3) else ""
 
-    alert(of_task(dag, exception))
+# Who calls back: the task, or its run for this reason. The task, its state, its exception, and its XComs.
+# The kind of alert in the subject, or None if there is none, and texts in the alert.
+ALERTS = [
+    ("task", "report", "failed", FAILED, {}, Cost.ENDED, [FAILED]),
+    ("task", "report", "failed", UNCERTAIN, {}, Cost.UNKNOWN, [UNCERTAIN.failure]),
+    (
+        "task",
+        "report",
+        "failed",
+        GONE,
+        {},
+        Cost.RUNNING,
+        [],
+    ),
+    ("task", "report", "failed", NOT_SENT, {}, Cost.NONE, [NOT_SENT]),
+    ("task", "report", "failed", CUT_SHORT, {}, Cost.RUNNING, []),
+    ("task", "other", "failed", FAILED, {}, Cost.ENDED, [FAILED]),
+    # The task has not reported how it ended.
+    ("task", "report", "failed", None, {}, Cost.UNKNOWN, []),
+    ("task", "report", "failed", None, {"kickoff_id": KICKOFF_ID}, Cost.RUNNING, [LOST]),
+    ("task", "report", "failed", None, progress(state="completed"), Cost.ENDED, []),
+    ("task", "report", "failed", None, progress(end={"cost": "another version"}), Cost.RUNNING, []),
+    ("task", "report", "failed", FAULT, {}, Cost.UNKNOWN, ["ValueError: a fault of a hook"]),
+    ("task", "report", "failed", FAULT, progress(), Cost.RUNNING, ["ValueError: a fault of a hook"]),
+    # A user has marked it, or its run has taken too long.
+    ("timed_out", "report", "failed", None, progress(**POLLED) | DEFERRED, "being cancelled", []),
+    ("timed_out", "report", "skipped", None, progress(**POLLED) | DEFERRED, "being cancelled", []),
+    ("timed_out", "report", "failed", None, progress(**UNPOLLED) | DEFERRED, Cost.RUNNING, []),
+    ("timed_out", "report", "skipped", None, progress(**UNPOLLED) | DEFERRED, Cost.RUNNING, []),
+    ("timed_out", "report", "failed", None, progress(choices=CANCELS), Cost.RUNNING, [CANCELS["mark"]]),
+    ("timed_out", "report", "skipped", None, progress(choices=LEAVES), Cost.RUNNING, [LEAVES["mark"][1:]]),
+    ("task_failure", "wait", "failed", None, progress(**POLLED) | DEFERRED, "being cancelled", [f"{CHECK}\n"]),
+    ("task_failure", "report", "skipped", None, {}, None, []),
+    ("task_failure", "report", "skipped", None, {"kickoff_id": KICKOFF_ID}, Cost.RUNNING, []),
+    ("task_failure", "report", "skipped", None, progress(state="running"), Cost.RUNNING, []),
+    ("task_failure", "report", "skipped", None, progress(end=SKIPS), None, []),
+    # A batch. The DAG's alert about a green one is below.
+    ("task", "report", "failed", None, KILLED, Cost.UNKNOWN, [COUNTS, AFTER_KILL]),
+    ("task", "report", "up_for_retry", None, KILLED, Cost.UNKNOWN, [COUNTS, AFTER_KILL]),
+    ("timed_out", "report", "skipped", None, KILLED, Cost.UNKNOWN, [COUNTS, AFTER_KILL]),
+    ("task_failure", "report", "failed", None, of_rows(**POLLED) | DEFERRED, "being cancelled", []),
+    ("task", "report", "failed", BATCH_FAILED, of_rows(end=BATCH_FAILED.as_dict()), Cost.RUNNING, [COUNTS]),
+    # An agent that called a crew, and other tasks.
+    ("task", "other", "failed", FAULT, progress(""), Cost.UNKNOWN, []),
+    ("task", "other", "failed", FAULT, progress(), Cost.RUNNING, []),
+    ("task", "other", "failed", FAULT, progress(state="completed"), Cost.ENDED, []),
+    ("task", "other", "failed", FAULT, progress(end=FAILED.as_dict()), Cost.ENDED, [FAILED]),
+    ("task_failure", "other", "failed", None, progress(""), Cost.UNKNOWN, []),
+    ("task_failure", "other", "failed", None, progress(), Cost.RUNNING, []),
+    ("task_failure", "other", "skipped", None, progress(), None, []),  # by a branch
+    ("timed_out", "other", "skipped", None, progress(), Cost.RUNNING, []),
+    ("task", "other", "failed", FAULT, {}, None, []),
+    ("task", "other", "up_for_retry", FAULT, {}, None, []),
+    ("task_failure", "other", "failed", None, {}, None, []),
+]
 
+
+@pytest.mark.parametrize(("of", "task_id", "state", "exception", "xcoms", "kind", "texts"), ALERTS)
+def test_alert_has_the_facts(alert, dag, airflow, sent, of, task_id, state, exception, xcoms, kind, texts):
+    airflow.states = {(task_id, -1): state}
+    airflow.xcoms = {(task_id, -1, key): value for key, value in ({"crew_dashboard": DASHBOARD} | xcoms).items()}
+    error = getattr(exception, "failure", exception)
+
+    alert(of_task(dag, exception, state=state, task_id=task_id) if of == "task" else of_run(dag, of))
+
+    if kind is None:
+        assert sent == []
+        return
     ((subject, text),) = sent
-    assert subject == f"[{cost}] the_dag: report in today"
-    assert str(failure) in text
-    assert (DASHBOARD in text) == bool(failure.kickoff_id)
-    assert text.splitlines()[-1] == TASK_PAGE
-    assert text.count(KICKOFF_ID) == bool(failure.kickoff_id)
+    assert subject == f"[{kind}] the_dag: {task_id} in today"
+    assert Cost("running" if kind == "being cancelled" else kind).sentence in text
+    assert [str(each) for each in texts if str(each) not in text] == []
+    assert text.count("\nNext: ") == 1
+    assert text.splitlines()[-1] == (TASK_PAGE if of == "task" else RUN_PAGE)
+    has_id = KICKOFF_ID in f"{xcoms} {getattr(error, 'kickoff_id', '')}"
+    assert (KICKOFF_ID in text, DASHBOARD in text) == (has_id, has_id)
+    is_adoptable = AIRFLOW >= (3, 3) and kind == Cost.UNKNOWN and task_id == "report" and "batch" not in str(xcoms)
+    assert ("Adopt: " in text) == is_adoptable
 
 
 @pytest.mark.usefixtures("airflow")
@@ -161,28 +257,6 @@ def test_alert_of_a_task_in_a_loop_names_the_iteration(alert, dag, sent):
     alert(of_task(dag, FAILED) | {"loop": SimpleNamespace(index=1)})
 
     assert "report (iteration 1) in today" in sent[0][0]
-
-
-@pytest.mark.parametrize(
-    ("xcoms", "cost"),
-    [
-        ({}, Cost.UNKNOWN),
-        ({"kickoff_id": KICKOFF_ID}, Cost.RUNNING),
-        ({"crew_progress": {"kickoff_id": KICKOFF_ID, "state": "completed", "end": None}}, Cost.ENDED),
-        ({"kickoff_id": KICKOFF_ID, "crew_progress": {"end": {"cost": "another version"}}}, Cost.RUNNING),
-    ],
-)
-@pytest.mark.parametrize("exception", [None, ValueError("a fault\nof a hook")])
-def test_alert_without_an_error_of_a_crew_uses_xcoms(alert, dag, airflow, sent, xcoms, cost, exception):
-    airflow.xcoms |= {("report", -1, key): value for key, value in xcoms.items()}
-
-    alert(of_task(dag, exception))
-
-    ((subject, text),) = sent
-    assert subject.startswith(f"[{cost}]")
-    assert cost.sentence in text
-    assert (KICKOFF_ID in text) == bool(xcoms)
-    assert ("ValueError: a fault of a hook" in text) == isinstance(exception, ValueError)
 
 
 def test_alert_of_dag_is_about_crew_tasks_that_failed(alert, dag, airflow, sent):
@@ -221,7 +295,8 @@ def test_alert_of_dag_has_all_of_a_long_event(alert, dag, airflow, sent):
 
 
 def test_alert_of_dag_sums_up_mapped_tasks(alert, dag, airflow, sent):
-    airflow.states = {("each", number): "success" for number in range(40)} | {("each", 7): "failed"}
+    airflow.states = {("each", number): "success" for number in range(40)}
+    airflow.states |= {("each", 7): "failed", ("each", 40): None}
     airflow.xcoms |= {("each", number, "kickoff_id"): str(number) for number in range(39)}
     airflow.xcoms |= {("each", number, "usage"): {"total_tokens": 1_000} for number in range(38)}
     airflow.xcoms |= {("each", 7, "crew_row"): "Hamburg\nSubject: forged"}
@@ -233,32 +308,8 @@ def test_alert_of_dag_sums_up_mapped_tasks(alert, dag, airflow, sent):
     ((subject, text),) = sent
     assert subject == f"[{Cost.RUNNING}] the_dag: each[7] (Hamburg Subject: forged) in today"
     (summary,) = [part for part in text.split("\n\n") if part.startswith("each has ")]
-    for part in ("40 rows", "1 failed", "39 success", "39 executions", "38,000 tokens"):
+    for part in ("41 rows", "1 failed", "39 success", "39 executions", "38,000 tokens"):
         assert part in summary
-
-
-def test_cleared_row_does_not_cost_the_alert(alert, dag, airflow, sent):
-    airflow.states = {("each", 0): "failed", ("each", 1): None, ("each", 2): "success"}
-
-    alert(of_run(dag))
-
-    ((_, text),) = sent
-    assert "each has 3 rows" in text
-
-
-@pytest.mark.usefixtures("airflow")
-def test_mapped_sensor_starts_nothing_if_cleared(alert, dag, airflow, sent):
-    with dag:
-        CrewExecutionSensor.partial(task_id="wait").expand(kickoff_id=["one", "two"])
-    airflow.states = {("wait", 0): "failed"}
-    progress = {"kickoff_id": "one", "polled_at": 1795697922.0, "end": None}
-    airflow.xcoms |= {("wait", 0, "crew_progress"): progress, ("wait", 0, "crew_deferral"): 1795697920.28}
-
-    alert(of_run(dag))
-
-    ((_, text),) = sent
-    assert while_cancelled(is_sensor=True) in text
-    assert while_cancelled(is_sensor=False) not in text
 
 
 def test_unread_rows_come_last(alert, dag, airflow, sent):
@@ -298,91 +349,6 @@ def test_alert_of_dag_describes_the_most_urgent_failures(alert, dag, airflow, se
     assert "Further failed tasks: 10" in text
 
 
-@pytest.mark.parametrize(("polled_after", "kind"), [(2.0, "being cancelled"), (-1.0, Cost.RUNNING)])
-@pytest.mark.parametrize("state", ["failed", "skipped"])
-def test_polled_execution_of_a_marked_task_is_cancelled(alert, dag, airflow, sent, state, polled_after, kind):
-    airflow.states = {("report", -1): state}
-    progress = {"kickoff_id": KICKOFF_ID, "polled_at": 1795697920.28 + polled_after, "end": None}
-    airflow.xcoms |= {("report", -1, "crew_progress"): progress, ("report", -1, "crew_deferral"): 1795697920.28}
-
-    alert(of_run(dag, "timed_out"))
-
-    ((subject, text),) = sent
-    assert subject == f"[{kind}] the_dag: report in today"
-    assert Cost.RUNNING.sentence in text
-
-
-@pytest.mark.parametrize("state", ["failed", "skipped"])
-@pytest.mark.parametrize("cancels", [True, False])
-def test_alert_says_what_a_mark_does_to_the_execution(alert, dag, airflow, sent, state, cancels):
-    choices = while_waiting(Facts(), reattachable=True, cancels=cancels)["choices"]
-    airflow.states = {("report", -1): state}
-    airflow.xcoms["report", -1, "crew_progress"] = {"kickoff_id": KICKOFF_ID, "end": None, "choices": choices}
-
-    alert(of_run(dag, "timed_out"))
-
-    ((subject, text),) = sent
-    assert subject.startswith(f"[{Cost.RUNNING}]")
-    assert choices["mark"][1:] in text
-
-
-def test_alert_about_a_killed_task_advises_to_clear_it(alert, dag, airflow, sent):
-    airflow.xcoms["report", -1, "kickoff_id"] = KICKOFF_ID
-
-    alert(of_task(dag))
-
-    ((_, text),) = sent
-    assert (if_lost(KICKOFF_ID, None)["next_step"] in text) == (AIRFLOW >= (3, 3))
-
-
-COUNTS = "412 of 1,000 rows have ended, 12 failed, 1 uncertain, 16 running"
-
-
-def of_batch(*, cancels=False, **told):
-    rows = RowCounts(Counter(success=400, error=11, uncertain=1, not_is_billed=True), running=16, is_billed=True)
-    sentences = while_rows_run(rows, cancels=cancels)
-    return {"kickoff_id": "", "batch": {"total": 1000}, "doing": COUNTS, "end": None, **sentences, **told}
-
-
-@pytest.mark.parametrize("state", ["failed", "skipped", "up_for_retry"])
-def test_alert_of_a_killed_batch_advises_to_clear_it(alert, dag, airflow, sent, state):
-    airflow.states = {("report", -1): state}
-    airflow.xcoms["report", -1, "crew_progress"] = of_batch()
-
-    alert(of_run(dag, "timed_out") if state == "skipped" else of_task(dag, state=state))
-
-    ((subject, text),) = sent
-    assert subject == f"[{Cost.UNKNOWN}] the_dag: report in today"
-    assert COUNTS in text
-    assert of_batch()["if_lost"]["next_step"] in text
-    assert "starts a new execution" not in text
-
-
-def test_alert_of_a_failed_batch_has_its_error_and_counts(alert, dag, airflow, sent):
-    failed = BatchFailed("588 of 1,000 rows failed.", cost=Cost.RUNNING, next_step="Clear the task.")
-    airflow.xcoms["report", -1, "crew_progress"] = of_batch(end=failed.as_dict())
-
-    alert(of_task(dag, failed))
-
-    ((subject, text),) = sent
-    assert subject == f"[{Cost.RUNNING}] the_dag: report in today"
-    assert text.startswith(f"report: {failed}")
-    assert COUNTS in text
-
-
-def test_marked_batch_is_being_cancelled(alert, dag, airflow, sent):
-    airflow.states = {("report", -1): "failed"}
-    airflow.xcoms["report", -1, "crew_progress"] = of_batch(polled_at=1795697922.0)
-    airflow.xcoms["report", -1, "crew_deferral"] = 1795697920.28
-
-    alert(of_run(dag))
-
-    ((subject, text),) = sent
-    assert subject == "[being cancelled] the_dag: report in today"
-    assert of_batch()["if_lost"]["next_step"] in text
-    assert while_cancelled(is_sensor=False) not in text
-
-
 @pytest.mark.usefixtures("airflow")
 def test_alert_of_dag_with_unreadable_tasks_is_sent(alert, dag, sent):
     alert({"dag": dag, "run_id": "today", "reason": "timed_out"})
@@ -390,24 +356,6 @@ def test_alert_of_dag_with_unreadable_tasks_is_sent(alert, dag, sent):
     ((subject, text),) = sent
     assert subject.startswith(f"[{Cost.UNKNOWN}] the_dag")
     assert Cost.UNKNOWN.sentence in text
-
-
-@pytest.mark.parametrize(
-    ("xcoms", "alerts"),
-    [
-        ({}, 0),
-        ({"kickoff_id": KICKOFF_ID}, 1),
-        ({"kickoff_id": KICKOFF_ID, "crew_progress": {"end": None, "state": "running"}}, 1),
-        ({"crew_progress": {"end": FAILED.as_dict() | {"action": "skip"}}}, 0),
-    ],
-)
-def test_skipped_task_is_in_alert_if_execution_is_running(alert, dag, airflow, sent, xcoms, alerts):
-    airflow.states = {("report", -1): "skipped"}
-    airflow.xcoms |= {("report", -1, key): value for key, value in xcoms.items()}
-
-    alert(of_run(dag))
-
-    assert [subject.partition("]")[0] for subject, _ in sent] == [f"[{Cost.RUNNING}"] * alerts
 
 
 @pytest.mark.parametrize("reason", ["task_failure", "success"])
@@ -445,43 +393,38 @@ def test_alert_is_sent_even_if_xcom_push_fails(alert, dag, sent):
     assert len(sent) == 1
 
 
-@pytest.mark.parametrize("is_list", [True, False])
+CANCELLED = ExecutionCancelled("It was cancelled.", kickoff_id=KICKOFF_ID)
+
+
+@pytest.mark.parametrize("of_dag", [lambda alert: alert, lambda alert: [alert]])
 @pytest.mark.parametrize(
-    ("in_database", "max_tries", "clears", "alerts"),
+    ("in_database", "exception", "max_tries", "clears", "alerts"),
     [
-        ("failed", 0, 0, 0),
-        ("running", 0, 0, 0),
-        ("running", 1, 0, 1),
-        ("running", 0, 1, 1),
-        ("up_for_retry", 1, 0, 1),
-        ("restarting", 0, 1, 1),
-        (None, 0, 1, 1),
+        # A process was lost.
+        ("failed", None, 0, 0, 0),
+        ("running", None, 0, 0, 0),
+        ("running", None, 1, 0, 1),
+        ("running", None, 0, 1, 1),
+        ("up_for_retry", None, 1, 0, 1),
+        ("restarting", None, 0, 1, 1),
+        (None, None, 0, 1, 1),
+        # Airflow ends the task.
+        ("failed", CANCELLED, 0, 0, 0),
+        ("skipped", CANCELLED, 0, 0, 0),
+        ("restarting", CANCELLED, 0, 0, 1),
     ],
 )
-def test_lost_process_is_left_to_alert_of_dag(
-    alert, dag, airflow, sent, monkeypatch, is_list, in_database, max_tries, clears, alerts
+def test_task_that_airflow_ends_is_left_to_alert_of_dag(
+    alert, dag, airflow, sent, of_dag, in_database, exception, max_tries, clears, alerts
 ):
-    monkeypatch.delattr("time.sleep")  # nothing waits
-    dag.on_failure_callback = [CrewAlert(print)] if is_list else CrewAlert(print)
-    airflow.states = {("report", -1): in_database}
-
-    alert(of_task(dag, state=None, max_tries=max_tries) | {"dag_run": SimpleNamespace(clear_number=clears)})
-
-    assert len(sent) == alerts
-
-
-@pytest.mark.parametrize(
-    ("in_database", "of_dag", "alerts"),
-    [("failed", True, 0), ("skipped", True, 0), ("failed", False, 1), ("restarting", True, 1)],
-)
-def test_task_that_airflow_ends_is_left_to_alert_of_dag(alert, dag, airflow, sent, in_database, of_dag, alerts):
-    dag.on_failure_callback = CrewAlert(print) if of_dag else None
     airflow.states = {("report", -1): in_database}
     dag.task_dict["report"].on_kill()
-
-    alert(of_task(dag, ExecutionCancelled("It was cancelled.", kickoff_id=KICKOFF_ID), push=lambda **_: None))
-
-    assert len(sent) == alerts
+    told = of_task(dag, exception, state=None if exception is None else "failed", max_tries=max_tries)
+    for callback, expected in ((of_dag(CrewAlert(print)), alerts), (None, 1)):
+        dag.on_failure_callback = callback
+        sent.clear()
+        alert(told | {"dag_run": SimpleNamespace(clear_number=clears)})
+        assert len(sent) == expected
 
 
 @pytest.mark.usefixtures("airflow")
@@ -507,114 +450,7 @@ def test_secrets_known_to_airflow_are_masked(alert, dag, sent):
     assert "a-secret-of-the-author" not in text
 
 
-@pytest.mark.parametrize("state", ["failed", "up_for_retry"])
-def test_task_without_a_crew_is_ignored(alert, dag, airflow, sent, state):
-    airflow.states = {("other", -1): "failed"}
-
-    alert(of_task(dag, ValueError("no crew"), state=state, task_id="other"))
-    alert(of_run(dag))
-
-    assert sent == []
-
-
-@pytest.mark.parametrize(
-    ("progress", "cost"),
-    [
-        ({"kickoff_id": "", "end": None}, Cost.UNKNOWN),
-        ({"kickoff_id": KICKOFF_ID, "end": None}, Cost.RUNNING),
-        ({"kickoff_id": KICKOFF_ID, "state": "completed", "end": None}, Cost.ENDED),
-        ({"kickoff_id": KICKOFF_ID, "end": FAILED.as_dict()}, Cost.ENDED),
-    ],
-)
-@pytest.mark.parametrize("of", [of_run, of_task])
-def test_agent_that_called_a_crew_is_in_the_alert(alert, dag, airflow, sent, of, progress, cost):
-    airflow.states = {("other", -1): "failed"}
-    airflow.xcoms["other", -1, "crew_progress"] = progress
-
-    alert(
-        of(dag) if of is of_run else of_task(dag, ValueError("no model"), task_id="other", push=lambda **_: None)
-    )
-
-    ((subject, text),) = sent
-    assert subject == f"[{cost}] the_dag: other in today"
-    assert "adopt" not in text
-    assert (KICKOFF_ID in text) == bool(progress["kickoff_id"])
-
-
-@pytest.mark.usefixtures("airflow")
-def test_crew_error_of_any_task_is_in_its_alert(alert, dag, sent):
-    alert(of_task(dag, FAILED, task_id="other", push=lambda **_: None))
-
-    assert [subject for subject, _ in sent] == [f"[{Cost.ENDED}] the_dag: other in today"]
-
-
-def test_stopped_agent_is_in_the_alert_of_dag(alert, dag, airflow, sent):
-    airflow.states = {("other", -1): "skipped"}
-    airflow.xcoms["other", -1, "crew_progress"] = {"kickoff_id": KICKOFF_ID, "end": None}
-
-    alert(of_run(dag, "task_failure"))  # skipped by a branch
-    assert sent == []
-    alert(of_run(dag, "timed_out"))
-
-    assert [subject for subject, _ in sent] == [f"[{Cost.RUNNING}] the_dag: other in today"]
-
-
-@pytest.fixture
-def batch_dag(tmp_path):
-    with DAG("the_dag", schedule=None) as dag:
-        CrewBatchOperator(task_id="rows", inputs=[], result_path=str(tmp_path), crew_conn_id="writers")
-    return dag
-
-
-def of_rows(*, gone=0, **statuses):
-    rows = RowCounts(Counter(statuses), running=0, is_billed=True, lost=gone)
-    reasons = [
-        {"status": status, "reason": "x", "count": 2, "keys": ["Oslo", "-1; ls"]}
-        for status in ("error", "uncertain")
-        if status == "error" or gone or statuses.get(status)
-    ]
-    batch = {"total": 3, "uncertain": statuses.get("uncertain", 0), "reasons": reasons}
-    return of_batch(batch=batch, state="completed", **while_rows_run(rows, cancels=False))
-
-
-@needs_store
-@pytest.mark.parametrize("first", ["task", "run"])
-@pytest.mark.parametrize("rows", [{"success": 1, "uncertain": 2}, {"success": 3, "gone": 2}])
-def test_uncertain_rows_of_a_successful_batch_give_one_alert(alert, batch_dag, airflow, sent, first, rows):
-    airflow.states = {("rows", -1): "success"}
-    airflow.xcoms["rows", -1, "crew_progress"] = of_rows(**rows)
-
-    def push(key, value):
-        airflow.xcoms["rows", -1, key] = value
-
-    if first == "task":
-        alert(of_task(batch_dag, state="success", task_id="rows", push=push))
-    alert(of_task(batch_dag, state=None, task_id="rows") | {"reason": "success"})
-
-    ((subject, text),) = sent
-    assert subject == f"[{Cost.UNKNOWN}] the_dag: rows in today"
-    assert of_rows(**rows)["if_lost"]["next_step"] in text
-    assert text.count("Adopt: ") == 2
-
-
-@needs_store
-@pytest.mark.parametrize("progress", [{}, None])
-def test_successful_batch_without_uncertain_rows_is_silent(alert, batch_dag, airflow, sent, progress):
-    airflow.states = {("rows", -1): "success"}
-    if progress is not None:
-        airflow.xcoms["rows", -1, "crew_progress"] = of_rows(success=3)
-
-    alert(of_task(batch_dag, state="success", task_id="rows"))
-    alert(of_task(batch_dag, state=None, task_id="rows") | {"reason": "success"})
-
-    assert sent == []
-
-
-def test_success_of_another_task_asks_airflow_nothing(alert, dag, airflow, sent):
-    for task_id in ("report", "other"):
-        alert(of_task(dag, state="success", task_id=task_id))
-
-    assert (sent, airflow.asked) == ([], 0)
+needs_store = pytest.mark.skipif(AIRFLOW < (3, 3), reason="Airflow has a task state store from 3.3 on")
 
 
 @pytest.fixture
@@ -636,43 +472,48 @@ def adopted(monkeypatch):
 
 
 @needs_store
-def test_alert_has_the_command_that_adopts_the_execution(alert, dag, airflow, sent, adopted):
-    uncertain = CrewTaskFailed(UncertainKickoff("No answer.", next_step="Look."))
-    airflow.states = {("each", 1): "failed"}
+@pytest.mark.parametrize("first", ["task", "run"])
+@pytest.mark.parametrize(
+    ("rows", "alerts"),
+    [({"success": 1, "uncertain": 2}, 1), ({"success": 3, "gone": 2}, 1), ({"success": 3}, 0), (None, 0)],
+)
+def test_uncertain_rows_of_a_successful_batch_give_one_alert(
+    alert, dag, airflow, sent, adopted, first, rows, alerts
+):
+    told = of_rows(running=0, state="completed", **rows)["crew_progress"] if rows else None
+    airflow.states = {("rows", -1): "success"}
+    airflow.xcoms["rows", -1, "crew_progress"] = told
 
-    alert(of_task(dag, uncertain, push=lambda **_: None))
+    def push(key, value):
+        airflow.xcoms["rows", -1, key] = value
+
+    if first == "task":
+        alert(of_task(dag, state="success", task_id="rows", push=push))
+    alert(of_task(dag, state=None, task_id="rows") | {"reason": "success"})
+
+    assert [subject for subject, _ in sent] == [f"[{Cost.UNKNOWN}] the_dag: rows in today"] * alerts
+    for _, text in sent:
+        assert told["if_lost"]["next_step"] in text
+        assert [each[5:] for each in adopted(text)] == [("writers", "Oslo"), ("writers", "-1; ls")]
+
+
+def test_success_of_another_task_asks_airflow_nothing(alert, dag, airflow, sent):
+    for task_id in ("report", "other"):
+        alert(of_task(dag, state="success", task_id=task_id))
+
+    assert (sent, airflow.asked) == ([], 0)
+
+
+@needs_store
+@pytest.mark.parametrize("kickoff_id", ["", KICKOFF_ID])
+def test_alert_has_the_command_that_adopts_the_execution(alert, dag, airflow, sent, adopted, kickoff_id):
+    airflow.states = {("each", 1): "failed"}
+    airflow.xcoms |= {("report", -1, "kickoff_id"): kickoff_id}
+
+    alert(of_task(dag, UNCERTAIN, push=lambda **_: None))
     alert(of_run(dag))
 
     assert [each for _, text in sent for each in adopted(text)] == [
-        ("the_dag", "today", "report", -1, "KICKOFF_ID", "crew_default", None),
+        ("the_dag", "today", "report", -1, kickoff_id or "KICKOFF_ID", "crew_default", None),
         ("the_dag", "today", "each", 1, "KICKOFF_ID", "crew_default", None),
     ]
-
-
-@needs_store
-def test_uncertain_kickoff_with_a_known_id_has_it_in_the_command(alert, dag, airflow, sent, adopted):
-    airflow.xcoms["report", -1, "kickoff_id"] = KICKOFF_ID
-
-    alert(of_task(dag, CrewTaskFailed(UncertainKickoff("No answer.", next_step="Look.")), push=lambda **_: None))
-
-    ((_, text),) = sent
-    assert [each[4] for each in adopted(text)] == [KICKOFF_ID]
-
-
-@needs_store
-def test_alert_names_uncertain_rows_in_the_commands(alert, batch_dag, airflow, sent, adopted):
-    airflow.states = {("rows", -1): "success"}
-    airflow.xcoms["rows", -1, "crew_progress"] = of_rows(success=1, uncertain=2)
-
-    alert(of_task(batch_dag, state="success", task_id="rows", push=lambda **_: None))
-
-    ((_, text),) = sent
-    assert [each[5:] for each in adopted(text)] == [("writers", "Oslo"), ("writers", "-1; ls")]
-
-
-def test_link_to_the_dashboard_needs_a_kickoff_id(alert, dag, airflow, sent):
-    airflow.xcoms["report", -1, "crew_dashboard"] = DASHBOARD
-
-    alert(of_task(dag, CrewTaskFailed(UncertainKickoff("No answer.", next_step="Look.")), push=lambda **_: None))
-
-    assert DASHBOARD not in sent[0][1]
