@@ -37,16 +37,11 @@ EVIL = (
     "\u202emoc\u202c\u2066\u200f\ufeff\U000e0041 %s {0} \\n"
 )
 # In the spellings of one who writes it into a text. tests/unit/test_masking.py has those of an encoder.
-TOKENS = " ".join(
-    [
-        TOKEN,
-        f"Bearer {TOKEN}",
-        f"https://x.example/?token={quote(TOKEN)}&a=b",
-        json.dumps(json.dumps({"a": TOKEN})),
-    ]
+TOKENS = (
+    f"{TOKEN} Bearer {TOKEN} https://x.example/?token={quote(TOKEN)}&a=b {json.dumps(json.dumps({'a': TOKEN}))}"
 )
-TEXTS = {"evil": EVIL + TOKENS, "tokens first": TOKENS + EVIL, "evil and long": (EVIL + TOKENS) * 100}
-LONG = TEXTS["evil and long"]
+TEXTS = {"evil first": (EVIL + TOKENS) * 100, "tokens first": (TOKENS + EVIL) * 100}
+LONG = TEXTS["evil first"]
 LONGEST = 10_000
 
 
@@ -183,16 +178,6 @@ async def test_trigger_logs_and_fires_nothing_harmful(live_crew, connected, task
     assert all(text.isascii() and text.isprintable() and len(text) < 500_000 for text in (event.get("error", ""),))
     assert_nowhere([event, repr(trigger), repr(vars(trigger)), trigger.serialize(), live_crew.xcoms.progress])
     assert_log_is_harmless(task_log)
-
-
-@pytest.mark.parametrize("text", TEXTS)
-def test_connection_test_shows_nothing_harmful(connected, text):
-    connected.keeps = False  # some of the texts make the client wait for more
-    for told in ANSWERS.values():
-        connected.says = [told(TEXTS[text])]
-        shown = CrewHook().test_connection()[1]
-        assert_harmless(shown)
-        assert_nowhere(shown)
 
 
 def test_failed_task_shows_error_in_one_line(live_crew, task_log):

@@ -74,7 +74,7 @@ BODIES = {
 USELESS = [
     *(b"", b"{}", b"[]", b'["k-1"]', b"null", b"7", b"<html>", b"[" * 100_000, b'{"kickoff_id": ""}'),
     *(b'{"kickoff_id": %b}' % each for each in (b"null", b"NaN", b"-Infinity", b"1e309", b"{}", b"[1]", b"true")),
-    b'{"kickoff_id": "\\u0000"}',
+    *(b'{"kickoff_id": "\\u0000"}', b'{"inputs": [{"name": 7}]}'),
 ]
 UNREADABLE = ["UncertainKickoff", "UnreadableResponse", "UnreadableResponse", "taken"]
 

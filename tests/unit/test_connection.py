@@ -142,11 +142,9 @@ def test_empty_form_fields_are_not_set() -> None:
 @pytest.mark.parametrize(
     ("fields", "address"),
     [
-        pytest.param({"host": "crew.example:", "port": 8443}, "https://crew.example:8443", id="colon and port"),
-        pytest.param(
-            {"host": "http://localhost", "schema": "http"}, "http://localhost", id="the same scheme twice"
-        ),
-        pytest.param({"host": "http://localhost", "schema": "https"}, "http://localhost", id="another scheme"),
+        ({"host": "crew.example:", "port": 8443}, "https://crew.example:8443"),
+        ({"host": "http://localhost", "schema": "http"}, "http://localhost"),
+        ({"host": "http://localhost", "schema": "https"}, "http://localhost"),
     ],
 )
 def test_address_is_built_from_the_fields(fields: dict[str, Any], address: str) -> None:
@@ -156,11 +154,11 @@ def test_address_is_built_from_the_fields(fields: dict[str, Any], address: str) 
 @pytest.mark.parametrize(
     "fields",
     [
-        pytest.param({"host": None}, id="no host"),
-        pytest.param({"host": "crew.example:1", "port": 2}, id="ports"),
-        pytest.param({"host": "crew.example", "schema": "http"}, id="http"),
-        pytest.param({"host": f"crew.example:{TOKEN}", "port": 443}, id="token as port"),
-        pytest.param({"host": f"https://{TOKEN}@crew.example"}, id="token as user"),
+        {"host": None},
+        {"host": "crew.example:1", "port": 2},
+        {"host": "crew.example", "schema": "http"},
+        {"host": f"crew.example:{TOKEN}", "port": 443},
+        {"host": f"https://{TOKEN}@crew.example"},
     ],
 )
 def test_unusable_address_fields_are_rejected(fields: dict[str, Any]) -> None:
@@ -170,12 +168,12 @@ def test_unusable_address_fields_are_rejected(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("organization", "user", "in_extra", "asked_for", "chosen"),
     [
-        pytest.param(TOKEN, None, None, None, "organization", id="only the organization's"),
-        pytest.param(None, USER_TOKEN, None, None, "user", id="only the user's"),
-        pytest.param(TOKEN, USER_TOKEN, None, None, "organization", id="both"),
-        pytest.param(TOKEN, USER_TOKEN, "user", None, "user", id="both, extra says user"),
-        pytest.param(TOKEN, USER_TOKEN, None, "user", "user", id="both, user asked for"),
-        pytest.param(TOKEN, USER_TOKEN, "user", "organization", "organization", id="asking counts more"),
+        (TOKEN, None, None, None, "organization"),
+        (None, USER_TOKEN, None, None, "user"),
+        (TOKEN, USER_TOKEN, None, None, "organization"),
+        (TOKEN, USER_TOKEN, "user", None, "user"),
+        (TOKEN, USER_TOKEN, None, "user", "user"),
+        (TOKEN, USER_TOKEN, "user", "organization", "organization"),
     ],
 )
 def test_token_type_selects_the_token(
@@ -190,16 +188,12 @@ def test_token_type_selects_the_token(
 @pytest.mark.parametrize(
     ("fields", "asked_for"),
     [
-        pytest.param({"password": None}, None, id="none"),
-        pytest.param({}, "user", id="no user's"),
-        pytest.param(
-            {"password": None, "extra": {"user_bearer_token": USER_TOKEN}}, "organization", id="no organization's"
-        ),
-        pytest.param({"password": None, "login": TOKEN}, None, id="in the login"),
-        pytest.param({"password": 4711}, None, id="a number"),
-        pytest.param(
-            {"password": None, "extra": {"user_bearer_token": f"Bearer {TOKEN}"}}, None, id="user's with the word"
-        ),
+        ({"password": None}, None),
+        ({}, "user"),
+        ({"password": None, "extra": {"user_bearer_token": USER_TOKEN}}, "organization"),
+        ({"password": None, "login": TOKEN}, None),
+        ({"password": 4711}, None),
+        ({"password": None, "extra": {"user_bearer_token": f"Bearer {TOKEN}"}}, None),
     ],
 )
 def test_missing_or_invalid_token_is_rejected(fields: dict[str, Any], asked_for: str | None) -> None:
@@ -209,11 +203,7 @@ def test_missing_or_invalid_token_is_rejected(fields: dict[str, Any], asked_for:
     assert TOKEN not in str(error)
 
 
-@pytest.mark.parametrize(
-    "extra",
-    ["[1]", "{", "[" * 100_000],
-    ids=lambda text: text[:9],
-)
+@pytest.mark.parametrize("extra", ["[1]", "{", "[" * 100_000], ids=["list", "broken", "deep"])
 def test_extra_that_is_no_object_is_rejected(extra: str) -> None:
     assert "extra" in str(fault_of(connection(extra=extra)))
 
@@ -223,12 +213,22 @@ def test_extra_that_is_no_object_is_rejected(extra: str) -> None:
     [
         ("user_bearer_token", [7, ["secret"], {"is": "secret"}]),
         ("token_type", ["secret", "Organization", 7]),
-        ("request_timeout", ["secret", "soon", [30], 0, -1, "-5", "nan", "inf"]),
+        ("request_timeout", ["secret", "soon", [30], 0, -1, "-5", "nan", "inf", 86_401]),
         ("verify", [7, ["secret"], {"is": "secret"}]),
         ("proxy", [7, ["secret"], "socks5://me:secret@proxy.example", "http://me:secret@"]),
         ("dashboard_url", ["secret", "app.example/crews/7", "ftp://me:secret@app.example", 7]),
         ("dashboard_url", ["javascript:alert(1)", "JAVASCRIPT://app.example/%0aalert(1)", "data:text/html,x"]),
-        ("dashboard_url", ["vbscript:x", "file:///etc/passwd", "//app.example", "https://", "\x01javascript:x"]),
+        (
+            "dashboard_url",
+            [
+                "https\n://pages.example/9",
+                "vbscript:x",
+                "file:///etc/passwd",
+                "//app.example",
+                "https://",
+                "\x01javascript:x",
+            ],
+        ),
         ("dashboard_url", ["https://app.example/{secret}", "https://app.example/{}", "https://{kickoff_id}/"]),
         ("allow_http", ["secret", 7, []]),
         ("max_kickoffs_per_day", ["secret", -1, 1.5, "many", [5], 1_000_001]),
@@ -280,16 +280,3 @@ def test_token_in_host_or_schema_is_not_repeated(fields: dict[str, str], token: 
     error = fault_of(connection(**places, extra={"user_bearer_token": USER_TOKEN}))
 
     assert token not in str(error) + repr(vars(error))
-
-
-@pytest.mark.parametrize("inside", ["\n", "\u2028"], ids=ascii)
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("host", "rese{}archers.example"), ("schema", "my/t{}eam"), ("dashboard_url", "https{}://pages.example/9")],
-)
-def test_line_break_inside_a_place_is_refused(name: str, value: str, inside: str) -> None:
-    broken = {name: value.format(inside)}
-    told = str(fault_of(connection(**({"extra": broken} if name == "dashboard_url" else broken))))
-
-    assert broken[name] not in told
-    assert value.format("") not in told

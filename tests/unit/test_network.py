@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
-import ssl
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,14 +13,8 @@ import pytest
 import requests
 import urllib3
 
-from airflow_provider_crew.client.errors import (
-    InvalidSettings,
-)
-from airflow_provider_crew.client.settings import (
-    proxy_for,
-    reason_for,
-    trusted_certificates,
-)
+from airflow_provider_crew.client.errors import InvalidSettings
+from airflow_provider_crew.client.settings import proxy_for, reason_for, trusted_certificates
 from tests.unit.crew_builders import TOKEN, settings
 
 PROXY = "http://proxy.example:3128"
@@ -40,20 +32,14 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 @pytest.mark.parametrize(
     ("address", "variables", "proxy"),
     [
-        pytest.param("https://crew.example", {"https_proxy": PROXY}, PROXY, id="https"),
-        pytest.param("https://crew.example", {"HTTPS_PROXY": PROXY}, PROXY, id="upper case"),
-        pytest.param("https://crew.example", {"http_proxy": PROXY}, None, id="for the other scheme"),
-        pytest.param("http://127.0.0.1:8765", {"http_proxy": PROXY}, None, id="127.0.0.1"),
-        pytest.param("http://localhost", {"http_proxy": PROXY, "all_proxy": PROXY}, None, id="localhost"),
-        pytest.param("https://[::1]", {"https_proxy": PROXY}, None, id="::1"),
-        pytest.param("https://crew.example", {"all_proxy": PROXY}, PROXY, id="all"),
-        pytest.param(
-            "https://crew.example",
-            {"all_proxy": "http://x.example", "https_proxy": PROXY},
-            PROXY,
-            id="all, and https",
-        ),
-        pytest.param("https://crew.example", {"https_proxy": "proxy.example:3128"}, PROXY, id="without scheme"),
+        ("https://crew.example", {"https_proxy": PROXY}, PROXY),
+        ("https://crew.example", {"HTTPS_PROXY": PROXY}, PROXY),
+        ("https://crew.example", {"http_proxy": PROXY}, None),
+        ("https://crew.example", {"all_proxy": "http://x.example", "https_proxy": PROXY}, PROXY),
+        ("https://crew.example", {"https_proxy": "proxy.example:3128"}, PROXY),
+        ("http://127.0.0.1:8765", {"http_proxy": PROXY}, None),
+        ("http://localhost", {"http_proxy": PROXY, "all_proxy": PROXY}, None),
+        ("https://[::1]", {"https_proxy": PROXY}, None),
     ],
 )
 def test_proxy_from_the_environment(
@@ -65,42 +51,17 @@ def test_proxy_from_the_environment(
     assert proxy_for(settings(address=address)) == proxy
 
 
-BYPASSED = [
-    ("10.0.0.0/8", "https://10.1.2.3"),
-    ("10.0.0.0/8", "https://10.255.255.255:8443/team"),
-    ("crew.example, 10.0.0.0/8 ,192.168.0.0/16", "https://192.168.7.7"),
-    ("10.9.9.9/8", "https://10.1.2.3"),  # bits of a host are set, as people write it
-    ("10.1.2.3", "https://10.1.2.3"),
-    ("fd12::1", "https://[fd12::1]"),
-    ("crew.example", "https://crew.example"),
-    (".example", "https://crew.example"),
-    ("*", "https://crew.example"),
-]
-PROXIED = [
-    ("10.0.0.0/8", "https://11.1.2.3"),
-    ("10.0.0.0/8", "https://10.1.2.3.example"),
-    ("10.0.0.0/8", "https://[fd12::1]"),
-    ("fd00::/8", "https://10.1.2.3"),
-    ("fd00::/8", "https://[fe80::1]"),
-    ("10.0.0.0/33", "https://10.1.2.3"),
-    ("/8", "https://10.1.2.3"),
-    ("10.1.2.4/32, other.example", "https://10.1.2.3"),
-    ("", "https://10.1.2.3"),
-]
-
-
-@pytest.mark.parametrize("variable", ["NO_PROXY", "no_proxy"])
 @pytest.mark.parametrize(
-    ("listed", "address", "proxy"), [*((*each, None) for each in BYPASSED), *((*each, PROXY) for each in PROXIED)]
+    ("listed", "proxy"),
+    [("10.0.0.0/8", None), ("crew.example, 10.0.0.0/8", None), ("*", None), ("fd00::/8", PROXY), ("", PROXY)],
 )
 def test_address_in_no_proxy_is_reached_directly(
-    environment: pytest.MonkeyPatch, variable: str, listed: str, address: str, proxy: str | None
+    environment: pytest.MonkeyPatch, listed: str, proxy: str | None
 ) -> None:
-    environment.setenv("http_proxy", PROXY)
     environment.setenv("https_proxy", PROXY)
-    environment.setenv(variable, listed)
+    environment.setenv("NO_PROXY", listed)
 
-    assert proxy_for(settings(address=address, allow_http=True)) == proxy
+    assert proxy_for(settings(address="https://10.1.2.3:8443/team")) == proxy
 
 
 @pytest.mark.parametrize("address", ["https://crew.example", "http://127.0.0.1:8765"])
@@ -124,13 +85,11 @@ def test_unusable_proxy_in_the_environment_is_rejected(environment: pytest.Monke
 @pytest.mark.parametrize(
     ("variables", "verify", "certificates"),
     [
-        pytest.param({}, True, certifi.where(), id="certifi's"),
-        pytest.param({"CURL_CA_BUNDLE": "/curl.pem"}, True, "/curl.pem", id="curl's"),
-        pytest.param(
-            {"CURL_CA_BUNDLE": "/curl.pem", "REQUESTS_CA_BUNDLE": "/ca.pem"}, True, "/ca.pem", id="requests'"
-        ),
-        pytest.param({"REQUESTS_CA_BUNDLE": "/ca.pem"}, False, None, id="none"),
-        pytest.param({"REQUESTS_CA_BUNDLE": "/ca.pem"}, __file__, __file__, id="the settings'"),
+        ({}, True, certifi.where()),
+        ({"CURL_CA_BUNDLE": "/curl.pem"}, True, "/curl.pem"),
+        ({"CURL_CA_BUNDLE": "/curl.pem", "REQUESTS_CA_BUNDLE": "/ca.pem"}, True, "/ca.pem"),
+        ({"REQUESTS_CA_BUNDLE": "/ca.pem"}, False, None),
+        ({"REQUESTS_CA_BUNDLE": "/ca.pem"}, __file__, __file__),
     ],
 )
 def test_trusted_certificates(
@@ -170,54 +129,23 @@ def from_aiohttp(cause: Exception) -> Exception:
     return raised_from(cause, wrapped)
 
 
-def certificate_error() -> ssl.SSLCertVerificationError:
-    error = ssl.SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED]")
-    error.verify_message = "self-signed certificate"
-    return error
+@pytest.mark.parametrize("wrap", [from_requests, from_aiohttp, lambda cause: cause])
+def test_reason_is_that_of_the_operating_system(wrap: Any) -> None:
+    reset = wrap(ConnectionResetError(errno.ECONNRESET, f"Bearer {TOKEN}"))
 
-
-def tls_error(reason: str) -> ssl.SSLError:
-    error = ssl.SSLError(1, "[SSL]")
-    error.reason = reason
-    return error
-
-
-@pytest.mark.parametrize(
-    "wrap", [from_requests, from_aiohttp, lambda cause: cause], ids=["requests", "aiohttp", "raw"]
-)
-@pytest.mark.parametrize(
-    ("cause", "words"),
-    [
-        pytest.param(ConnectionRefusedError(errno.ECONNREFUSED, "..."), "connection refused", id="rejected"),
-        pytest.param(ConnectionResetError(errno.ECONNRESET, "..."), "connection reset by peer", id="reset"),
-        pytest.param(OSError(errno.ENETUNREACH, "..."), "network is unreachable", id="no network"),
-        pytest.param(socket.gaierror(socket.EAI_NONAME, "..."), "DNS", id="DNS"),
-        pytest.param(certificate_error(), "self-signed certificate", id="certificate"),
-        pytest.param(tls_error("SSLV3_ALERT_HANDSHAKE_FAILURE"), "sslv3 alert handshake failure", id="TLS"),
-        pytest.param(tls_error("WRONG_VERSION_NUMBER"), "https", id="no TLS"),
-    ],
-)
-def test_reason_names_the_network_error(cause: Exception, wrap: Any, words: str) -> None:
-    assert words in reason_for(wrap(cause), settings(), sent=True)
+    assert reason_for(reset, settings(), sent=True) == os.strerror(errno.ECONNRESET).lower()
 
 
 @pytest.mark.parametrize(
     "error",
-    [
-        pytest.param(TimeoutError("timed out"), id="raw"),
-        pytest.param(from_requests(TimeoutError("timed out")), id="requests"),
-        pytest.param(aiohttp.ServerTimeoutError("timed out"), id="aiohttp's own"),
-        pytest.param(raised_from(TimeoutError(), ValueError("x")), id="as cause"),
-    ],
+    [TimeoutError("x"), from_requests(TimeoutError("x")), aiohttp.ServerTimeoutError("x")],
+    ids=["raw", "requests", "aiohttp"],
 )
 def test_reason_names_the_timeout(error: Exception) -> None:
     short = settings(request_timeout=2.5)
 
-    exchange = reason_for(error, short, sent=True)
-    assert "2.5 s" in exchange
-    assert "request_timeout" in exchange
+    assert "2.5 s (request_timeout)" in reason_for(error, short, sent=True)
     assert "2.25 s" in reason_for(error, short, sent=False)
-    assert "10 s" in reason_for(error, settings(), sent=False)
 
 
 def test_reason_of_an_unknown_error_is_its_class_only() -> None:
@@ -232,7 +160,7 @@ def test_reason_of_an_unknown_error_is_its_class_only() -> None:
         assert TOKEN not in reason
 
 
-def test_reason_is_found_in_a_circle_of_causes() -> None:
+def test_circle_of_causes_is_followed_once() -> None:
     first, second = ConnectionResetError(errno.ECONNRESET, "reset"), RuntimeError("second")
     first.__cause__, second.__cause__ = second, first
 
