@@ -86,11 +86,13 @@ def test_first_json_in_prose_counts(text: str, found: Any) -> None:
         pytest.param("So: {'a': 1}.", r"double quotes.*\b1\b.*\b6\b", id="Python"),
         pytest.param("[" * 100 + "]" * 100, "64", id="lists in lists"),
         pytest.param(f"[[{'9' * 5000}]]", "limit", id="a number that is too long"),
+        pytest.param('{"secret": s3cr3t}', r"\b1\b.*\b12\b", id="a value that is not shown"),
     ],
 )
 def test_error_names_the_place(text: str, why: str) -> None:
-    with pytest.raises(ValueError, match=why):
+    with pytest.raises(ValueError, match=why) as caught:
         json_within(text)
+    assert "s3cr3t" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -106,13 +108,6 @@ def test_error_names_the_place(text: str, why: str) -> None:
 )
 def test_broken_json_is_a_doubt(text: str, doubt: str) -> None:
     assert re.search(doubt, doubt_about(text)) if doubt else doubt_about(text) == ""
-
-
-def test_error_does_not_repeat_a_value() -> None:
-    with pytest.raises(ValueError, match=r"\b1\b.*\b12\b") as caught:
-        json_within('{"secret": s3cr3t}')
-
-    assert "s3cr3t" not in str(caught.value)
 
 
 @hypothesis.given(
@@ -134,13 +129,11 @@ def test_any_object_in_any_text_is_found(value: Any, around: tuple[str, str], in
 
 MANY = 200_000
 HOSTILE = {
-    "open brackets": "[" * MANY,
     "open braces": "{" * MANY,
     "keys": '{"a":' * MANY,
     "small objects": '{"a":1}' * MANY,
     "quotation marks": '{"' + '\\"' * MANY,
     "lines that open a text": '{"\n' * MANY,
-    "closed brackets": '["' + "]" * MANY,
     "fences": "```json\n" * MANY,
     "space before backticks": ("\n" + " " * 100 + "x") * (MANY // 100),
 }

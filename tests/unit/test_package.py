@@ -114,13 +114,6 @@ def test_forms_of_old_and_new_airflow_are_equal():
     assert behaviour["placeholders"] == connection_type["ui-field-behaviour"]["placeholders"]
 
 
-def test_both_tokens_are_password_fields():
-    (connection_type,) = get_provider_info()["connection-types"]
-
-    assert connection_type["ui-field-behaviour"]["relabeling"]["password"] == "Organization bearer token"
-    assert connection_type["conn-fields"]["user_bearer_token"]["schema"]["format"] == "password"
-
-
 LOADED_BY_AIRFLOW = [
     "airflow_provider_crew.answers.trigger",
     "airflow_provider_crew.batch.operator",

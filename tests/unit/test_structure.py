@@ -146,21 +146,6 @@ def reached_from(begin: set[str], uses: dict[str, set[str]]) -> set[str]:
     return reached
 
 
-# What Airflow imports, in every process that parses a DAG.
-PARSED = {f"{NAME}.{part}.crew" for part in ("decorators", "links", "operators", "plugins", "sensors", "triggers")}
-HEAVY = {"aiohttp", "certifi", "fastapi", "pydantic", "requests", "urllib3", "uvicorn", "yarl"}
-
-
-def test_modules_parsed_by_airflow_import_nothing_heavy():
-    # With a module, the package that it is in.
-    at_once = {module: ours(when_loaded(module)) | ours({module.rpartition(".")[0]}) for module in MODULES}
-    loaded = reached_from({*PARSED, f"{NAME}.get_provider_info"}, at_once)
-
-    assert len(loaded) > len(PARSED)
-    heavy = {(module, name) for module in loaded for name in when_loaded(module)}
-    assert {(module, name) for module, name in heavy if name.partition(".")[0] in HEAVY} == set()
-
-
 # Modules of Airflow's public interface. Of the SDK itself, every name is public.
 PUBLIC = (
     "airflow.cli.cli_config",
