@@ -290,9 +290,7 @@ class AnsweringAttempt(Attempt):
 
     def _answer(self, option: str, text: str) -> bytes:
         """Return the answer to the known question. Raise a CrewError if it cannot be sent."""
-        settings, last = self.task.hook.connection.settings, self.record.last
-        if last and last.address not in {"", settings.address}:
-            raise errors.InvalidSettings(f"The connection points to {settings.address}, not to {last.address}.")
+        self.task.hook.connection.require_address(self.record.last.address if self.record.last else "")
         return answer_to_crew(
             self.kickoff_id,
             self.waiting.question,

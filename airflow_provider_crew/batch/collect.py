@@ -99,7 +99,11 @@ def _result(board: Board, row: Row) -> RowEnd:
 
 def _cancelled(board: Board, row: Row, why: CrewError) -> RowEnd:
     """Cancel the execution of a row that has not ended in time, if that is wanted."""
-    cancel = partial(board.client.cancel, row.kickoff_id)
+
+    def cancel() -> Completed | Failed:
+        board.task.hook.connection.require_address(board.state.address)
+        return board.client.cancel(row.kickoff_id)
+
     end, execution = cancelled_if_wanted(board.task, why, cancel)
     if isinstance(execution, Completed):
         return execution

@@ -1,13 +1,11 @@
 """Batch in the current process: its rows, its state, and the clients and threads that its parts share."""
 
-import copy
 import math
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from queue import SimpleQueue
@@ -19,6 +17,7 @@ from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.hooks.connection import load_secrets
+from airflow_provider_crew.hooks.crew import renewed
 from airflow_provider_crew.task.output import Output
 from airflow_provider_crew.task.record import Record, Store
 from airflow_provider_crew.task.stop import Stop
@@ -56,6 +55,7 @@ class State:
     State of a batch, besides its rows. It is carried whole over a deferral.
 
     :param plan: Hash of all rows, and the attempt.
+    :param address: Address of the crew when the attempt first waited.
     :param window: Rows that the next group may have at most.
     :param not_before: Time before which no row is started, after the crew did not respond.
     :param outage_since: Time since when the crew does not respond to kickoffs.
@@ -82,6 +82,7 @@ class State:
     deadline: float
     started_at: float
     logged_at: float
+    address: str = ""
     window: int = FIRST_WINDOW
     not_before: float = 0.0
     outage_since: float | None = None
@@ -230,12 +231,9 @@ class Board:
         if time.monotonic() - self._read_at < (timing.current().connection_age if max_age is None else max_age):
             return False
         self._read_at, old = time.monotonic(), self.task.hook
-        with suppress(Exception):  # Airflow may be away: the connection of before may still be right
-            fresh = copy.copy(old)  # without the connection
-            now, before = fresh.connection.settings, old.connection.settings
-            # If the connection points to another crew, the running rows are still those of the first.
-            if now.address == before.address and now.token != before.token:
-                self.task.hook = fresh
+        fresh = renewed(old)  # if the connection points to another crew, the running rows are those of the first
+        if fresh.connection.settings.token != old.connection.settings.token:
+            self.task.hook = fresh
         return self.task.hook is not old
 
     def carried(self) -> State:

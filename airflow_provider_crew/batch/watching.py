@@ -272,7 +272,7 @@ async def cancel_if_unwanted(trigger: Any) -> None:
     async def cancel(kickoff_id: str) -> None:
         async with places:
             try:
-                await hook.cancel_async(kickoff_id)
+                await hook.cancel_async(kickoff_id, address=trigger.rules["address"])
             except CrewError as error:
                 left.append(kickoff_id)
                 warn(trigger.log, f"Execution {kickoff_id}: {error.event}")

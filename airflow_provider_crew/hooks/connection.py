@@ -78,6 +78,12 @@ class CrewConnection(CheckedFields):
             return page and page.partition(_KICKOFF_ID)[0]
         return page.replace(_KICKOFF_ID, path_segment(checked_kickoff_id(kickoff_id)))
 
+    def require_address(self, address: str) -> None:
+        """Raise InvalidSettings if this is not the crew at an address, unless that is empty."""
+        now = self.settings.address
+        if address not in {"", now}:
+            raise InvalidSettings(f"The connection points to {now}, not to {address}.")
+
 
 def load_connection(conn_id: str, token_type: TokenType | None = None) -> CrewConnection:
     """Look up a connection and read it."""

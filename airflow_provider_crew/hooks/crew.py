@@ -1,10 +1,11 @@
 """Airflow hook for a deployed crew."""
 
 import asyncio
+import copy
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -159,7 +160,7 @@ class CrewHook(BaseHook):
         """Return the status of an execution."""
         return await self._in_thread(self.status, kickoff_id)
 
-    def cancel(self, kickoff_id: str, continued_as: str = "") -> Completed | Failed:
+    def cancel(self, kickoff_id: str, continued_as: str = "", address: str = "") -> Completed | Failed:
         """
         Stop an execution and return its end. It may have completed or failed just before.
 
@@ -168,7 +169,9 @@ class CrewHook(BaseHook):
 
         :param continued_as: Another ID of the execution, from the crew's response to an answer. Both are stopped,
             and the execution has ended if both have.
+        :param address: Address of the kickoff, if it is known. Nothing is sent to another.
         """
+        self.connection.require_address(address)
         ends: dict[str, Completed | Failed] = {}
         attempt = 1
         while True:
@@ -186,9 +189,9 @@ class CrewHook(BaseHook):
             time.sleep(timing.current().cancel_pause)
             attempt += 1
 
-    async def cancel_async(self, kickoff_id: str, continued_as: str = "") -> Completed | Failed:
+    async def cancel_async(self, kickoff_id: str, continued_as: str = "", address: str = "") -> Completed | Failed:
         """Stop an execution and return its end, like cancel()."""
-        return await self._in_thread(self.cancel, kickoff_id, continued_as)
+        return await self._in_thread(self.cancel, kickoff_id, continued_as, address)
 
     def wait(
         self,
@@ -285,3 +288,12 @@ class CrewHook(BaseHook):
                 kickoff_id,
             )
             raise
+
+
+def renewed(hook: CrewHook) -> CrewHook:
+    """Return a hook with the token that is valid now, or the same one if its connection points to another crew."""
+    with suppress(Exception):  # Airflow may be away: the connection of before may still be right
+        fresh = copy.copy(hook)  # without the connection
+        if fresh.connection.settings.address == hook.connection.settings.address:
+            return fresh
+    return hook

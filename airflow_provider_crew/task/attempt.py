@@ -6,7 +6,6 @@ into the one that Airflow gets. ``decide()`` says whether an execution may be st
 ends.
 """
 
-import copy
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -25,6 +24,7 @@ from airflow_provider_crew.client.text import in_words
 from airflow_provider_crew.client.watch import WatchState
 from airflow_provider_crew.client.wording import in_all
 from airflow_provider_crew.exceptions import CrewTaskError
+from airflow_provider_crew.hooks.crew import renewed
 from airflow_provider_crew.task.ask import Request, close_request, note_choice, request_left, text_of_request
 from airflow_provider_crew.task.checks import check_inputs, count_kickoffs, warn_of_retries
 from airflow_provider_crew.task.earlier import decision_of, earlier, reattach, state_of
@@ -252,8 +252,8 @@ class Attempt:
         return kickoff_id
 
     def _cancel(self) -> Completed | Failed:
-        hook = copy.copy(self.task.hook)  # a copy has the token that is valid now
-        return hook.cancel(self.kickoff_id, self.waiting.continued_as)
+        address = self.record.last.address if self.record.last else ""
+        return renewed(self.task.hook).cancel(self.kickoff_id, self.waiting.continued_as, address)
 
     def _outcome(self) -> dict[str, Any]:
         """Return what the crew reports as its result."""

@@ -108,8 +108,8 @@ async def cancel_if_unwanted(trigger: CrewExecutionTrigger) -> None:
     event = "Airflow ended the task while it was waiting."
     end = CrewError(event, cost=Cost.RUNNING, kickoff_id=trigger.kickoff_id)
     try:
-        continued_as = trigger.rules.get("continued_as", "")
-        end = after_cancelling(end, await hook_of(trigger).cancel_async(trigger.kickoff_id, continued_as))
+        known = (trigger.rules.get(name, "") for name in ("continued_as", "address"))
+        end = after_cancelling(end, await hook_of(trigger).cancel_async(trigger.kickoff_id, *known))
     except CrewError as error:
         end = after_cancelling(end, error)
     how = end.cost.value if type(end) is CrewError else "cancelled"

@@ -30,6 +30,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, A
 from airflow.sdk.execution_time.context import set_current_context
 from airflow.sdk.execution_time.timeout import timeout as alarm
 
+from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.local.record import ReceivedRequest
 from tests.integration.question_receiver import SECRET, Questions, receiving
 from tests.integration.tasks import (
@@ -99,9 +100,9 @@ class World:
         """Return a folder for results that nothing else uses."""
         return next(self._folders)
 
-    def connect(self, **extra: Any) -> None:
-        """Write the connection to the crew, with the token that is valid now."""
-        known = json.loads(self.crew.connection_json)
+    def connect(self, crew: LocalCrewService | None = None, **extra: Any) -> None:
+        """Write the connection to the crew, or to another one, with the token that is valid now."""
+        known = json.loads((crew or self.crew).connection_json)
         self._monkeypatch.setenv(CONNECTION, json.dumps(known | {"extra": extra}))
 
     def disconnect(self) -> None:

@@ -17,10 +17,10 @@ from typing import Any
 import requests
 
 from airflow_provider_crew.client.errors import WaitedTooLong
-from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask
+from airflow_provider_crew.local import CrewInput, LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.scenario import Delivery
 from tests.integration.tasks import QUICK, SLOW, TOKEN, api_error
-from tests.promises.harness import Outcome, World
+from tests.promises.harness import Marked, Outcome, World
 from tests.promises.kinds import Job
 
 MakeJob = Callable[..., Job]
@@ -333,6 +333,38 @@ def timeout_stops_with_renewed_token(world: World, make: MakeJob) -> None:
     outcome = job.attempt()
     assert outcome.cost == "ended"
     assert sorted(world.stopped_ids) == sorted(world.kickoff_ids)
+
+
+@promise
+def timeout_stops_nothing_at_another_crew(world: World, make: MakeJob) -> None:
+    world.each_poll_takes(10)
+    _assert_stops_nothing_at_another_crew(world, make, lambda _: None, cancel_on_timeout=True)
+
+
+@promise
+def mark_stops_nothing_at_another_crew(world: World, make: MakeJob) -> None:
+    _assert_stops_nothing_at_another_crew(world, make, Job.mark, cancel_on_kill=True)
+
+
+def _assert_stops_nothing_at_another_crew(
+    world: World, make: MakeJob, end: Callable[[Job], None], **cancels: Any
+) -> None:
+    """While the task waits, its connection is pointed to another crew."""
+    world.connect(**cancels)
+    world.crew.scenario = SLOW
+    with LocalCrewService(token=TOKEN) as another:
+        job = make(world, timeout=300, rows=2)
+
+        def move() -> None:
+            world.connect(another, **cancels)
+            end(job)
+
+        world.at("status", move, number=3)
+        outcome = job.attempt()
+        assert not another.requests.on("stop")
+    assert world.stopped_ids == [] or sorted(world.stopped_ids) == sorted(world.kickoff_ids)
+    if not isinstance(outcome.error, Marked):
+        assert outcome.cost == ("ended" if world.stopped_ids else "running")
 
 
 @promise
