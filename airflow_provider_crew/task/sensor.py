@@ -10,6 +10,7 @@ from airflow.exceptions import AirflowRescheduleException
 
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.payload import checked_kickoff_id
+from airflow_provider_crew.client.progress import PROGRESS
 from airflow_provider_crew.client.text import warn
 from airflow_provider_crew.client.watch import WatchState
 from airflow_provider_crew.task.attempt import Attempt
@@ -115,6 +116,11 @@ class SensorAttempt(Attempt):
         given = self._given_id
         if self.event:
             return self.event.kickoff_id  # the kickoff task may have been cleared since the deferral
+        if self.next_kwargs is not None:  # the same, but no trigger names the execution
+            ti = self.task.ti
+            match ti.xcom_pull(task_ids=ti.task_id, key=PROGRESS, map_indexes=ti.map_index):
+                case {"kickoff_id": str(left)} if left:
+                    given = left
         if type(given) is int:  # not isinstance, because True is an int
             given = str(given)  # native rendering turns a numeric kickoff ID into an int
         if is_nothing(given):

@@ -85,6 +85,21 @@ def test_resumed_sensor_keeps_its_execution(live_crew):
     assert task.resume(pending, event)["kickoff_id"] == kickoff_id
 
 
+def test_sensor_whose_trigger_is_late_cancels_no_later_execution(live_crew):
+    """The kickoff task was cleared during the deferral, and has started another execution."""
+    ids = [kicked_off(live_crew, SLOW), kicked_off(live_crew, SLOW)]
+    given = iter(ids)
+    task = Task(lambda: sensor(next(given), deferrable=True, cancel_on_timeout=True))
+    task.deferred()
+    task.ti.xcoms["crew_progress"] = live_crew.xcoms.progress[-1]
+
+    with pytest.raises(CrewTaskFailed) as caught:
+        task.resume_without_event("Trigger timeout")
+
+    assert caught.value.kickoff_id == ids[0]
+    assert [request.path for request in live_crew.requests.on("stop")] == [f"/stop/{ids[0]}"]
+
+
 def test_rejected_token_ends_a_rescheduled_sensor_without_store(live_crew, timing):
     timing(longest_rejection=0.15)
     kickoff_id = kicked_off(live_crew, SLOW)
