@@ -200,7 +200,7 @@ class Starter:
         lasting = now - state.outage_since
         wanted = error.retry_after if isinstance(error, errors.TransientError) else None
         least = timing.current().batch_back_off
-        state.not_before = now + max(wanted or 0.0, least, min(lasting, _LONGEST_BACK_OFF))
+        state.not_before = now + max(least, min(max(wanted or 0.0, lasting), _LONGEST_BACK_OFF))
         if limit is not None and lasting > limit and not board.running:  # if rows are running, the crew is busy
             board.trouble = error
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 import threading
+import time
 from collections import UserList
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -551,6 +552,14 @@ def test_rows_are_started_after_a_back_off_while_one_runs(live_crew, batch, each
     with pytest.raises(WaitedTooLong):
         task.run()
     assert len(live_crew.kickoffs) == 4
+
+
+def test_crew_that_asks_for_a_day_is_asked_again_after_minutes(live_crew, batch, monkeypatch):
+    live_crew.faults.answer(429, on="kickoff", times=3, retry_after=86_400)
+    clock, began = time.time, time.time()
+    monkeypatch.setattr(time, "time", lambda: began + 1_000 * (clock() - began))  # a day takes 86 seconds
+    task = batch(rows(1), timeout=40_000, max_outage=None)
+    assert task.run()["counts"]["success"] == 1
 
 
 def test_outage_makes_few_rows_uncertain(live_crew, batch, timing):
