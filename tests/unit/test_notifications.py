@@ -475,12 +475,12 @@ def adopted(monkeypatch):
 @pytest.mark.parametrize("first", ["task", "run"])
 @pytest.mark.parametrize(
     ("rows", "alerts"),
-    [({"success": 1, "uncertain": 2}, 1), ({"success": 3, "gone": 2}, 1), ({"success": 3}, 0), (None, 0)],
+    [({"success": 1, "uncertain": 2}, 1), ({"success": 3, "gone": 2}, 1), ({"success": 3}, 0), ({}, 0)],
 )
 def test_uncertain_rows_of_a_successful_batch_give_one_alert(
     alert, dag, airflow, sent, adopted, first, rows, alerts
 ):
-    told = of_rows(running=0, state="completed", **rows)["crew_progress"] if rows else None
+    told = of_rows(running=0, state="completed", **rows)["crew_progress"] if rows else {}
     airflow.states = {("rows", -1): "success"}
     airflow.xcoms["rows", -1, "crew_progress"] = told
 
