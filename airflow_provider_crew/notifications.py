@@ -17,6 +17,7 @@ from airflow_provider_crew.client.errors import Cost, CrewError, recorded_error
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.exceptions import EndedTask
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
+from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from airflow_provider_crew.task.record import ROW
 from airflow_provider_crew.task.verdict import UNREPORTED, if_lost, while_cancelled
 from airflow_provider_crew.triggers.events import DEFERRAL
@@ -204,6 +205,7 @@ def _failures_of_run(context: Context, states: _States) -> list[_Failure]:
         state, fields = states[task_id, index], _fields(context, task_id)
         is_stopped = state == "skipped" and ("crew_conn_id" in fields or context["reason"] == "timed_out")
         may_report = is_stopped or state == "failed" or (state == "success" and "result_path" in fields)
+        may_report = may_report or (state == "upstream_failed" and "kickoff_id" in fields)
         if may_report and _has_time():
             found.append(_failure(context, task_id, index, state))
         elif may_report and "crew_conn_id" in fields:
@@ -222,7 +224,11 @@ def _failure(context: Context, task_id: str, map_index: int, state: str) -> _Fai
         return None
     # That of an agent may be from an earlier call.
     kickoff_id = progress.get("kickoff_id") or (is_crew_task and not batch and read("kickoff_id")) or ""
-    is_silent = state == "skipped" and (end.get("action") == "skip" or not (end or kickoff_id or batch))
+    has_not_run = state == "upstream_failed" or (state == "skipped" and context.get("reason") == "timed_out")
+    left = _left_to_sensor(context, task_id, map_index) if has_not_run and not progress else []
+    kickoff_id = next(iter(left), kickoff_id)
+    is_silent = state in {"skipped", "upstream_failed"} and not (end or kickoff_id or batch)
+    is_silent = is_silent or (state == "skipped" and end.get("action") == "skip")
     is_silent = is_silent or (state == "success" and not _is_uncertain(batch))
     if is_silent or (is_of_run and read(SENT)):
         return None
@@ -234,6 +240,8 @@ def _failure(context: Context, task_id: str, map_index: int, state: str) -> _Fai
     )
     error = error if error.kickoff_id else error.replace(kickoff_id=kickoff_id)
     known_id, lines = error.kickoff_id, [str(error)]
+    if len(left) > 1:
+        lines.append(f"The kickoff task has started {len(left)} executions, for which no sensor has waited.")
     if batch:
         lines.append(f"Batch: {progress['doing']}.")
     if error.cost is Cost.UNKNOWN and _is_durable(context, task_id):
@@ -244,6 +252,17 @@ def _failure(context: Context, task_id: str, map_index: int, state: str) -> _Fai
     names: list[Any] = [loop and f"iteration {loop.index}", map_index >= 0 and read(ROW)]
     name = _name(task_id, map_index, ", ".join(filter(None, names)))
     return _Failure(name, error.cost, "\n".join(lines), is_being_cancelled)
+
+
+def _left_to_sensor(context: Context, task_id: str, index: int) -> list[str]:
+    """Return the executions that kickoff tasks have started for a sensor that has not run."""
+    tasks, found = context["dag"].task_dict, list[Any]()
+    for name in sorted(tasks[task_id].upstream_task_ids) if "kickoff_id" in _fields(context, task_id) else ():
+        if issubclass(getattr(tasks[name], "operator_class", type(tasks[name])), CrewKickoffOperator):
+            # The rows of a mapped sensor exist only if all those of its kickoff task have succeeded.
+            rows = read_xcoms(context, name, "kickoff_id") if index < 0 else []
+            found += rows or [read_xcom(context, name, index, "kickoff_id")]
+    return [each for each in found if each]
 
 
 def _is_uncertain(batch: Mapping[str, Any]) -> bool:
@@ -289,6 +308,7 @@ def _unreported(
     event = {
         "failed": f"The task {ended if _is_crew_task(context, task_id) else 'has failed. It had called a crew'}.",
         "skipped": "Airflow stopped the task because the run exceeded its dagrun_timeout.",
+        "upstream_failed": "The task did not run, because an upstream task failed.",
         "success": "The batch succeeded, but some of its kickoffs are uncertain.",
     }.get(state, "The task was cleared, or its process was killed or lost.")
     mark = (progress.get("choices") or {}).get("mark")

@@ -27,7 +27,7 @@ from airflow_provider_crew.client.progress import begun, ended
 from airflow_provider_crew.client.wording import execution_failed
 from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed, CrewTaskTimeout, CutShort
 from airflow_provider_crew.notifications import CrewAlert
-from airflow_provider_crew.operators.crew import CrewRunOperator
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.task.verdict import (
     Facts,
@@ -86,6 +86,10 @@ def dag(tmp_path):
         CrewRunOperator(task_id="report", inputs={})
         CrewRunOperator.partial(task_id="each").expand(inputs=[{}, {}])
         CrewExecutionSensor(task_id="wait", kickoff_id=KICKOFF_ID)
+        kickoff = CrewKickoffOperator(task_id="kickoff", inputs={})
+        CrewExecutionSensor(task_id="pair", kickoff_id=kickoff.output)
+        kickoffs = CrewKickoffOperator.partial(task_id="kickoffs").expand(inputs=[{}, {}])
+        CrewExecutionSensor.partial(task_id="pairs").expand(kickoff_id=kickoffs.output)
         BaseOperator(task_id="other")
         if AIRFLOW >= (3, 3):
             CrewBatchOperator(task_id="rows", inputs=[], result_path=str(tmp_path), crew_conn_id="writers")
@@ -280,6 +284,30 @@ def test_alert_of_dag_is_about_crew_tasks_that_failed(alert, dag, airflow, sent)
     assert ended == f"each[0]: {FAILED}"
     assert all_rows.startswith("each has 2 rows: 2 failed.")
     assert page == RUN_PAGE
+
+
+@pytest.mark.parametrize(
+    ("reason", "state", "is_sent"),
+    [
+        ("task_failure", "upstream_failed", True),
+        ("timed_out", "skipped", True),
+        ("task_failure", "skipped", False),  # by a branch
+        ("task_failure", "success", False),
+    ],
+)
+@pytest.mark.parametrize(("kickoff", "sensor", "rows"), [("kickoff", "pair", [-1]), ("kickoffs", "pairs", [0, 1])])
+def test_alert_of_dag_has_executions_whose_sensor_has_not_run(
+    alert, dag, airflow, sent, reason, state, is_sent, kickoff, sensor, rows
+):
+    airflow.states = {(kickoff, row): "success" for row in rows} | {(sensor, -1): state, ("other", -1): "failed"}
+    airflow.xcoms = {(kickoff, row, "kickoff_id"): f"execution {row}" for row in rows}
+
+    alert(of_run(dag, reason))
+
+    assert [subject for subject, _ in sent] == [f"[running] the_dag: {sensor} in today"] * is_sent
+    for _, text in sent:
+        assert f"execution {rows[0]}" in text
+        assert ("2 executions" in text) == (len(rows) == 2)
 
 
 def test_alert_of_dag_has_all_of_a_long_event(alert, dag, airflow, sent):
