@@ -3,7 +3,8 @@ Decisions of a watch, poll by poll, as text: ``python -m tests.unit.test_watch``
 
 Each story has a title, its rules if they are not the usual ones, and one line for each poll: after how many
 seconds, what came of it, what is logged (the task of the crew that a line names, or else its level), and what the
-watch does then. A poll ``until the end`` is repeated as often as the watch asks for.
+watch does then. A poll ``until the end`` is repeated as often as the watch asks for. The event of an error and its
+facts are on lines of their own.
 """
 
 from __future__ import annotations
@@ -16,17 +17,10 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.errors import (
-    Cost,
-    ExecutionFailed,
-    ExecutionStopped,
-    ExecutionUnknown,
-    LostContact,
-    WaitedTooLong,
-)
+from airflow_provider_crew.client.errors import Cost, ExecutionStopped
 from airflow_provider_crew.client.models import Failed, Paused, Progress, Running, TaskResult, read_execution
 from airflow_provider_crew.client.watch import Step
-from airflow_provider_crew.client.wording import describe_progress, duration
+from airflow_provider_crew.client.wording import describe_progress
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, logged, running
 
@@ -37,7 +31,15 @@ OUTCOMES: dict[str, Any] = {
     "research": RESEARCH,
     "writing": WRITING,
     "success": SUCCESS,
-    "failed": Failed(status="error", kickoff_id=KICKOFF_ID, error="boom", execution_time=None),
+    "failed": Failed(
+        status="error",
+        kickoff_id=KICKOFF_ID,
+        error="The model is overloaded.",
+        execution_time=90.0,
+        usage={"total_tokens": 312},
+        last_task=TaskResult(task_id="facts_task", agent="Writer", output="facts", execution_time=None),
+    ),
+    "long name": running("a\nERROR b" * 1000, 1, current_agent="agent " * 1000),
     "paused": Paused(
         status="paused",
         kickoff_id=KICKOFF_ID,
@@ -52,6 +54,8 @@ OUTCOMES: dict[str, Any] = {
     "503": errors.ServiceError("502"),
     **{f"429 retry after {after}": errors.RateLimited("429", retry_after=after) for after in (1, 45, 60, 7200)},
     **{f"503 retry after {after}": errors.ServiceError("503", retry_after=after) for after in (1, 60, 7200)},
+    "500": errors.ServiceError("500", http_status=500),
+    "no connection": errors.Unreachable("no connection", lacks_connection=True),
     "HTML": errors.UnreadableResponse("<html>"),
     "401": errors.NotAuthenticated("The token is not accepted."),
     "403": errors.NotAllowed("Not allowed."),
@@ -84,6 +88,13 @@ def then(story: Story, step: Step) -> str:
     return f"poll in {step.poll_again_in:g} s{token}{doubt}"
 
 
+def facts(error: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the facts of an error, except those that its line shows."""
+    shown = {"cost", "cause", "kickoff_id", "error" if error.error == error.event else ""}
+    assert error.kickoff_id == ("" if isinstance(error, errors.ExecutionNotFound) else KICKOFF_ID)
+    yield from ((name, fact) for name, fact in vars(error).items() if fact and name not in shown)
+
+
 def played(told: str) -> Iterator[str]:
     """Yield the lines of a story, with what the watch makes of each poll."""
     title, *lines = told.splitlines()
@@ -93,21 +104,27 @@ def played(told: str) -> Iterator[str]:
         yield lines[0]
         rules = {name: rule(name, value) for name, value in (each.split("=", 1) for each in lines.pop(0).split())}
     story = Story(**rules)
-    for line in lines:
+    for line in (line for line in lines if line.lstrip()[0] != ">"):
         at, outcome = line.partition(" | ")[0].split(maxsplit=1)
         outcome = outcome.rstrip()
-        story.time = float(at)
+        story.time, step = float(at), None
         if outcome == "token renewed":
             story.watch.token_renewed()
             logs, does = "", ""
         elif outcome == "spread":
             logs, does = "", then(story, story.watch.spread())
+        elif outcome == "deadline":
+            step = story.watch.on_deadline()
+            logs, does = "", then(story, step)
         else:
             what, is_last = outcome.removesuffix(" until the end"), outcome.endswith(" until the end")
             step = story.see_until_the_end(lambda: OUTCOMES[what]) if is_last else story.see(OUTCOMES[what])  # noqa: B023
             logs = ", ".join(logged(step))
             does = then(story, step) + (f" at {story.time:g} s, after {story.looks} polls" if is_last else "")
-        yield f"{at:>6} {outcome:<32} | {logs:<19} | {does}".rstrip(" |")
+        yield f"{at:>6} {outcome:<32} | {logs:<31} | {does}".rstrip(" |")
+        if step and step.error:
+            yield f"       > {step.error.event}"
+            yield from (f"       > {name}: {fact}" for name, fact in facts(step.error))
 
 
 def table() -> str:
@@ -141,26 +158,6 @@ def test_stopped_execution_is_not_a_failed_one(word: str, key: str) -> None:
     assert (error.cost, error.kickoff_id, error.usage) == (Cost.ENDED, KICKOFF_ID, {"total_tokens": 7})
 
 
-def test_failed_execution_has_the_crews_error() -> None:
-    failure = Failed(
-        status="error",
-        kickoff_id=KICKOFF_ID,
-        error="The model is overloaded.",
-        usage={"total_tokens": 312},
-        execution_time=90.0,
-    )
-    step = Story().see(failure)
-
-    assert isinstance(step.error, ExecutionFailed)
-    assert step.error.kickoff_id == KICKOFF_ID
-    assert (step.error.error, step.error.execution_time) == ("The model is overloaded.", 90.0)
-    for words in (KICKOFF_ID, "1m 30s", "The model is overloaded"):
-        assert words in str(step.error)
-    assert step.error.usage == {"total_tokens": 312}
-    assert step.error.cost is Cost.ENDED
-    assert step.completed is None
-
-
 @pytest.mark.parametrize(
     ("execution", "parts"),
     [
@@ -177,55 +174,6 @@ def test_progress_names_the_task_and_its_number(execution: Running, parts: list[
     assert re.findall(known, describe_progress(execution)) == parts
 
 
-def test_long_task_name_is_one_short_line_in_the_log() -> None:
-    (line,) = Story().see(running("a\nERROR b" * 1000, 1, current_agent="agent " * 1000)).lines
-
-    assert "a ERROR b" in line.text
-    assert len(line.text) <= 300
-
-
-def test_lost_contact_tells_how_long_and_where() -> None:
-    story = Story(max_outage=20.0)
-    story.see(WRITING)
-    lost = story.see_until_the_end(lambda: DOWN).error
-
-    assert isinstance(lost, LostContact)
-    assert lost.kickoff_id == KICKOFF_ID
-    for words in (duration(20.0), DOWN.event, "writing_task"):
-        assert words in str(lost)
-
-
-@pytest.mark.parametrize(
-    ("error", "status", "lacks_connection"),
-    [
-        (errors.ServiceError("500", http_status=500), 500, False),
-        (errors.ServiceError("503", http_status=503), 503, False),
-        (errors.Unreachable("no connection", lacks_connection=True), None, True),
-        (errors.Unreachable("reset"), None, False),
-    ],
-)
-def test_lost_contact_has_the_facts_of_the_last_poll(
-    error: errors.CallError, status: int | None, lacks_connection: Any
-) -> None:
-    lost: Any = Story(max_outage=20.0).see_until_the_end(lambda: error).error
-
-    assert (lost.http_status, lost.lacks_connection) == (status, lacks_connection)
-    assert ("failed execution" in lost.event) is (status == 500)
-    assert lost.event.endswith((error.event, "."))
-    assert lost.at == "", "nothing was seen"
-
-
-@pytest.mark.parametrize(
-    ("outcome", "line"),
-    [("paused", "continues"), ("unknown", "the execution is known again"), ("down", "responds again")],
-)
-def test_recovery_names_what_is_over(outcome: str, line: str) -> None:
-    story = Story(exists=True)
-    story.see(OUTCOMES[outcome], at=0)
-
-    assert story.see(RESEARCH, at=10).lines[0].text == line
-
-
 def test_watch_notes_a_response_and_work() -> None:
     story = Story()
     for outcome, has_response, works in (
@@ -235,80 +183,6 @@ def test_watch_notes_a_response_and_work() -> None:
     ):
         story.see(outcome)
         assert (story.watch.has_response, story.watch.memory.works) == (has_response, works)
-
-
-def test_failed_execution_keeps_its_place_and_its_last_task() -> None:
-    story = Story()
-    story.see(WRITING)
-    last = TaskResult(task_id="facts_task", agent="Writer", output="facts")
-    failed: Any = story.see(OUTCOMES["failed"].model_copy(update={"last_task": last})).error
-
-    assert "writing_task" in failed.at
-    assert [task.output for task in story.watch.memory.history.tasks] == ["facts"]
-
-
-def test_outage_is_polled_until_its_very_end() -> None:
-    story = Story(poll_interval=0.5, max_outage=20.0)
-
-    assert story.see(DOWN, at=0).poll_again_in == 0.5
-    assert story.see(DOWN, at=19.9).poll_again_in == pytest.approx(0.1)
-    assert isinstance(story.see(DOWN, at=20.0).error, LostContact)
-
-
-@pytest.mark.parametrize(
-    "second", [errors.Unreachable("other"), errors.UnreadableResponse("HTML", http_status=503)]
-)
-def test_each_kind_of_trouble_is_logged(second: errors.CallError) -> None:
-    story = Story()
-    story.see(DOWN)
-    assert logged(story.see(errors.ServiceError("503", http_status=503))) == ["warning"]
-    story.see(DOWN if isinstance(second, errors.Unreachable) else errors.ServiceError("503", http_status=503))
-
-    assert logged(story.see(second)) == ["warning"]
-
-
-def test_wait_is_polled_until_its_very_end() -> None:
-    assert Story(timeout=0.5).see(RESEARCH).poll_again_in == 0.5
-
-
-def test_outage_may_last_for_ever() -> None:
-    story = Story(max_outage=None, timeout=1e9)
-    story.see(DOWN, at=0)
-
-    assert story.see(DOWN, at=1e8).error is None
-
-
-def test_broken_watch_tells_why() -> None:
-    broken: Any = Story().see_until_the_end(lambda: OUTCOMES["401"]).error
-
-    assert OUTCOMES["401"].event in broken.event
-    assert broken.at == ""
-
-
-def test_execution_unknown_at_another_address_names_both() -> None:
-    error: Any = Story(exists=True, address=ADDRESS).see(OUTCOMES[f"unknown at {ELSEWHERE}"]).error
-
-    assert (error.kickoff_id, error.elsewhere) == (KICKOFF_ID, ADDRESS)
-    assert ADDRESS in error.event
-    assert ELSEWHERE in error.event
-
-
-@pytest.mark.parametrize("outcome", ["unknown", "research", "down"])
-def test_end_at_the_deadline_has_the_last_trouble(outcome: str) -> None:
-    story = Story(exists=True)
-    story.see(RESEARCH, at=0)
-    story.see(OUTCOMES[outcome], at=10)
-    story.time = 70
-
-    error: Any = story.watch.on_deadline().error
-
-    assert error.kickoff_id == KICKOFF_ID
-    assert (DOWN.event in error.event) is (outcome == "down")
-    if outcome == "unknown":
-        assert (type(error), error.lasted) == (ExecutionUnknown, 60.0)
-    else:
-        assert type(error) is WaitedTooLong
-        assert outcome == "down" or error.event.endswith("running.")
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ class Story:
 
 def logged(step: Step) -> list[str]:
     """
-    Return what each log line of a step carries: the task of the crew that it names, or else its level.
+    Return what each log line of a step carries: the task of the crew that it names, its beginning, or ``warning``.
 
     The lines of one warning count once, because their number depends on the wording.
     """
@@ -88,5 +88,6 @@ def logged(step: Step) -> list[str]:
             carried += [] if carried[-1:] == ["warning"] else ["warning"]
         else:
             assert line.level == logging.INFO
-            carried.append(task.group() if task else "info")
+            assert len(line.text) <= 300
+            carried.append(task.group() if task else line.text.partition(".")[0][:30])
     return carried
