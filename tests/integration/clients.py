@@ -22,11 +22,6 @@ def kick_off(crew: CrewClient | AsyncCrew, **options: Any) -> str:
     return resend(lambda: crew.kickoff(KICKOFF), only_if_not_started=True, **options)
 
 
-def ask(crew: CrewClient | AsyncCrew) -> Any:
-    """Ask for the inputs as the hook does: again, after what may pass."""
-    return resend(crew.inputs)
-
-
 class Connect:
     """Opens clients of one kind, and closes them after the test."""
 

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_provider_crew import cli
 from airflow_provider_crew.answers.check import check_receiver, what_settles
-from airflow_provider_crew.cli import ANSWERED, FAILED, INTERRUPTED, UNDECIDED, USAGE
+from airflow_provider_crew.cli import ANSWERED, FAILED, INTERRUPTED, USAGE
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.local.record import ReceivedRequest
@@ -150,31 +150,16 @@ def test_failed_execution_is_reported(check, dialect):
     assert (code, told["error"], told["cost"]) == (FAILED, "ExecutionFailed", Cost.ENDED)
 
 
-def test_uncertain_kickoff_is_not_sent_again(check, dialect):
-    with playing(dialect, WRITING) as service:
-        service.faults.reset(on="kickoff", after_taken=True)
-        code, told = check(service, "--start", "--stop", "--yes", *GIVEN)
-
-        assert len(service.requests.on("kickoff")) == 1
-    assert (code, told["error"], told["cost"]) == (UNDECIDED, "UncertainKickoff", Cost.UNKNOWN)
-
-
 @pytest.mark.parametrize(
-    ("fault", "code", "error"),
-    [
-        ({"status": 401, "on": "inputs"}, FAILED, "NotAuthenticated"),
-        ({"status": 403, "on": "status"}, FAILED, "NotAllowed"),
-        ({"status": 422, "on": "kickoff"}, FAILED, "Rejected"),
-    ],
-    ids=["token", "permission", "inputs"],
+    ("status", "on", "error"), [(401, "inputs", "NotAuthenticated"), (403, "status", "NotAllowed")]
 )
-def test_rejection_costs_nothing(check, dialect, fault, code, error):
+def test_rejection_before_the_kickoff_costs_nothing(check, dialect, status, on, error):
     with playing(dialect, WRITING) as service:
-        service.faults.answer(**fault)
-        ended, told = check(service, "--start", "--yes", *GIVEN)
+        service.faults.answer(status, on=on)
+        code, told = check(service, "--start", "--yes", *GIVEN)
 
-        assert not service.kickoffs
-    assert (ended, told["error"], told["connection"]) == (code, error, "crew")
+        assert methods(service) == {"GET"}
+    assert (code, told["error"], told["connection"]) == (FAILED, error, "crew")
 
 
 def test_missing_stop_leaves_the_execution_running(check, dialect):
@@ -185,19 +170,6 @@ def test_missing_stop_leaves_the_execution_running(check, dialect):
         assert len(service.kickoffs) == 1
     assert (code, told["error"], told["cost"]) == (FAILED, "NotCancelled", Cost.RUNNING)
     assert told["cancel"] != "proven"
-
-
-def test_wait_outlasts_errors_of_the_crew(check, dialect):
-    def fail(request: ReceivedRequest) -> None:
-        if request.operation == "kickoff":
-            service.faults.answer(500, on="status", times=2)
-
-    scenario = Scenario(dialect=dialect, tasks=(SLOWLY,))
-    with LocalCrewService(scenario, token=TOKEN, on_request=fail) as service:
-        code, told = check(service, "--start", "--yes", *GIVEN)
-
-        assert [request.status for request in service.requests.on("status")].count(500) == 2
-    assert (code, told["result"]) == (ANSWERED, "proven")
 
 
 @pytest.mark.parametrize("moment", ["kickoff", "wait"])

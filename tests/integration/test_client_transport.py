@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import ssl
 import subprocess
@@ -16,13 +15,8 @@ import requests
 import trustme
 
 from airflow_provider_crew.client.client import CrewClient
-from airflow_provider_crew.client.errors import (
-    InvalidSettings,
-    ServiceError,
-    UncertainKickoff,
-    Unreachable,
-)
-from tests.integration.clients import KICKOFF, TOKEN, ask, kick_off
+from airflow_provider_crew.client.errors import InvalidSettings, UncertainKickoff, Unreachable
+from tests.integration.clients import KICKOFF, TOKEN, kick_off
 from tests.integration.hostile import CALLS, Hostile, answer, hostile_service, tls_with
 
 # Only polls are asynchronous.
@@ -90,16 +84,8 @@ def test_calls_survive_a_closed_kept_connection(crew, service):
     assert len(service.kickoffs) == len(service.requests.on("kickoff")) == 2
 
 
-class TestRepeatedCalls:
-    """The hook repeats reads, and a kickoff that the service certainly did not take. A client repeats nothing."""
-
-    @sync_only
-    def test_kickoff_that_made_no_connection_is_resent(self, crew, service):
-        service.faults.refuse()
-
-        kick_off(crew, sleep=lambda _: service.faults.clear())
-
-        assert len(service.kickoffs) == 1
+class TestCallersOwnErrors:
+    """Python chains the error that a caller is handling, which proves nothing about a request."""
 
     @sync_only
     def test_failure_that_caller_handles_proves_nothing(self, crew, service):
@@ -125,36 +111,6 @@ class TestRepeatedCalls:
                 crew.status("some-id")
 
         assert caught.value.trusted is True
-
-    @sync_only
-    @pytest.mark.parametrize(
-        "spoil",
-        [
-            lambda faults: faults.answer(503, on="inputs", times=2),
-            lambda faults: faults.answer(429, on="inputs", times=2),
-            lambda faults: faults.reset(on="inputs", times=2),
-            lambda faults: faults.truncate(on="inputs", times=2),
-            lambda faults: faults.raw(b"SSH-2.0-OpenSSH\r\n", on="inputs", times=2),
-        ],
-        ids=["503", "429", "reset", "cut", "not HTTP"],
-    )
-    def test_read_is_repeated_after_transient_failures(self, crew, service, timing, spoil, caplog):
-        timing(longest_back_off=0.0)
-        spoil(service.faults)
-
-        assert ask(crew).names == ("topic", "audience")
-        assert len(service.requests) == 3
-        assert any(record.levelno == logging.WARNING for record in caplog.records)
-        assert TOKEN not in caplog.text
-
-    def test_client_itself_repeats_nothing(self, crew, service):
-        service.faults.answer(503, times=2)
-
-        for call in (crew.inputs, lambda: crew.status("some-id")):
-            with pytest.raises(ServiceError):
-                call()
-
-        assert len(service.requests) == 2
 
 
 @pytest.fixture
@@ -206,20 +162,10 @@ class TestCertificates:
         assert not service.requests
         assert connect(service.url, verify=False).status("some-id")
 
-    @pytest.mark.parametrize(
-        ("variable", "is_read"),
-        [
-            ("CURL_CA_BUNDLE", True),
-            ("REQUESTS_CA_BUNDLE", True),
-            ("SSL_CERT_FILE", False),
-            ("SSL_CERT_DIR", False),
-        ],
-    )
+    @pytest.mark.parametrize(("variable", "is_read"), [("REQUESTS_CA_BUNDLE", True), ("SSL_CERT_FILE", False)])
     def test_clients_trust_the_same_environment(
         self, connect, serving, authority, certificates, monkeypatch, variable, is_read
     ):
-        for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):
-            monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv(variable, str(certificates[0]))
         crew = connect(serving(tls_with(authority.issue_cert("127.0.0.1"))).url)
 
