@@ -54,7 +54,6 @@ SCENARIOS = {
     "json": Scenario.load(ROOT / "example_dags/crew_json_output.toml"),
     "brief": scenario(1, output='{"headlines": ["{topic} for {audience}"]}'),
     "slow": scenario(300),
-    "uncertain": scenario(300),
     # So long that every way of waiting looks more than once, also where processes start slowly.
     "lasting": scenario(3, seconds=25),
     # What goes wrong with these is up to the test of the statistics.

@@ -63,6 +63,7 @@ def browsers(airflow) -> Iterator[tuple[Page, Page]]:
 
 
 @pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium")
+@pytest.mark.nightly
 def test_stale_browser_approves_no_other_draft(start, crews, browsers):
     run = start("crew_answer_in_airflow", crew="crew_answering")
     page, stale = browsers

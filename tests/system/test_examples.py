@@ -30,7 +30,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 }
 # Examples whose crew is not the usual one.
 CREWS = {"crew_with_fallback": "failing", "crew_json_output": "json", "crew_production": "json"}
-in_both_dialects = pytest.mark.parametrize("dialect", ["documented", "deployed"])
+DOCUMENTED = pytest.param("documented", marks=pytest.mark.nightly)
+in_both_dialects = pytest.mark.parametrize("dialect", [DOCUMENTED, "deployed"])
 
 
 def crew_of(dag_id: str, dialect: str) -> str:
@@ -47,11 +48,13 @@ def messages(airflow):
 
 
 @pytest.fixture(scope="module")
-def runs(start, crews, tmp_path_factory):
-    """All of them at once, as on an ordinary morning."""
+def runs(request, start, crews, tmp_path_factory):
+    """All of them at once, as on an ordinary morning, in the dialects whose tests run."""
+    tests = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
+    dialects = {"deployed", *(item.callspec.params["dialect"] for item in tests if "dialect" in item.fixturenames)}
     begun = {}
     for dag_id, conf in EXAMPLES.items():
-        for dialect in ("documented", "deployed"):
+        for dialect in sorted(dialects):
             crew = crew_of(dag_id, dialect)
             of_one = {"kickoff_id": kick_off(crews[crew])} if dag_id == "crew_wait_for_execution" else {}
             of_one |= {"results": str(tmp_path_factory.mktemp("results"))} if dag_id == "crew_batch" else {}
@@ -62,9 +65,8 @@ def runs(start, crews, tmp_path_factory):
     return begun
 
 
-def test_every_example_is_tested(runs):
-    tested = {dag_id for dag_id, _ in runs}
-    assert {path.stem for path in examples()} == {*tested, "crew_budget"}
+def test_every_example_is_tested():
+    assert {path.stem for path in examples()} == {*EXAMPLES, "crew_restore_flow_state", "crew_budget"}
 
 
 @in_both_dialects
@@ -242,8 +244,7 @@ def test_failed_task_of_a_fan_out_has_its_name(runs, crews, dialect):
 
 def test_asset_event_starts_a_run_with_the_execution(runs, airflow):
     results = {}
-    for dialect in ("documented", "deployed"):
-        run = runs["crew_asset", dialect]
+    for run in (run for (dag_id, _), run in runs.items() if dag_id == "crew_asset"):
         assert run.wait() == "success"
         results[run.run_id] = run.xcom("report")
 

@@ -7,14 +7,11 @@ import pytest
 from tests.airflow_runs import DASHBOARD, eventually, task_processes
 
 
-@pytest.fixture(scope="module")
-def both(start):
-    return {name: start(name) for name in ("features_deferred", "features_sync")}
-
-
-@pytest.fixture(params=["features_deferred", "features_sync"])
-def run(request, both):
-    started = both[request.param]
+@pytest.fixture(
+    scope="module", params=["features_deferred", pytest.param("features_sync", marks=pytest.mark.nightly)]
+)
+def run(request, start):
+    started = start(request.param)
     started.wait()
     return started
 

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.airflow_runs import eventually
 
 TASKS = {"lineage.kickoff", "lineage.sensor", "lineage.run"}
@@ -18,6 +20,7 @@ def completed(home: Path) -> dict[str, dict[str, Any]]:
     return {event["job"]["name"]: event["run"]["facets"] for event in events if event["job"]["name"] in TASKS}
 
 
+@pytest.mark.nightly
 def test_openlineage_gets_the_execution_and_its_crew(start, crews, airflow):
     run = start("lineage")
     assert run.wait() == "success"

@@ -9,6 +9,8 @@ import pytest
 
 from tests.airflow_runs import ROOT
 
+pytestmark = pytest.mark.nightly
+
 TASKS = (
     "kickoff",
     "sensor_deferred",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.airflow_runs import eventually
 
 MOVED_ON = {
@@ -11,6 +13,7 @@ MOVED_ON = {
 }
 
 
+@pytest.mark.nightly
 def test_progress_changes_during_deferral_and_remains_after_it(start, crews):
     run = start("reattach_cleared")
     run.wait_for("report", "deferred")

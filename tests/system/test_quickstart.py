@@ -94,6 +94,7 @@ def assert_shown(said: str) -> None:
         at = found.end()
 
 
+@pytest.mark.nightly
 def test_it_ends_with_what_the_crew_puts_out(tmp_path, wheel):
     # Airflow and all others at the versions of this environment, by an installer that has them at hand.
     options = f"--quiet --python .venv --constraints {LOCK} --find-links {wheel.parent}"

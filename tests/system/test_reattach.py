@@ -1,10 +1,10 @@
-"""Reattaching to the execution of an earlier attempt: on a retry, and after clearing the task."""
+"""Kickoff records in a real Airflow: what replaces a callback, and what clearing keeps."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.airflow_runs import DASHBOARD, eventually
+from tests.airflow_runs import eventually
 from tests.faults.facts import kickoff_record, record_state
 from tests.supported import AIRFLOW, has
 
@@ -37,19 +37,6 @@ def begin(start, crews):
         return run, Started(crews[crew], run), crews[crew]
 
     return begin_run
-
-
-@remembers
-def test_retry_reattaches_to_a_running_execution(begin):
-    run, started, crew = begin("reattach")
-    execution = started.wait_for(1)
-    eventually(lambda: run.task("report")["try_number"] > 1)
-    crew.finish(execution)
-
-    assert run.wait() == "success"
-    assert run.link("report") == DASHBOARD.format(kickoff_id=execution)
-    assert run.xcom("report")["kickoff_id"] == execution
-    assert len(started.all()) == 1
 
 
 @pytest.mark.parametrize("dag_id", ["reattach_policy", "reattach_assigned"])
@@ -99,17 +86,3 @@ def test_clearing_a_run_keeps_the_record_before_3_5(begin):
     assert run.wait() == "success"
     assert run.xcom("report")["kickoff_id"] == first
     assert len(started.all()) == 1
-
-
-def test_uncertain_kickoff_is_not_retried_but_may_be_cleared(begin, crews):
-    crews["uncertain"].faults.answer(502, on="kickoff", after_taken=True)
-    run, started, crew = begin("reattach_uncertain", "uncertain")
-    assert run.wait() == "failed"
-
-    assert run.task("report")["try_number"] == 1
-    assert run.error("report")[0] == "CrewTaskFailed"
-    assert len(started.all()) == 1
-
-    run.clear("report")
-    crew.finish(started.wait_for(2))
-    eventually(lambda: run.task("report")["state"] == "success")

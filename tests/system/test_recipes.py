@@ -48,7 +48,7 @@ def mails(airflow: AirflowStack) -> Iterator[MailServer]:
         yield server
 
 
-@pytest.fixture(params=["documented", "deployed"])
+@pytest.fixture(params=[pytest.param("documented", marks=pytest.mark.nightly), "deployed"])
 def crew(request: pytest.FixtureRequest, crews: dict[str, LocalCrewService]) -> Iterator[LocalCrewService]:
     """Return the crew of the recipes in a dialect. A test may have it do something else."""
     crew = crews["default"]

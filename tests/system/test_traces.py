@@ -8,6 +8,7 @@ from tests.airflow_runs import eventually
 from tests.supported import AIRFLOW, has
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.skipif(AIRFLOW < (3, 2), reason="before 3.2, Airflow sets no tracer in a task's process"),
 ]
 EXECUTION = "invoke_workflow "

@@ -15,14 +15,8 @@ COMMON: dict[str, Any] = {
     "retry_delay": timedelta(seconds=4),
 }
 
-with DAG("reattach", schedule=None, params={"crew": "slow", "retries": 0}):
-    CrewRunOperator(task_id="report", deferrable=True, poll_interval=1, retries=9, timeout=12, **COMMON)
-
 with DAG("reattach_cleared", schedule=None, params={"crew": "slow"}):
     CrewRunOperator(task_id="report", deferrable=True, poll_interval=1, **COMMON)
-
-with DAG("reattach_uncertain", schedule=None, params={"crew": "uncertain"}):
-    CrewRunOperator(task_id="report", deferrable=True, poll_interval=1, retries=1, **COMMON)
 
 # A cluster policy replaces the callbacks of the first DAG (tests/system/conftest.py).
 with DAG("reattach_policy", schedule=None, params={"crew": "slow"}):
