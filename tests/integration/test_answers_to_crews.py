@@ -19,9 +19,7 @@ from airflow_provider_crew.client.errors import (
     Cost,
     ExecutionUnknown,
     InvalidInputs,
-    NotAllowed,
     WaitedTooLong,
-    WaitStopped,
 )
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING
@@ -37,10 +35,6 @@ pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A deferred task cannot
 
 RUNNING: Any = {"state": "RUNNING", "status": "Task is Running"}
 UNKNOWN: Any = {"state": "NOT FOUND", "status": "Task not found"}
-
-
-class Killed(BaseException):
-    """The end of a process that runs no more code."""
 
 
 WAYS = pytest.mark.parametrize("resume", ["both", "production"])
@@ -83,22 +77,21 @@ def test_answer_is_sent_as_given(dialog, resume, option, text, feedback, approve
     assert len(dialog.crew.kickoffs) == 1
 
 
-@WAYS
-def test_three_questions_in_a_row_are_answered(dialog, resume):
-    dialog.crew.scenario = asking("draft-1", "draft-2", "draft-3", resume=resume)
+def test_three_questions_in_a_row_are_answered(dialog):
+    dialog.crew.scenario = asking("draft-1", "draft-2", "# Draft 3", resume="production")
     waiting = None
-    for number in (1, 2, 3):
+    for _ in range(3):
         waiting = dialog.asked(waiting)
-        assert f"draft-{number}" in dialog.requests[-1]["body"]
         waiting = dialog.chosen(waiting, APPROVE)
 
     result = dialog.ended(waiting)
 
     assert result["output"] == "The end"
     assert result["kickoff_id"] == dialog.crew.kickoffs[0].kickoff_id
-    assert len(dialog.requests) == len(dialog.answers) == 3
+    subjects = ["Draft: draft-1 (crew)", "Draft 2: draft-2 (crew)", "Draft 3: Draft 3 (crew)"]
+    assert [request["subject"] for request in dialog.requests] == subjects
     assert {answer["executionId"] for answer in dialog.answers} == {result["kickoff_id"]}
-    assert len({answer["taskId"] for answer in dialog.answers}) == 3
+    assert len({answer["taskId"] for answer in dialog.answers}) == len(dialog.answers) == 3
 
 
 @pytest.mark.parametrize(("option", "text"), [(APPROVE, "But shorter"), (ANSWER, ""), (ANSWER, None)])
@@ -111,19 +104,31 @@ def test_text_that_does_not_fit_the_option_is_not_sent(dialog, option, text):
     assert len(dialog.answers) == 1
 
 
-def test_lost_response_is_uncertain_and_asked_again(dialog):
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        *((status, "uncertain") for status in (None, 503, 409, 303)),  # None: the response is lost
+        *((status, "rejected") for status in (401, 422, 429)),
+    ],
+)
+def test_outcome_follows_from_the_response(dialog, status, outcome):
     waiting = dialog.asked()
-    dialog.crew.faults.reset(on="resume")
+    if status:
+        dialog.crew.faults.answer(status, on="resume")
+    else:
+        dialog.crew.faults.reset(on="resume")
 
-    waiting = dialog.chosen(waiting, APPROVE)
+    waiting = dialog.chosen(waiting, APPROVE, at="10:00")
 
-    assert len(dialog.answers) == 1
-    assert dialog.kept["outcome"] == "uncertain"
-    waiting = dialog.asked(waiting)  # the crew still waits with the same question
-    assert len(dialog.answers) == 1
+    assert dialog.kept["outcome"] == outcome
+    (answer,) = dialog.kept["answers"]
+    assert answer.pop("why")
+    assert answer == {"option": APPROVE, "user": "Ada", "at": "10:00", "outcome": outcome}
+    assert (len(dialog.answers), len(dialog.requests)) == (1, 2 if outcome == "rejected" else 1)
+    if outcome == "uncertain":
+        waiting = dialog.asked(waiting)  # the crew still waits with the same question
     assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
-    assert len(dialog.answers) == 2
-    assert len(dialog.crew.kickoffs) == 1
+    assert (len(dialog.answers), len(dialog.crew.kickoffs)) == (2, 1)
 
 
 def test_lost_response_of_a_crew_that_continues_is_enough(dialog):
@@ -132,29 +137,6 @@ def test_lost_response_of_a_crew_that_continues_is_enough(dialog):
 
     assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
     assert len(dialog.answers) == len(dialog.requests) == 1
-
-
-@pytest.mark.parametrize("status", [503, 409, 303])
-def test_response_that_proves_nothing_is_uncertain(dialog, status):
-    waiting = dialog.asked()
-    dialog.crew.faults.answer(status, on="resume")
-
-    dialog.chosen(waiting, APPROVE)
-
-    assert dialog.kept["outcome"] == "uncertain"
-    assert (len(dialog.answers), len(dialog.requests)) == (1, 1)
-
-
-@pytest.mark.parametrize("status", [401, 422, 429])
-def test_rejected_answer_is_asked_again(dialog, status):
-    waiting = dialog.asked()
-    dialog.crew.faults.answer(status, on="resume")
-
-    waiting = dialog.chosen(waiting, APPROVE)
-
-    assert dialog.kept["outcome"] == "rejected"
-    assert (len(dialog.answers), len(dialog.requests)) == (1, 2)
-    assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
 
 
 def test_failed_continuation_fails_the_task_without_a_retry(dialog):
@@ -191,55 +173,6 @@ def test_cancellation_stops_both_ids(dialog, monkeypatch, by_trigger):
     ids = {dialog.crew.kickoffs[0].kickoff_id, trigger.rules["continued_as"]}
     assert {request.path for request in dialog.crew.requests.on("stop")} == {f"/stop/{each}" for each in ids}
     assert len(ids) == 2
-
-
-def test_same_response_is_not_sent_by_a_second_process(dialog):
-    waiting = dialog.asked()
-    dialog.chosen(waiting, APPROVE, at="10:00")
-
-    dialog.chosen(waiting, APPROVE, at="10:00")
-
-    assert len(dialog.answers) == 1
-
-
-def test_process_killed_before_the_request_is_uncertain(dialog, monkeypatch):
-    waiting = dialog.asked()
-    answer = chosen(APPROVE)
-    with monkeypatch.context() as patched:
-        patched.setattr("airflow_provider_crew.client.client.CrewClient.answer", kill)
-        with pytest.raises(Killed):
-            dialog.task.resume(waiting, answer)
-    assert dialog.kept["outcome"] == "sending"
-
-    dialog.crew.stored_answer = answer
-    waiting = dialog.task.deferred()  # the next attempt
-    waiting = dialog.resumed(waiting, asyncio.run(fired(dialog.task.revived(waiting))))
-    assert dialog.kept["outcome"] == "uncertain"
-    waiting = dialog.asked(waiting)
-    assert dialog.answers == []
-    assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
-    assert len(dialog.answers) == len(dialog.crew.kickoffs) == 1
-
-
-def test_answer_while_a_cleared_task_is_queued_is_sent(dialog):
-    dialog.asked()
-    dialog.task.clear()
-    dialog.crew.stored_answer = chosen(APPROVE)
-
-    waiting = dialog.task.deferred()
-    waiting = dialog.resumed(waiting, asyncio.run(fired(dialog.task.revived(waiting))))
-
-    assert dialog.ended(waiting)["output"] == "The end"
-    assert (len(dialog.requests), len(dialog.answers), len(dialog.crew.kickoffs)) == (1, 1, 1)
-
-
-def test_request_of_an_earlier_attempt_is_answered(dialog):
-    dialog.asked()
-    dialog.task.clear()
-    waiting = dialog.task.deferred()  # and has not asked
-
-    assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
-    assert (len(dialog.requests), len(dialog.answers), len(dialog.crew.kickoffs)) == (1, 1, 1)
 
 
 def test_answer_goes_to_no_other_crew(dialog, monkeypatch):
@@ -297,18 +230,6 @@ def test_malformed_record_prevents_the_answer(dialog, change):
     assert dialog.ended(waiting)["output"] == "The end"
 
 
-def test_answer_that_was_being_sent_is_uncertain_without_its_author(dialog):
-    waiting = dialog.asked()
-    dialog.store.set(
-        KEY, {key: each for key, each in dialog.kept.items() if key != "answers"} | {"outcome": "sending"}
-    )
-
-    waiting = dialog.chosen(waiting, APPROVE)
-
-    assert [each["outcome"] for each in dialog.kept["answers"]] == ["uncertain", "sent"]
-    assert dialog.ended(waiting)["output"] == "The end"
-
-
 @pytest.mark.parametrize("user", [None, {}, {"id": "1", "name": None}, {"id": "1", "name": ""}, "Ada"])
 def test_answer_of_a_user_without_a_name_is_sent(dialog, user):
     waiting = dialog.asked()
@@ -316,44 +237,6 @@ def test_answer_of_a_user_without_a_name_is_sent(dialog, user):
 
     assert [each["user"] for each in dialog.kept["answers"]] == ["a user"]
     assert dialog.ended(waiting)["output"] == "The end"
-
-
-def test_answer_that_is_being_sent_is_noted_with_its_user(dialog, monkeypatch):
-    waiting = dialog.asked()
-    with monkeypatch.context() as patched:
-        patched.setattr("airflow_provider_crew.client.client.CrewClient.answer", kill)
-        with pytest.raises(Killed):
-            dialog.task.resume(waiting, chosen(APPROVE))
-
-    assert [(each["user"], each["outcome"]) for each in dialog.kept["answers"]] == [("Ada", "sending")]
-
-
-def test_question_that_comes_during_a_rejection_is_shown_at_once(dialog, monkeypatch):
-    waiting = dialog.asked()
-    (kickoff,) = dialog.crew.kickoffs
-
-    def reject(*_: Any) -> str:
-        dialog.questions.deliver({"task_id": "q-2", "task_output": "draft-2", "meta": kickoff.meta})
-        raise NotAllowed("The crew does not wait.")
-
-    monkeypatch.setattr("airflow_provider_crew.client.client.CrewClient.answer", reject)
-    dialog.chosen(waiting, APPROVE)
-
-    assert ["draft-2" in request["body"] for request in dialog.requests] == [False, True]
-    assert [each["outcome"] for each in dialog.kept["answers"]] == ["rejected"]
-
-
-def test_task_that_is_told_to_end_sends_no_answer(dialog):
-    waiting = dialog.asked()
-    operator = dialog.task._make()
-    dialog.task._make = lambda: operator
-    dialog.store.breaks_at = lambda name: name == "set" and operator.on_kill()
-
-    with pytest.raises(BaseException, match="ended before the answer"):
-        dialog.task.resume(waiting, chosen(APPROVE))
-
-    assert dialog.answers == []
-    assert dialog.kept["outcome"] == ""
 
 
 def test_answer_in_the_dashboard_closes_the_request(dialog):
@@ -392,29 +275,6 @@ def test_request_left_to_an_earlier_attempt_opens_again(dialog, monkeypatch):
 
     assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
     assert (len(dialog.requests), len(dialog.answers), len(dialog.crew.kickoffs)) == (2, 1, 1)
-
-
-def test_question_answered_elsewhere_is_replaced_by_the_next(dialog):
-    dialog.crew.scenario = asking("draft-1", "draft-2")
-    waiting = dialog.asked()
-    dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)
-
-    waiting = dialog.asked(waiting)
-
-    assert "draft-2" in dialog.requests[-1]["body"]
-    assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
-
-
-def test_answer_before_the_deferral_is_sent_once(dialog):
-    waiting = dialog.asked()
-    dialog.crew.stored_answer = chosen(APPROVE)
-    event = asyncio.run(asyncio.wait_for(fired(dialog.task.revived(waiting)), 60))
-
-    again = dialog.resumed(waiting, event)
-    dialog.resumed(waiting, event)  # the first process was killed
-
-    assert dialog.ended(again)["output"] == "The end"
-    assert len(dialog.answers) == len(dialog.requests) == 1
 
 
 def test_answer_to_an_old_question_is_not_sent(dialog):
@@ -481,34 +341,6 @@ def test_request_names_its_question_where_no_user_sees_it(dialog):
 
     hidden = dialog.requests[-1]["params"][ASKED]
     assert hidden["value"] == hidden["schema"]["const"] == dialog.kept["question"]["task_id"]
-
-
-def test_each_draft_has_a_subject_of_its_own(dialog):
-    dialog.crew.scenario = asking("# Ferries", resume="production")
-    waiting = dialog.chosen(dialog.asked(), SEND_BACK)
-    dialog.asked(waiting)
-
-    assert [each["subject"] for each in dialog.requests] == ["Draft: Ferries (crew)", "Draft 2: Ferries (crew)"]
-
-
-def test_record_shows_who_answered_and_the_outcome(dialog):
-    dialog.crew.scenario = asking("draft-1", "draft-2")
-    waiting = dialog.chosen(dialog.asked(), ANSWER)
-    dialog.crew.faults.answer(422, on="resume")
-    waiting = dialog.chosen(waiting, SEND_BACK, "Shorter")
-    waiting = dialog.asked(dialog.chosen(waiting, APPROVE))
-    dialog.crew.faults.reset(on="resume")
-    dialog.chosen(waiting, APPROVE, at="10:00")
-
-    answers = dialog.kept["answers"]
-    assert [(each["option"], each["outcome"], bool(each["why"])) for each in answers] == [
-        (ANSWER, "not_sent", True),
-        (SEND_BACK, "rejected", True),
-        (APPROVE, "sent", False),
-        (APPROVE, "uncertain", True),
-    ]
-    assert {each["user"] for each in answers} == {"Ada"}
-    assert answers[-1]["at"] == "10:00"
 
 
 def test_old_question_is_not_shown_for_a_new_wait(dialog):
@@ -581,16 +413,6 @@ def test_documented_dialect_is_answered(dialog):
 
     assert dialog.ended(dialog.chosen(dialog.asked(), APPROVE))["output"] == "The end"
     assert len(dialog.answers) == 1
-
-
-def test_stop_waiting_sends_nothing(dialog):
-    waiting = dialog.asked()
-
-    with pytest.raises(CrewTaskFailed) as caught:
-        dialog.task.resume(waiting, chosen(STOP_WAITING))
-
-    assert isinstance(caught.value.failure, WaitStopped)
-    assert dialog.answers == []
 
 
 def test_users_and_notifiers_are_passed_on(dialog):
@@ -723,26 +545,6 @@ class TestResponseTimeout:
         assert dialog.ended(waiting)["output"] == "The end"
         assert len(dialog.answers) == 1
 
-    def test_process_killed_before_the_request_answers_nothing(self, dialog, late, monkeypatch):
-        waiting = late("approve")
-        with monkeypatch.context() as patched:
-            patched.setattr("airflow_provider_crew.client.client.CrewClient.answer", kill)
-            with pytest.raises(Killed):
-                self.fired(dialog, waiting)
-
-        dialog.crew.stored_answer = chosen(HAS_ANSWERED) | {"responded_by_user": None}
-        self.fired(dialog, dialog.task.deferred())
-
-        assert dialog.kept["outcome"] == "uncertain"
-        assert dialog.answers == []
-
-    def test_answer_in_time_is_the_only_one(self, dialog):
-        dialog.task_with(response_timeout=3600, on_response_timeout="approve")
-        waiting = dialog.chosen(dialog.asked(), SEND_BACK, "Shorter")
-
-        assert dialog.ended(dialog.chosen(dialog.asked(waiting), APPROVE))["output"] == "The end"
-        assert [each["humanFeedback"] for each in dialog.answers] == ["Shorter", "Approved."]
-
     def test_answer_of_a_user_that_was_not_sent_is_not_replaced(self, dialog, late, monkeypatch):
         waiting = late("approve")
         with monkeypatch.context() as away:
@@ -761,6 +563,7 @@ class TestResponseTimeout:
         dialog.store.breaks_at = lambda name: name == "set" and operator.on_kill()
         with pytest.raises(BaseException, match="ended before the answer"):
             dialog.task.resume(waiting, answer)
+        assert dialog.answers == []
         dialog.task._make, dialog.store.breaks_at = make, lambda _: False
 
         dialog.crew.stored_answer = answer
@@ -781,10 +584,6 @@ class TestResponseTimeout:
     def test_choice_is_checked(self):
         with pytest.raises(ValueError, match="on_response_timeout"):
             run(on_response_timeout="reject")
-
-
-def kill(*_: Any) -> None:
-    raise Killed
 
 
 def is_not_found(*_: Any) -> None:

@@ -107,9 +107,15 @@ def test_question_changes_the_task_that_waits_and_no_other(database, state):
     }
 
 
-@pytest.mark.parametrize("state", ["success", "failed", "up_for_retry", "skipped", None])
-def test_question_finds_no_task_that_has_ended(database, state):
-    database.add(TASK, state)
+@pytest.mark.parametrize(
+    ("state", "xcoms"),
+    [
+        *((state, (QUESTION,)) for state in ("success", "failed", "up_for_retry", "skipped", None)),
+        ("running", ()),
+    ],
+)
+def test_question_finds_no_task_that_has_ended_or_expects_none(database, state, xcoms):
+    database.add(TASK, state, xcoms=xcoms)
     before = database.found()
     given: list[Any] = []
 
@@ -126,12 +132,3 @@ def test_unwanted_question_changes_nothing(database):
     change_xcom(TASK, QUESTION, lambda _: None)
 
     assert database.found() == before
-
-
-def test_task_without_a_box_gets_no_question(database):
-    database.add(TASK, "running", xcoms=())
-    given: list[Any] = []
-
-    change_xcom(TASK, QUESTION, given.append)
-
-    assert given == [None]

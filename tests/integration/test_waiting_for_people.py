@@ -28,7 +28,6 @@ from tests.integration.tasks import (
     poked,
     revived,
     sensors_remember,
-    skip_where_pokes_forget,
 )
 from tests.supported import AIRFLOW
 
@@ -67,18 +66,6 @@ def kill(_: float) -> None:
 
 
 class TestRunOperator:
-    @both_ways
-    @pytest.mark.parametrize("with_store", [False, True])
-    def test_waits_for_the_answer(self, asking, store, deferrable, with_store, task_log):
-        asking.at_look(4, lambda: approve(asking))
-
-        result = Task(lambda: run(deferrable=deferrable), store=store if with_store else None).run()
-
-        assert result["output"] == "Approved."
-        assert len(asking.kickoffs) == 1
-        assert "human input" in task_log.warnings
-        assert f"Started execution {asking.kickoffs[0].kickoff_id}." in task_log.text
-
     @both_ways
     @pytest.mark.parametrize(
         ("options", "waits"),
@@ -289,16 +276,6 @@ class TestSensor:
             lambda: sensor(kickoff_id, human_input=True, max_outage=0.01, **mode),
             store=store if remembering else None,
         )
-
-        assert poked(task)["output"] == "Approved."
-
-    @in_every_mode
-    def test_waits_once_it_has_seen_the_execution(self, asking, store, mode):
-        skip_where_pokes_forget(mode)
-        kickoff_id = seen_once(asking)
-        # Where pokes are processes of their own they need a memory.
-        task = Task(lambda: sensor(kickoff_id, **mode), store=store if "mode" in mode else None)
-        asking.at_look(1, lambda: ask(asking, and_approve_at=4))
 
         assert poked(task)["output"] == "Approved."
 
