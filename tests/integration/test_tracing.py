@@ -16,9 +16,9 @@ from opentelemetry.trace import StatusCode
 from airflow_provider_crew import versions
 from airflow_provider_crew.client.errors import ExecutionFailed, WaitedTooLong
 from airflow_provider_crew.exceptions import CrewTaskFailed
-from airflow_provider_crew.local import Scenario
+from airflow_provider_crew.local import ScenarioTask
 from airflow_provider_crew.operators.crew import CrewBatchOperator
-from tests.integration.operators import in_every_way, kickoff, run, run_task
+from tests.integration.operators import in_every_way, kickoff, run_task
 from tests.integration.tasks import (
     FAILING,
     INPUTS,
@@ -32,15 +32,10 @@ from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
-DEPLOYED = {"dialect": "deployed"}
-TWO_TASKS = Scenario.model_validate(
-    DEPLOYED
-    | {
-        "inputs": [],
-        "tasks": [
-            {"name": "research_task", "agent": "Researcher", "seconds": 0.3, "output": "secret notes"},
-            {"name": "writing_task", "agent": "Writer", "seconds": 0.3, "output": "secret briefing"},
-        ],
+WORKING = SLOW.model_copy(
+    update={
+        "dialect": "deployed",
+        "tasks": (ScenarioTask(name="writing_task", agent="Writer", seconds=3600, output="secret briefing"),),
     }
 )
 
@@ -60,10 +55,11 @@ def named(exporter: InMemorySpanExporter, name: str) -> list[Any]:
 
 
 @in_every_way
-def test_completed_execution_is_one_span(live_crew, exporter, kind, options):
-    live_crew.scenario = TWO_TASKS
-    task = kind(live_crew, **options)
+def test_completed_execution_is_one_span_with_its_task_below(live_crew, exporter, store, kind, options):
+    live_crew.scenario = WORKING
+    task = kind(live_crew, store=store, **options)
     skip_where_pokes_forget(options)
+    live_crew.at_look(2, lambda: live_crew.finish(live_crew.kickoffs[0].kickoff_id))
     with trace.get_tracer("airflow").start_as_current_span("worker.crew") as above:
         result = poked(task)
 
@@ -74,9 +70,9 @@ def test_completed_execution_is_one_span(live_crew, exporter, kind, options):
         "gen_ai.operation.name": "invoke_workflow",
         "gen_ai.workflow.name": "crew_default",
         "gen_ai.agent.name": "crew_default",
-        "gen_ai.usage.input_tokens": TWO_TASKS.usage["prompt_tokens"],
-        "gen_ai.usage.output_tokens": TWO_TASKS.usage["completion_tokens"],
-        "gen_ai.usage.cache_read.input_tokens": TWO_TASKS.usage["cached_prompt_tokens"],
+        "gen_ai.usage.input_tokens": WORKING.usage["prompt_tokens"],
+        "gen_ai.usage.output_tokens": WORKING.usage["completion_tokens"],
+        "gen_ai.usage.cache_read.input_tokens": WORKING.usage["cached_prompt_tokens"],
         "airflow.dag_id": "research",
         "airflow.task_id": "crew",
         "airflow.dag_run.run_id": "manual__2026-01-01",
@@ -90,38 +86,18 @@ def test_completed_execution_is_one_span(live_crew, exporter, kind, options):
     assert span.status.status_code is StatusCode.UNSET
     polls = [request.received_at * 1e9 for request in live_crew.requests.on("status")]
     assert span.start_time <= polls[0] <= polls[-1] <= span.end_time
-
-
-@in_every_way
-def test_task_that_polls_saw_is_a_span_below(live_crew, exporter, store, kind, options):
-    live_crew.scenario = SLOW.model_copy(update=DEPLOYED)
-    skip_where_pokes_forget(options)
-    live_crew.at_look(2, lambda: live_crew.finish(live_crew.kickoffs[0].kickoff_id))
-    poked(kind(live_crew, store=store, **options))
-
-    (execution,) = named(exporter, "invoke_workflow crew_default")
-    (task,) = named(exporter, "invoke_agent Agent")
-    assert task.attributes["crew.task"] == "writing_task"
-    assert task.attributes["gen_ai.operation.name"] == "invoke_agent"
-    assert task.attributes["gen_ai.agent.name"] == "Agent"
-    assert task.parent.span_id == execution.get_span_context().span_id
-    assert execution.start_time <= task.start_time <= task.end_time == execution.end_time
-
-
-@in_every_way
-def test_spans_hold_no_input_and_no_output(live_crew, exporter, kind, options):
-    live_crew.scenario = TWO_TASKS
-    skip_where_pokes_forget(options)
-    poked(kind(live_crew, **options))
-
-    told = [span.to_json() for span in exporter.get_finished_spans()]
-    assert told
-    assert not [text for text in told for word in ("secret", "harbours", "sailors") if word in text]
+    (below,) = named(exporter, "invoke_agent Writer")
+    about = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "Writer", "crew.task": "writing_task"}
+    assert dict(below.attributes).items() >= about.items()
+    assert below.parent.span_id == span.get_span_context().span_id
+    assert span.start_time <= below.start_time <= below.end_time == span.end_time
+    told = "".join(each.to_json() for each in exporter.get_finished_spans())
+    assert not [word for word in ("secret", "harbours", "sailors") if word in told]
 
 
 @in_every_way
 def test_failed_execution_is_one_span_with_its_error(live_crew, exporter, kind, options):
-    live_crew.scenario = FAILING.model_copy(update=DEPLOYED)
+    live_crew.scenario = FAILING.model_copy(update={"dialect": "deployed"})
     with pytest.raises((ExecutionFailed, CrewTaskFailed)):
         poked(kind(live_crew, **options))
 
@@ -131,20 +107,26 @@ def test_failed_execution_is_one_span_with_its_error(live_crew, exporter, kind, 
     assert "out of credit" not in span.to_json()
 
 
-def test_execution_that_keeps_running_is_no_span_yet(live_crew, exporter, store):
-    live_crew.scenario = SLOW
-    with pytest.raises(WaitedTooLong):
-        run_task(live_crew, store=store, timeout=0.1).run()
+@pytest.fixture
+def counted(mocker):
+    counts: list[str] = []
 
-    assert named(exporter, "invoke_workflow crew_default") == []
+    def note(name: str, *_: Any, tags: dict[str, str]) -> None:
+        if name.startswith("resumable_job."):
+            assert tags.keys() == {"operator"}
+            counts.append(name.removeprefix("resumable_job."))
+
+    mocker.patch.object(Stats, "incr", side_effect=note)
+    return counts
 
 
-def test_retry_that_reattaches_ends_the_one_span(live_crew, exporter, store):
+def test_retry_that_reattaches_ends_the_one_span(live_crew, exporter, counted, store):
     live_crew.scenario = SLOW
     task = run_task(live_crew, store=store, timeout=0.2)
     task.ti.max_tries = 1
     with pytest.raises(WaitedTooLong):
         task.run()
+    assert named(exporter, "invoke_workflow crew_default") == []
     live_crew.finish(live_crew.kickoffs[0].kickoff_id)
     task.run()
 
@@ -158,6 +140,7 @@ def test_retry_that_reattaches_ends_the_one_span(live_crew, exporter, store):
     }
     assert span.start_time < task.ti.start_date.timestamp() * 1e9
     assert len(live_crew.kickoffs) == 1
+    assert counted == ["fresh_submit", "reconnect_attempt", "reconnect_success"]
 
 
 def test_execution_that_failed_between_attempts_is_one_span(live_crew, exporter, store):
@@ -226,33 +209,7 @@ def test_process_without_a_tracer_is_not_traced(monkeypatch):
     assert "opentelemetry.trace" not in sys.modules
 
 
-@pytest.fixture
-def counted(mocker):
-    counts: list[str] = []
-
-    def note(name: str, *_: Any, tags: dict[str, str]) -> None:
-        if name.startswith("resumable_job."):
-            assert tags.keys() == {"operator"}
-            counts.append(name.removeprefix("resumable_job."))
-
-    mocker.patch.object(Stats, "incr", side_effect=note)
-    return counts
-
-
 @pytest.mark.usefixtures("live_crew")
-@pytest.mark.parametrize("operator", [kickoff, run])
-def test_attempts_are_counted_with_the_names_of_airflow(counted, store, operator):
-    task = Task(operator, store=store)
-    task.run()
+def test_kickoff_is_counted_with_the_name_of_airflow(counted, store):
+    Task(kickoff, store=store).run()
     assert counted == ["fresh_submit"]
-
-
-def test_reattachment_is_counted_with_the_names_of_airflow(live_crew, counted, store):
-    live_crew.scenario = SLOW
-    task = run_task(live_crew, store=store, timeout=0.2)
-    task.ti.max_tries = 1
-    for _ in range(2):
-        with pytest.raises(WaitedTooLong):
-            task.run()
-
-    assert counted == ["fresh_submit", "reconnect_attempt", "reconnect_success"]
