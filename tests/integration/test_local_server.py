@@ -48,11 +48,7 @@ STATUSES: dict[str, tuple[str, dict[str, Any], float, Any]] = {
         "documented",
         {},
         2.5,
-        {
-            "status": "running",
-            "current_task": "second",
-            "progress": {"completed_tasks": 1, "total_tasks": 2},
-        },
+        {"status": "running", "current_task": "second", "progress": {"completed_tasks": 1, "total_tasks": 2}},
     ),
     "completed": (
         "documented",
@@ -66,12 +62,7 @@ STATUSES: dict[str, tuple[str, dict[str, Any], float, Any]] = {
         9,
         {"status": "error", "error": "out of credit", "execution_time": 5.0},
     ),
-    "running crew": (
-        "deployed",
-        {},
-        2.5,
-        WORKING | {"progress": PROGRESS | SINCE, "last_executed_task": FIRST},
-    ),
+    "running crew": ("deployed", {}, 2.5, WORKING | {"progress": PROGRESS | SINCE, "last_executed_task": FIRST}),
     "running flow": (
         "deployed",
         {"kind": "flow"},
@@ -160,10 +151,7 @@ def test_response_to_a_request(serve, dialect, request_, sent, status, body):
 
 @pytest.mark.parametrize(
     ("dialect", "body"),
-    [
-        ("documented", {"error": "Unauthorized", "message": UNAUTHORIZED}),
-        ("deployed", {"detail": UNAUTHORIZED}),
-    ],
+    [("documented", {"error": "Unauthorized", "message": UNAUTHORIZED}), ("deployed", {"detail": UNAUTHORIZED})],
 )
 @pytest.mark.parametrize("path", ["/kickoff", "/resume", "/local/"])
 @pytest.mark.parametrize("header", [{}, {"Authorization": "Bearer wrong"}])

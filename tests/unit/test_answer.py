@@ -102,14 +102,10 @@ def test_error_body_of_the_service_is_recognized(body: Any, is_the_service: Any)
         ),
         pytest.param({"detail": "Not Found"}, "Not Found", id="a framework's"),
         pytest.param(
-            {"error": "No", "message": "Not with this token."},
-            "No: Not with this token",
-            id="not the same word",
+            {"error": "No", "message": "Not with this token."}, "No: Not with this token", id="not the same word"
         ),
         pytest.param(
-            {"state": "NOT FOUND", "status": "Task not found"},
-            "Task not found",
-            id="a deployed crew's sentence",
+            {"state": "NOT FOUND", "status": "Task not found"}, "Task not found", id="a deployed crew's sentence"
         ),
         pytest.param({"status": "error", "error": "boom"}, "boom", id="beside a status"),
         pytest.param({"detail": []}, '{"detail": []}', id="an empty list"),
@@ -119,11 +115,7 @@ def test_error_body_of_the_service_is_recognized(body: Any, is_the_service: Any)
         pytest.param({"error": "x" * 2000}, f"{'x' * 500}…", id="long"),
         pytest.param({"error": {"code": 7}}, '{"error": {"code": 7}}', id="an object"),
         pytest.param([1], "[1]", id="a list"),
-        pytest.param(
-            b"<html>\r\n  <h1>502</h1>\n</html>",
-            "<html> <h1>502</h1> </html>",
-            id="HTML",
-        ),
+        pytest.param(b"<html>\r\n  <h1>502</h1>\n</html>", "<html> <h1>502</h1> </html>", id="HTML"),
         pytest.param(b"abc\x00\xff", "abc\ufffd\ufffd", id="bytes"),
         pytest.param(b"x" * 2000, f"{'x' * 200}…", id="long text"),
     ],

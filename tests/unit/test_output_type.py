@@ -155,11 +155,7 @@ def test_output_json_comes_before_the_text() -> None:
         ),
         (list[Port], {"name": SECRET}, ("Input should be a valid array",)),
         (Strict, {"day": "2026-11-23", "extra": SECRET}, ("extra: Extra inputs are not permitted",)),
-        (
-            Annotated[Cat | Dog, Field(discriminator="kind")],
-            {"kind": SECRET},
-            ("'cat', 'dog'",),
-        ),
+        (Annotated[Cat | Dog, Field(discriminator="kind")], {"kind": SECRET}, ("'cat', 'dog'",)),
         (Choosy, {"title": "refused"}, ("title: Value error, no such title. Choose another",)),
         (Report, f"It is {SECRET}.", ("JSON",)),
         (Report, '{"title": ', ("11",)),
@@ -220,11 +216,7 @@ def test_unusable_output_type_is_rejected(output_type: object, why: str) -> None
 
 @pytest.mark.parametrize(
     ("output_type", "told"),
-    [
-        (Choosy, "KeyError"),
-        (Shy, "PydanticSerializationError"),
-        ("no_such_module.Report", "ModuleNotFoundError"),
-    ],
+    [(Choosy, "KeyError"), (Shy, "PydanticSerializationError"), ("no_such_module.Report", "ModuleNotFoundError")],
 )
 def test_output_type_that_raises_has_no_misfits(output_type: object, told: str) -> None:
     error = misfit(output_type, {"title": SECRET})
