@@ -45,9 +45,10 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Callable[..., None
     confirm("Write this kickoff record?", about)
     if key == KEY:
         # The time for abandon_unknown_after starts again, because a user has just found the execution.
-        found = KickoffRecord(task.max_tries, time.time(), options.kickoff_id, try_number=task.try_number)
-        known: Any = {"address": last.address or about["address"], "fingerprint": last.fingerprint}
-        value: Any = as_stored(replace(found, **known))
+        found = KickoffRecord(task.max_tries, time.time(), options.kickoff_id)
+        # The crew's questions name the attempt that sent the kickoff.
+        known: Any = {"fingerprint": last.fingerprint, "try_number": last.try_number}
+        value: Any = as_stored(replace(found, address=last.address or about["address"], **known))
     else:
         adopted = [with_execution(line, options.row, options.kickoff_id) for line in task.entries[key]]
         # No later call replaces what a person has found.

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 TASK = {"dag_id": "crew_report", "task_id": "report", "map_index": -1, "state": "failed"}
-TASK |= {"try_number": 1, "max_tries": 0}
+TASK |= {"try_number": 2, "max_tries": 0}
 
 
 class AirflowApi:

@@ -98,6 +98,7 @@ def test_adopted_execution_is_that_of_the_next_attempt(run, airflow, task, state
     record = only_record(airflow)
     assert (record.kickoff_id, record.address, record.end) == (execution, LOST.address, None)
     assert record.fingerprint == LOST.fingerprint  # another row may have its map index by now
+    assert record.try_number == LOST.try_number  # in the meta that the crew's questions repeat
     is_old = time.time() - record.kicked_off_at > 3600
     for cleared in (True, False):
         assert (
