@@ -27,9 +27,9 @@ from airflow_provider_crew.client.errors import (
 )
 from airflow_provider_crew.client.history import History
 from airflow_provider_crew.client.models import Completed, Failed, Paused, Progress, Running, TaskResult
-from airflow_provider_crew.client.watch import Step, Watch, WatchRules, WatchState
+from airflow_provider_crew.client.watch import Step, WatchRules, WatchState
 from tests.unit.crew_builders import KICKOFF_ID, NOW
-from tests.unit.watch_stories import SKIPS_POLLS, Story
+from tests.unit.watch_stories import Story
 
 
 def running(word: str, task: str | None, done: int, last_task: TaskResult | None = None) -> Running:
@@ -43,19 +43,6 @@ def told(word: str, task: str | None, done: int) -> dict[str, Any]:
 
 def done(output: str, name: str = "facts_task", took: float | None = None) -> TaskResult:
     return TaskResult(task_id=name, agent="Writer", output=output, execution_time=took)
-
-
-def completed(*tasks: TaskResult, total: int = 3) -> Completed:
-    progress = Progress(completed=total, total=total)
-    listed: Any = [task.model_dump() for task in tasks]
-    return Completed(
-        status="completed",
-        kickoff_id=KICKOFF_ID,
-        output="text",
-        tasks=listed,
-        progress=progress,
-        execution_time=None,
-    )
 
 
 outcomes = st.one_of(
@@ -80,9 +67,11 @@ outcomes = st.one_of(
         ]
     ),
 )
+LAST: Any = [done("Facts.").model_dump()]
+COMPLETED = Completed(status="completed", kickoff_id=KICKOFF_ID, output="text", tasks=LAST, execution_time=None)
 ends = st.sampled_from(
     [
-        completed(done("Facts.")),
+        COMPLETED,
         Failed(status="error", kickoff_id=KICKOFF_ID, error="boom", execution_time=None),
         Rejected("400"),
     ]
@@ -92,27 +81,10 @@ looks = st.tuples(st.lists(st.tuples(outcomes, st.floats(0, 400)), max_size=25),
 )
 
 
-class Life:
-    """A watch with a clock, in one process or in a new one for every look."""
-
-    def __init__(self, *, carried: bool, **rules: Any) -> None:
-        self._carried = carried
-        self._request_timeout = rules.pop("request_timeout", SKIPS_POLLS)
-        self._rules = WatchRules(**{"kicked_off_at": NOW, "deadline": NOW + 3600} | rules)
-        self.now = NOW
-        self.watch = self._new(None)
-
-    def _new(self, memory: WatchState | None) -> Watch:
-        watch = Watch(KICKOFF_ID, self._rules, clock=lambda: self.now, random=lambda: 0.3, memory=memory)
-        watch.request_timeout = self._request_timeout
-        return watch
-
-    def see(self, outcome: Any, after: float) -> Step:
-        self.now += after
-        if self._carried:
-            kept = json.loads(json.dumps(self.watch.memory.carried(), allow_nan=False))
-            self.watch = self._new(WatchState.recalled(kept))
-        return self.watch.on_error(outcome) if isinstance(outcome, CallError) else self.watch.on_status(outcome)
+def life(*, carried: bool = False, **rules: Any) -> Story:
+    return Story(
+        **{"dice": 0.3, "poll_interval": None, "kicked_off_at": NOW, "timeout": 3600} | rules, carried=carried
+    )
 
 
 def comparable(step: Step) -> Any:
@@ -130,146 +102,31 @@ def comparable(step: Step) -> Any:
 def test_watch_carried_after_every_poll_takes_the_same_steps(
     story: list[Any], renewed: int, rules: dict[str, Any]
 ) -> None:
-    staying, carried = Life(carried=False, **rules), Life(carried=True, **rules)
+    staying, carried = life(**rules), life(carried=True, **rules)
 
     for number, (outcome, after) in enumerate(story):
         if number == renewed:
             staying.watch.token_renewed()
             carried.watch.token_renewed()
-        step = staying.see(outcome, after)
-        assert comparable(step) == comparable(carried.see(outcome, after))
+        step = staying.see(outcome, after=after)
+        assert comparable(step) == comparable(carried.see(outcome, after=after))
         if step.error or step.completed:
             break
         assert staying.watch.memory.carried() == carried.watch.memory.carried()
 
 
-def ended(*looks: Running | Paused, end: Completed, carried: bool = False) -> Completed:
-    life = Life(carried=carried)
-    for look in looks:
-        life.see(look, 10)
-    came = life.see(end, 10).completed
-    assert came
-    return came
-
-
-FACTS, BETTER, SUMMARY = done("Facts."), done("Better facts."), done("In short.", "summary_task", 2.5)
-
-
-@pytest.mark.parametrize("carried", [False, True], ids=["one process", "a process for each look"])
-@pytest.mark.parametrize(
-    ("last_tasks", "end", "tasks", "complete"),
-    [
-        pytest.param([None, FACTS], completed(SUMMARY, total=2), (FACTS, SUMMARY), True, id="each once"),
-        pytest.param(
-            [FACTS, BETTER], completed(SUMMARY, total=2), (FACTS, BETTER, SUMMARY), True, id="done twice"
-        ),
-        pytest.param([FACTS], completed(SUMMARY, total=3), (FACTS, SUMMARY), False, id="one was missed"),
-        pytest.param(
-            [FACTS],
-            completed(SUMMARY).model_copy(update={"lists_tasks": True}),
-            (SUMMARY,),
-            True,
-            id="the answer lists them",
-        ),
-    ],
-)
-def test_task_outputs_are_kept_until_the_end(
-    last_tasks: list[Any], end: Completed, tasks: tuple[TaskResult, ...], complete: Any, carried: Any
-) -> None:
-    looks = [running("running", "writing_task", 1, last) for last in last_tasks]
-
-    came = ended(*looks, end=end, carried=carried)
-
-    assert (came.tasks, came.tasks_complete) == (tasks, complete)
-    assert (came.output, came.kickoff_id) == (end.output, KICKOFF_ID)
-
-
-def at_work(name: str, number: int, agent: str, took: float | None, last: TaskResult | None = None) -> Running:
-    look = running("RUNNING", name, number, last)
-    return look.model_copy(update={"current_agent": agent, "duration": took})
-
-
-RESEARCHED = TaskResult(task_id="research_task", output="Facts.")
-WRITTEN = TaskResult(task_id="writing_task", output="Text.")
-REVIEWED = TaskResult(task_id="review_task", output="In short.")
-
-
-@pytest.mark.parametrize("carried", [False, True], ids=["one process", "a process for each look"])
-@pytest.mark.parametrize(
-    ("looks", "end", "tasks", "took"),
-    [
-        pytest.param(
-            [
-                at_work("research_task", 0, "Researcher", 4.0),
-                at_work("writing_task", 1, "Writer", 14.0, RESEARCHED),
-                at_work("review_task", 2, "Editor", 24.0, WRITTEN),
-            ],
-            completed(REVIEWED),
-            [("Researcher", 14.0), ("Writer", 10.0), ("Editor", 10.0)],
-            34.0,
-            id="from the polls",
-        ),
-        pytest.param(
-            [at_work("research_task", 0, "Researcher", 4.0), at_work("review_task", 2, "Editor", 14.0)],
-            completed(REVIEWED).model_copy(update={"execution_time": 20.5}),
-            [("Editor", 6.5)],
-            20.5,
-            id="the last answer has the time",
-        ),
-        pytest.param(
-            [at_work("writing_task", 1, "Writer", 300.0), at_work("review_task", 2, "Editor", 310.0, WRITTEN)],
-            completed(REVIEWED),
-            [("Writer", None), ("Editor", 10.0)],
-            320.0,
-            id="begin not seen",
-        ),
-        pytest.param(
-            [at_work("writing_task", 1, "Writer", None), at_work("review_task", 2, "Editor", None)],
-            completed(REVIEWED),
-            [("Editor", None)],
-            None,
-            id="no times",
-        ),
-        pytest.param(
-            [
-                at_work("writing_task", 0, "Writer", 4.0),
-                at_work("writing_task", 1, "Editor", 14.0),
-                at_work("review_task", 2, "Editor", 24.0),
-            ],
-            completed(WRITTEN),
-            [("", None)],
-            34.0,
-            id="name occurs twice",
-        ),
-        pytest.param(
-            [at_work("review_task", 2, "Editor", 4.0)],
-            completed(done("In short.", "review_task", 2.5)).model_copy(update={"lists_tasks": True}),
-            [("Writer", 2.5)],
-            None,
-            id="the answer lists them",
-        ),
-    ],
-)
-def test_agents_and_times_seen_by_polls_are_in_the_result(
-    looks: list[Any], end: Completed, tasks: list[Any], took: float | None, carried: Any
-) -> None:
-    came = ended(*looks, end=end, carried=carried)
-
-    assert [(task.agent, task.execution_time) for task in came.tasks] == tasks
-    assert came.execution_time == took
-
-
 def test_newest_steps_are_carried_up_to_16_kb() -> None:
-    life = Life(carried=False)
+    story, long = life(), 1000 * chr(0x1F980)
     for number in range(200):
-        life.see(at_work(f"{number}{1000 * chr(0x1F980)}", number, 1000 * chr(0x1F980), 1e300), 10)
+        look = running("RUNNING", f"{number}{long}", number)
+        story.see(look.model_copy(update={"current_agent": long, "duration": 1e300}), after=10)
 
-    memory = life.watch.memory.carried()
+    memory = story.watch.memory.carried()
     steps = memory["history"]["steps"]
 
     assert 0 < len(json.dumps(steps)) <= 16 * 1024 + 2 * len(steps)
     assert steps[-1]["number"] == 199
-    assert len(life.watch.memory.history.steps) == 50
+    assert len(story.watch.memory.history.steps) == 50
     assert WatchState.recalled(memory)
 
 
@@ -350,19 +207,19 @@ def memory_of(memory: WatchState) -> int:
 @pytest.mark.parametrize("character", ["x", "\U0001f980"])
 @pytest.mark.parametrize("size", [100, 20_000])
 def test_watch_many_task_outputs_keeps_at_most_64_kb(size: int, character: str) -> None:
-    life = Life(carried=False)
+    story = life()
     for number in range(300):
-        life.see(running("running", None, 0, done(f"{number} {character * size}")), 10)
+        story.see(running("running", None, 0, done(f"{number} {character * size}")), after=10)
 
-    assert memory_of(life.watch.memory) <= 64 * 1024
+    assert memory_of(story.watch.memory) <= 64 * 1024
 
 
 def test_watch_one_huge_task_output_keeps_the_others() -> None:
-    life = Life(carried=False)
+    story = life()
     for output in ("first", "x" * 65_536, "x" * 65_536, "last"):
-        life.see(running("running", None, 0, done(output)), 10)
+        story.see(running("running", None, 0, done(output)), after=10)
 
-    assert [task.output for task in life.watch.memory.history.tasks] == ["first", "last"]
+    assert [task.output for task in story.watch.memory.history.tasks] == ["first", "last"]
 
 
 # The clock of a machine may jump: it is set, or the machine was suspended.
@@ -372,14 +229,14 @@ def test_watch_one_huge_task_output_keeps_the_others() -> None:
 @pytest.mark.parametrize("jump", [-3600.0, 30 * 24 * 3600.0])
 @pytest.mark.parametrize("error", [ServiceError("502"), ExecutionNotFound("404")], ids=["silent", "unknown"])
 def test_clock_jump_neither_ends_nor_stretches_an_outage(error: CallError, jump: float, carried: Any) -> None:
-    life = Life(carried=carried, request_timeout=60.0, exists=True, poll_interval=10.0, deadline=NOW + 10**8)
-    step = life.see(error, 0)
+    story = life(carried=carried, request_timeout=60.0, exists=True, poll_interval=10.0, timeout=10**8)
+    step = story.see(error)
     outage, poll = 0.0, 0
     while not step.error:
         poll += 1
         pause = step.poll_again_in
         outage += pause
-        step = life.see(error, pause + (jump if poll == 5 else 0))
+        step = story.see(error, after=pause + (jump if poll == 5 else 0))
 
     assert isinstance(step.error, LostContact | ExecutionUnknown)
     # The jump counts as one pause and one timeout at the most, and as nothing at least.
@@ -391,8 +248,9 @@ def test_clock_jump_neither_ends_nor_stretches_an_outage(error: CallError, jump:
 
 @pytest.mark.parametrize("kind", [ServiceError, RateLimited, UnreadableResponse, NotAuthenticated])
 def test_trouble_with_another_request_id_is_logged_once(kind: type[CallError]) -> None:
-    life = Life(carried=False)
-    steps = [life.see(kind(f"The crew answers. Request {n:x}.", http_status=503), 10) for n in range(1000, 1010)]
+    story = life()
+    errors = [kind(f"The crew answers. Request {number:x}.", http_status=503) for number in range(1000, 1010)]
+    steps = [story.see(error, after=10) for error in errors]
 
     assert [bool(step.lines) for step in steps] == [True] + 9 * [False]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from typing import TYPE_CHECKING, Any
@@ -40,25 +41,45 @@ RESEARCH, WRITING = running("research_task", 0), running("writing_task", 1)
 
 
 class Story:
-    """Watch of one execution, fed with outcomes at given times."""
+    """
+    Watch of one execution, fed with outcomes at given times.
+
+    :param carried: Whether each poll is in a process of its own.
+    """
 
     def __init__(
-        self, *, dice: float = 0.5, timeout: float = 24 * 3600.0, memory: WatchState | None = None, **rules: Any
+        self,
+        *,
+        carried: bool = False,
+        dice: float = 0.5,
+        timeout: float = 24 * 3600.0,
+        request_timeout: float = SKIPS_POLLS,
+        memory: WatchState | None = None,
+        **rules: Any,
     ) -> None:
         self.time = 0.0
         self.looks = 0
-        self.watch = Watch(
-            KICKOFF_ID,
-            WatchRules(deadline=NOW + timeout, **{"poll_interval": 10.0} | rules),
-            clock=lambda: NOW + self.time,
-            random=lambda: dice,
-            memory=memory,
-        )
-        self.watch.request_timeout = SKIPS_POLLS
+        self._carried, self._dice, self._request_timeout = carried, dice, request_timeout
+        self._rules = WatchRules(deadline=NOW + timeout, **{"poll_interval": 10.0} | rules)
+        self.watch = self._new(memory)
 
-    def see(self, outcome: Any, *, at: float | None = None) -> Step:
-        self.time = self.time if at is None else at
+    def _new(self, memory: WatchState | None) -> Watch:
+        watch = Watch(
+            KICKOFF_ID, self._rules, clock=lambda: NOW + self.time, random=lambda: self._dice, memory=memory
+        )
+        watch.request_timeout = self._request_timeout
+        return watch
+
+    def next_process(self) -> None:
+        """Carry the watch to another process, if each poll has its own."""
+        if self._carried:
+            kept = json.loads(json.dumps(self.watch.memory.carried(), allow_nan=False))
+            self.watch = self._new(WatchState.recalled(kept))
+
+    def see(self, outcome: Any, *, at: float | None = None, after: float = 0.0) -> Step:
+        self.time = (self.time if at is None else at) + after
         self.looks += 1
+        self.next_process()
         return (
             self.watch.on_error(outcome)
             if isinstance(outcome, CallError | InvalidSettings)
