@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 from unittest.mock import patch
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
 from airflow.providers.common.compat.sdk import Connection
@@ -317,8 +317,12 @@ def test_fields_are_read_or_rejected_without_secrets(given: dict[str, Any]) -> N
         return
     assert SECRET_PART not in repr(read)
     assert TOKEN not in repr(read)
-    assert read.settings.address.startswith(("http://", "https://"))
     assert (read.settings.address + read.settings.token).isascii()
+    address = urlsplit(read.settings.address)
+    assert address.scheme in {"http", "https"}
+    assert address.hostname
+    assert (address.username, address.query, address.fragment) == (None, "", "")
+    assert ServiceSettings(address=address.geturl(), token=TOKEN, allow_http=True).address == address.geturl()
 
 
 @cases(uris | any_text.map(lambda text: f"crew://{text}") | json_texts)

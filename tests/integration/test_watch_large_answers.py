@@ -35,13 +35,3 @@ async def test_large_answer_is_read_outside_the_event_loop(live_crew, monkeypatc
     # Read on the event loop, the tasks blocked all other triggers for 2.4 seconds.
     assert len(readers) == 1
     assert readers[0] != threading.get_ident()
-
-
-def test_list_of_too_many_tasks_is_cut_and_says_so() -> None:
-    tasks = [{"output": str(number)} for number in range(20_000)]
-
-    completed: Any = read_execution({"state": "SUCCESS", "result": {"output": "x", "tasks": tasks}}, "4711")
-
-    assert len(completed.tasks) == 10_000
-    assert completed.tasks[-1].output == "19999"
-    assert not completed.tasks_complete

@@ -7,6 +7,7 @@ import os
 import re
 from typing import Any
 from unittest.mock import patch
+from urllib.parse import urlencode
 
 import pytest
 from airflow.providers.common.compat.sdk import Connection
@@ -49,62 +50,46 @@ def fault_of(connection: Connection, **options: Any) -> InvalidSettings:
     return caught.value
 
 
+EVERY_FIELD = {
+    "user_bearer_token": USER_TOKEN,
+    "token_type": "user",
+    "request_timeout": 30,
+    "verify": False,
+    "proxy": "proxy.example:3128",
+    "dashboard_url": "https://app.example/crews/7",
+    "allow_http": True,
+}
+
+
 @pytest.mark.parametrize(
     "alike",
     [
-        pytest.param(
-            [
-                connection(),
-                connection(host=" crew.example/ ", schema="https", extra="{}"),
-                from_environment(f"crew://:{QUOTED_TOKEN}@crew.example"),
-                from_environment(f"crew://https://:{QUOTED_TOKEN}@crew.example/"),
-                from_environment(f"crew://:{QUOTED_TOKEN}@crew.example/https"),
-                from_json(host="crew.example", password=TOKEN),
-            ],
-            id="address and token",
-        ),
-        pytest.param(
-            [
-                connection(host="https://crew.example:8443/team/a"),
-                connection(host="https://crew.example/team", port=8443, schema="a"),
-                from_environment(f"crew://:{QUOTED_TOKEN}@crew.example:8443/team%2Fa"),
-                from_json(host="crew.example", port="8443", schema="team/a", password=TOKEN),
-            ],
-            id="port and prefix",
-        ),
-        pytest.param(
-            [
-                connection(host="http://[::1]:8765"),
-                connection(host="::1", port=8765, schema="HTTP"),
-                from_environment(f"crew://:{QUOTED_TOKEN}@[::1]:8765/http"),
-                from_json(host="::1", port=8765, schema="http", password=TOKEN),
-            ],
-            id="IPv6",
-        ),
-        pytest.param(
-            [
-                connection(
-                    password="",
-                    extra={
-                        "user_bearer_token": USER_TOKEN,
-                        "token_type": "user",
-                        "request_timeout": 30,
-                        "verify": False,
-                        "proxy": "proxy.example:3128",
-                        "dashboard_url": "https://app.example/crews/7",
-                        "allow_http": True,
-                        "unknown": "ignored",
-                    },
-                ),
-                from_environment(
-                    f"crew://crew.example/?user_bearer_token={USER_TOKEN}&token_type=user&request_timeout=30"
-                    "&verify=False&proxy=http%3A%2F%2Fproxy.example%3A3128"
-                    "&dashboard_url=https%3A%2F%2Fapp.example%2Fcrews%2F7&allow_http=true"
-                ),
-            ],
-            id="every extra field",
-        ),
+        [
+            connection(),
+            connection(host=" crew.example/ ", schema="https", extra="{}"),
+            from_environment(f"crew://:{QUOTED_TOKEN}@crew.example"),
+            from_environment(f"crew://https://:{QUOTED_TOKEN}@crew.example/"),
+            from_environment(f"crew://:{QUOTED_TOKEN}@crew.example/https"),
+            from_json(host="crew.example", password=TOKEN),
+        ],
+        [
+            connection(host="https://crew.example:8443/team/a"),
+            connection(host="https://crew.example/team", port=8443, schema="a"),
+            from_environment(f"crew://:{QUOTED_TOKEN}@crew.example:8443/team%2Fa"),
+            from_json(host="crew.example", port="8443", schema="team/a", password=TOKEN),
+        ],
+        [
+            connection(host="http://[::1]:8765"),
+            connection(host="::1", port=8765, schema="HTTP"),
+            from_environment(f"crew://:{QUOTED_TOKEN}@[::1]:8765/http"),
+            from_json(host="::1", port=8765, schema="http", password=TOKEN),
+        ],
+        [
+            connection(password="", extra=EVERY_FIELD | {"unknown": "ignored"}),
+            from_environment(f"crew://crew.example/?{urlencode(EVERY_FIELD)}"),
+        ],
     ],
+    ids=["address and token", "port and prefix", "IPv6", "every extra field"],
 )
 def test_form_uri_and_json_are_equivalent(alike: list[Connection]) -> None:
     first, *others = [read_connection(each) for each in alike]

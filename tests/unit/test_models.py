@@ -351,3 +351,10 @@ def test_odd_required_inputs_are_ignored(required: Any) -> None:
 def test_answer_without_inputs_is_rejected(inputs: Any) -> None:
     with pytest.raises(ValueError, match="(?i)input"):
         read_inputs({"inputs": inputs})
+
+
+def test_list_of_too_many_tasks_is_cut_and_says_so() -> None:
+    execution = completed({"result": {"output": "x", "tasks": [{"output": str(n)} for n in range(20_000)]}})
+
+    assert (len(execution.tasks), execution.tasks[-1].output) == (10_000, "19999")
+    assert not execution.tasks_complete

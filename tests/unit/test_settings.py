@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from typing import Any
-from urllib.parse import urlsplit
 
-import hypothesis
 import pytest
-from hypothesis import strategies as st
 
 from airflow_provider_crew.client.errors import InvalidSettings
-from tests.unit.crew_builders import PART_OF_TOKEN, TOKEN, any_text, settings
+from tests.unit.crew_builders import PART_OF_TOKEN, TOKEN, settings
 
 
 def fault_of(**changes: Any) -> InvalidSettings:
@@ -86,32 +83,6 @@ def test_plain_http_needs_allow_http(address: str) -> None:
 )
 def test_token_inside_an_invalid_address_is_not_repeated(address: str) -> None:
     assert not re.search(PART_OF_TOKEN, str(fault_of(address=address.format(TOKEN))))
-
-
-@hypothesis.settings(deadline=None, max_examples=200)
-@hypothesis.given(
-    address=st.builds(
-        "{}{}{}{}".format,
-        st.sampled_from(["", "https://", "http://", "HTTPS:", "//"]),
-        st.sampled_from(["crew.example", "[::1]", "127.0.0.1", "bücher.example", "xn--a", "a.", ""]) | any_text,
-        st.sampled_from(["", ":", ":8443", ":0"]) | any_text,
-        st.sampled_from(["", "/", "/a/b/", "/%2e%2e"]) | any_text.map("/{}".format),
-    )
-)
-def test_any_address_is_rejected_or_usable(address: str) -> None:
-    try:
-        accepted = settings(address=address, allow_http=True).address
-    except InvalidSettings:
-        return
-
-    parts = urlsplit(accepted)
-    assert accepted.isascii()
-    assert accepted.isprintable()
-    assert parts.scheme in {"http", "https"}
-    assert parts.hostname
-    assert (parts.username, parts.query, parts.fragment) == (None, "", "")
-    assert not accepted.endswith("/")
-    assert settings(address=accepted, allow_http=True).address == accepted
 
 
 @pytest.mark.parametrize(("given", "token"), [(f" \t{TOKEN}\r\n", TOKEN), ("a.b-c_d~e+f/g==", "a.b-c_d~e+f/g==")])

@@ -27,18 +27,6 @@ def ring() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-def test_result_of_the_work_is_returned() -> None:
-    assert shielded(lambda _: 7) == 7
-
-
-def test_error_of_the_work_is_raised() -> None:
-    def work(_: threading.Event) -> None:
-        raise LookupError("no such crew")
-
-    with pytest.raises(LookupError, match="no such crew"):
-        shielded(work)
-
-
 @pytest.mark.usefixtures("ring")
 def test_signal_arrives_when_the_work_has_ended() -> None:
     done: list[bool] = []

@@ -146,17 +146,9 @@ def test_hook_has_only_the_public_methods() -> None:
     operations = {"inputs", "kickoff", "status", "cancel", "wait"}
 
     assert public == {
-        *operations,
-        *(f"{name}_async" for name in operations),
-        "connection",
-        "get_conn",
-        "test_connection",
-        "get_connection_form_widgets",
-        "get_ui_field_behaviour",
-        "conn_name_attr",
-        "conn_type",
-        "default_conn_name",
-        "hook_name",
+        *(name for operation in operations for name in (operation, f"{operation}_async")),
+        *("connection", "get_conn", "test_connection", "get_connection_form_widgets", "get_ui_field_behaviour"),
+        *("conn_name_attr", "conn_type", "default_conn_name", "hook_name"),
     }
 
 

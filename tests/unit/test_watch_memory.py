@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from airflow_provider_crew.client.errors import (
     CallError,
@@ -27,7 +25,7 @@ from airflow_provider_crew.client.errors import (
 )
 from airflow_provider_crew.client.history import History
 from airflow_provider_crew.client.models import Completed, Failed, Paused, Progress, Running, TaskResult
-from airflow_provider_crew.client.watch import Step, WatchRules, WatchState
+from airflow_provider_crew.client.watch import Step, WatchState
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 from tests.unit.watch_stories import Story
 
@@ -177,24 +175,6 @@ def test_memory_of_another_version_is_used() -> None:
     tasks = [TaskResult(task_id="a", execution_time=None)]
     assert recalled == WatchState(started_at=NOW, progress="task 1 of 3", history=History(tasks=tasks))
     assert WatchState.recalled({"started_at": NOW}) == WatchState(started_at=NOW)
-
-
-@pytest.mark.parametrize(
-    ("rule", "value"),
-    [
-        ("poll_interval", 0),
-        ("poll_interval", math.nan),
-        ("deadline", math.nan),
-        ("exists", "yes"),
-        ("deadline", None),
-        ("max_outage", -1.0),
-    ],
-)
-def test_unusable_times_are_rejected(rule: str, value: Any) -> None:
-    rules: dict[str, Any] = {"deadline": NOW, rule: value}
-
-    with pytest.raises(ValidationError, match=rule):
-        WatchRules(**rules)
 
 
 # What a watch keeps of the crew's tasks, in memory as well as on its way to another process.
