@@ -88,7 +88,7 @@ def outcome_of(what: str) -> Any:
     """Return an outcome by its name, or a status with the task that is at work, or has ended last."""
     if found := WORK.fullmatch(what):
         task, number, agent, duration, last = found.groups()
-        seen = {"word": "RUNNING", "current_agent": agent, "last_task": last and DONE[last]}
+        seen: dict[str, Any] = {"word": "RUNNING", "current_agent": agent, "last_task": last and DONE[last]}
         return running(f"{task}_task", int(number) - 1, **seen, duration=duration and float(duration))
     if found := END.fullmatch(what):
         total, listed, took, last = found.groups()
