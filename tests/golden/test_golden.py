@@ -7,7 +7,7 @@ If a format of a version that is not released changes, remove its set, and run `
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,7 @@ from airflow_provider_crew.task.ask import REQUEST
 from airflow_provider_crew.task.record import BATCH, KEY, KICKOFF_ID, ROW
 from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, USAGE
 from airflow_provider_crew.triggers.events import DEFERRAL
-from dev.chromium import EXECUTABLE, Page
 from tests.golden.scenes import DECADE, SCENES, Scene, recorded, restored
-from tests.integration.tab_page import tab_page
 from tests.integration.tasks import SLOW, TOKEN, rebuilt
 from tests.promises.harness import Outcome, World
 from tests.promises.kinds import Batch
@@ -38,6 +36,7 @@ from tests.supported import AIRFLOW
 pytest_plugins = [
     "tests.integration.task_fixtures",
     "tests.integration.dialog_fixtures",
+    "tests.integration.tab_page",
     "tests.promises.fixtures",
 ]
 pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="Airflow has a task state store from 3.3 on.")
@@ -140,13 +139,6 @@ def test_alert_reads_what_is_stored(world, ledger, name, stored):
         assert stored["xcoms"].get("kickoff_id", "") in text
 
 
-@pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    with tab_page() as opened:
-        yield opened
-
-
-@pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium")
 @pytest.mark.parametrize("name", SCENES)
 def test_crew_tab_reads_what_is_stored(page, name, stored):
     scene = SCENES[name]

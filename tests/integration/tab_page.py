@@ -10,8 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import airflow_provider_crew.plugins
-from dev.chromium import Chromium, Page
+from dev.chromium import EXECUTABLE, Chromium, Page
 from dev.loopback import HOST
 
 TAB = Path(airflow_provider_crew.plugins.__file__).with_name("tab")
@@ -30,6 +32,12 @@ globalThis.React = {
     useEffect: () => undefined,
     useRef: (current) => ({ current }),
     useState: (value) => [value, (next) => globalThis.noted?.(next)],
+};
+// The elements within one, at any depth, as a browser would make them.
+globalThis.elements = (node) => {
+    if (Array.isArray(node)) return node.flatMap(elements);
+    if (typeof node?.type === "function") return elements(node.type(node.props));
+    return node?.type ? [node, ...elements(node.props.children)] : [];
 };
 globalThis.draw = (node) => {
     if (node == null || typeof node === "boolean") return "";
@@ -62,9 +70,11 @@ def served(folder: Path) -> Iterator[str]:
             serving.join()
 
 
-@contextlib.contextmanager
-def tab_page() -> Iterator[Page]:
-    """Open an empty page that can import the modules."""
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    """Return an empty page that can import the modules."""
+    if EXECUTABLE is None:
+        pytest.skip("Chromium is not installed: apt-get install chromium")
     with served(TAB) as url, Chromium() as browser:
         opened = browser.page()
         opened.open(f"{url}/crew.svg")

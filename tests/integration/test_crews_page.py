@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,14 +15,11 @@ import pytest
 from airflow_provider_crew.client.errors import ExecutionFailed, UncertainKickoff
 from airflow_provider_crew.client.progress import begun, ended
 from airflow_provider_crew.task.verdict import Facts, verdict, while_waiting
-from dev.chromium import EXECUTABLE, Page
+from dev.chromium import Page
 from dev.loopback import HOST
-from tests.integration.tab_page import tab_page
 from tests.system.crew_tab_contents import ATTACKS, batch_progress, progress
 
-pytestmark = [
-    pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium"),
-]
+pytest_plugins = ["tests.integration.tab_page"]
 
 NOW = "2026-11-27T12:00:00Z"
 CHOICES = while_waiting(Facts(), reattachable=True, cancels=False)["choices"]
@@ -33,10 +30,9 @@ _modules = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    with tab_page() as opened:
-        opened.evaluate(WORLD)
-        yield opened
+def page(page: Page) -> Page:
+    page.evaluate(WORLD)
+    return page
 
 
 def instance(run: str, state: str = "deferred", **others: Any) -> dict[str, Any]:

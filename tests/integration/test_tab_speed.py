@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
-from dev.chromium import EXECUTABLE, Page
-from tests.integration.tab_page import tab_page
+from dev.chromium import Page
 
-pytestmark = [
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium"),
-]
+pytest_plugins = ["tests.integration.tab_page"]
+pytestmark = pytest.mark.timeout(600)
 
 # Nothing here takes half a second of a processor. A quadratic search of 200,000 spaces takes twenty.
 LENGTH = 200_000
@@ -67,13 +63,6 @@ READ = """(async () => {
 })()"""
 
 
-@pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    with tab_page() as opened:
-        opened.call("Performance.enable", timeDomain="threadTicks")
-        yield opened
-
-
 def computed(page: Page) -> float:
     """Return the seconds of a processor that the page's main thread has had."""
     metrics = page.call("Performance.getMetrics")["metrics"]
@@ -82,29 +71,8 @@ def computed(page: Page) -> float:
 
 @pytest.mark.parametrize("begin", BEGINS.values(), ids=BEGINS)
 def test_no_text_of_a_crew_freezes_the_tab(page: Page, begin: str) -> None:
+    page.call("Performance.enable", timeDomain="threadTicks")
     for name, passed in PASSES.items():
         before = computed(page)
         page.evaluate(READ % (json.dumps([begin, passed, ENDS]), LENGTH))
         assert computed(page) - before < MOST_SECONDS, name
-
-
-DRAWN = """(async () => {
-    const { Markdown } = await import("/markdown.js");
-    const blocks = %s.map((source) => Markdown({ source }).children[0][0]);
-    return blocks.map((block) => (block.type === "div" ? block.children[0].type : block.type));
-})()"""
-
-
-@pytest.mark.parametrize(
-    ("text", "element"),
-    [
-        ("- a\u2028b", "ul"),
-        ("1. a\u2028b", "ol"),
-        ("# a\u2028b", "h4"),
-        ("> a\u2028b", "blockquote"),
-        *((f"a|b\n{line}\n1|2", "table") for line in ("|-|-|", "-|-", " :-: | - ", "|-")),
-        *((f"a|b\n{line}\n1|2", "p") for line in ("| |", "|:|", "---", "-|x")),
-    ],
-)
-def test_text_is_drawn_as_one_element(page: Page, text: str, element: str) -> None:
-    assert page.evaluate(DRAWN % json.dumps([text])) == [element]
