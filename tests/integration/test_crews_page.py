@@ -12,17 +12,18 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from airflow_provider_crew.client.errors import ExecutionFailed, UncertainKickoff
-from airflow_provider_crew.client.progress import begun, ended
-from airflow_provider_crew.task.verdict import Facts, verdict, while_waiting
+from airflow_provider_crew.client.progress import begun
 from dev.chromium import Page
 from dev.loopback import HOST
+from tests.integration.tab_values import VALUES, made
 from tests.system.crew_tab_contents import ATTACKS, batch_progress, progress
 
 pytest_plugins = ["tests.integration.tab_page"]
 
 NOW = "2026-11-27T12:00:00Z"
-CHOICES = while_waiting(Facts(), reattachable=True, cancels=False)["choices"]
+FAILED = made({"like": "out of credit"})
+COST = FAILED["end"]["billed"]
+SAME_EXECUTION = "waits for the same execution"
 
 # Airflow, and the time, in the page.
 WORLD = Path(__file__).with_name("crews_world.js").read_text()
@@ -43,33 +44,42 @@ def instance(run: str, state: str = "deferred", **others: Any) -> dict[str, Any]
 
 def xcoms(instances: Sequence[dict[str, Any]], key: str = "crew_progress") -> list[dict[str, Any]]:
     names = ("dag_id", "task_id", "map_index")
-    return [
-        {name: each[name] for name in names}
-        | {"run_id": each["dag_run_id"], "key": key, "timestamp": NOW, "run_after": NOW}
-        for each in instances
-    ]
+    of_all = {"key": key, "timestamp": NOW, "run_after": NOW}
+    return [{name: each[name] for name in names} | {"run_id": each["dag_run_id"]} | of_all for each in instances]
 
 
 def world(
     instances: Sequence[dict[str, Any]], values: dict[str, Any] | None = None, **others: Any
 ) -> dict[str, Any]:
-    known = {each["dag_run_id"]: {"crew_progress": progress(**shown())} for each in instances}
+    known = {each["dag_run_id"]: {"crew_progress": shown()} for each in instances}
     known |= {run: {"crew_progress": value} for run, value in (values or {}).items()}
     return {"instances": list(instances), "asking": [], "xcoms": xcoms(instances), "values": known, **others}
 
 
 def shown(**others: Any) -> dict[str, Any]:
-    return {"steps": [], "stale_after": 60.0, "deadline": None, "human_input": False, "choices": CHOICES, **others}
+    return progress(steps=[], stale_after=60.0, deadline=None, choices=VALUES["waits"]) | others
 
 
-def watch(page: Page, of: dict[str, Any], *, in_view: int = 20, dag: str = "", completed: bool = False) -> None:
-    """Open the page in this world, with the first rows in view."""
+Requests = list[tuple[float, str]]
+
+
+def watch(
+    page: Page,
+    of: dict[str, Any],
+    seconds: float = 1,
+    *,
+    in_view: int = 20,
+    dag: str = "",
+    completed: bool = False,
+) -> Requests:
+    """Open the page in this world with the first rows in view, and return the requests of the first seconds."""
     filters = {"dag": dag, "days": "1", "withCompleted": completed}
     opening = f"open(globalThis.opened = '/crews.js?{next(_modules)}', {json.dumps(filters)}, {in_view})"
     page.evaluate(f"globalThis.world = {json.dumps(of)}; {opening}")
+    return after(page, seconds)
 
 
-def after(page: Page, seconds: float) -> list[tuple[float, str]]:
+def after(page: Page, seconds: float) -> Requests:
     """Return the requests since the last call, and those of the next seconds."""
     return [(at, url) for at, url in page.evaluate(f"pass({seconds}).then(() => asked.splice(0))")]
 
@@ -78,21 +88,27 @@ def crews(page: Page) -> list[dict[str, Any]]:
     return page.evaluate('import("/page.js").then(({ crewOf }) => told.rows.map(crewOf))')
 
 
-def details(requests: list[tuple[float, str]]) -> list[str]:
+def drawn(page: Page, expression: str) -> Any:
+    """Return what an expression with the crews is, as in ``draw(Line({ crew: crews[0] }))``."""
+    modules = 'import("/page.js").then(({ crewOf, Line, Nothing, Tokens }) => '
+    return page.evaluate(f"{modules} {{ const crews = told.rows.map(crewOf); return {expression}; }})")
+
+
+def details(requests: Requests) -> list[str]:
     return [url for _, url in requests if "/~/" not in url]
 
 
-def most_in_a_minute(requests: list[tuple[float, str]]) -> int:
+def most_in_a_minute(requests: Requests) -> int:
     return max(sum(1 for other, _ in requests if at <= other < at + 60) for at, _ in requests)
 
 
 MANY = [instance(f"run-{number}") for number in range(1_000)]
+ONE = MANY[1]
 
 
 def test_thousand_crews_stay_within_the_requests_of_a_minute(page):
     # Each look finds that all have pushed their progress again.
-    watch(page, world(MANY, isRestless=True), in_view=200)
-    requests = after(page, 180)
+    requests = watch(page, world(MANY, isRestless=True), 180, in_view=200)
 
     assert most_in_a_minute(requests) <= 60
     assert len([url for _, url in requests if "/~/taskInstances?state=running" in url]) >= 30
@@ -101,35 +117,27 @@ def test_thousand_crews_stay_within_the_requests_of_a_minute(page):
 
 
 def test_first_rows_of_a_thousand_come_with_the_first_requests(page):
-    watch(page, world(MANY))
-    requests = after(page, 0)
+    requests = watch(page, world(MANY), 0)
 
     assert len([url for _, url in requests if "/~/" in url]) < 25
     assert len(details(requests)) == 20
     assert [crew["told"] is not None for crew in crews(page)[:21]] == [True] * 20 + [False]
 
 
-def test_lists_of_an_airflow_with_short_pages_are_read_to_the_end(page):
-    watch(page, world(MANY[:120], limit=50))
-    after(page, 1)
+@pytest.mark.parametrize(
+    ("instances", "limit", "number", "is_cut"),
+    [(MANY[:120], 50, 120, False), ([*MANY, instance("one more")], 100, 1_000, True)],
+)
+def test_lists_are_read_to_the_end_or_said_to_be_cut(page, instances, limit, number, is_cut):
+    watch(page, world(instances, limit=limit))
 
-    assert len(crews(page)) == 120
-    assert page.evaluate("told.isCut") is False
-
-
-def test_page_says_if_it_cannot_read_all_tasks(page):
-    watch(page, world([*MANY, instance("one more")]))
-    after(page, 1)
-
-    assert len(crews(page)) == 1_000
-    assert page.evaluate("told.isCut") is True
+    assert (len(crews(page)), page.evaluate("told.isCut")) == (number, is_cut)
 
 
 def test_rows_that_change_all_the_time_leave_requests_to_the_others(page):
     ended = [instance(f"ended-{number}", "failed") for number in range(15)]
-    values = {each["dag_run_id"]: failed(ExecutionFailed("x")) for each in ended}
-    watch(page, world([*MANY[:25], *ended], values, isRestless=True), in_view=40)
-    after(page, 120)
+    values = {each["dag_run_id"]: FAILED for each in ended}
+    watch(page, world([*MANY[:25], *ended], values, isRestless=True), 120, in_view=40)
     assert all(crew["told"] for crew in crews(page))
 
     again = " ".join(details(after(page, 120)))
@@ -137,8 +145,7 @@ def test_rows_that_change_all_the_time_leave_requests_to_the_others(page):
 
 
 def test_detail_is_read_again_only_if_it_changed(page):
-    watch(page, world([instance(f"run-{number}") for number in range(30)]))
-    assert len(details(after(page, 1))) == 20
+    assert len(details(watch(page, world(MANY[:30])))) == 20
     assert details(after(page, 60)) == []
 
     page.evaluate(
@@ -151,8 +158,7 @@ def test_hidden_page_sends_no_request(page):
     def hide(hidden: str) -> None:
         page.evaluate(f"Object.defineProperty(document, 'hidden', {{ value: {hidden}, configurable: true }})")
 
-    watch(page, world([instance("run-1")]))
-    after(page, 1)
+    watch(page, world([ONE]))
     hide("true")
     assert after(page, 120) == []
     hide("false")
@@ -161,24 +167,21 @@ def test_hidden_page_sends_no_request(page):
 
 def test_completed_tasks_are_read_only_if_wanted(page):
     done = instance("done", "success")
-    keys = xcoms([done]) + xcoms([done], "return_value") + xcoms([done], "usage")
-    values = {"done": {"crew_progress": progress(**shown()), "usage": {"total_tokens": 3_410}}}
+    keys = [each for name in ("crew_progress", "return_value", "usage") for each in xcoms([done], name)]
+    values = {"done": {"crew_progress": shown(), "usage": {"total_tokens": 3_410}}}
     of = world([done]) | {"xcoms": keys, "values": values}
-    watch(page, of)
-    after(page, 30)
+    watch(page, of, 30)
     assert crews(page) == []
 
-    watch(page, of, completed=True)
-    requests = details(after(page, 30))
+    requests = details(watch(page, of, 30, completed=True))
     (crew,) = crews(page)
     assert (crew["group"], crew["told"]["title"], crew["tokens"]) == ("completed", "Completed", 3_410)
     assert not any(url.endswith("return_value") for url in requests)
 
 
 def test_dag_is_asked_for_by_its_name(page):
-    watch(page, world([instance("run-1")]), dag="a/b")
+    lists = [url for _, url in watch(page, world([ONE]), dag="a/b") if "/dagRuns/~/" in url]
 
-    lists = [url for _, url in after(page, 1) if "/dagRuns/~/" in url]
     assert len(lists) == 4
     assert all("/dags/a%2Fb/" in url for url in lists)
 
@@ -187,8 +190,7 @@ def test_dag_is_asked_for_by_its_name(page):
     ("end", "slow"), [("/~/taskInstances", "/~/xcomEntries"), ("/~/xcomEntries", "/~/taskInstances")]
 )
 def test_missing_permission_ends_the_requests(page, end, slow):
-    watch(page, world([instance("run-1")], refused={end: 403}, slow=slow))
-    after(page, 1)
+    watch(page, world([ONE], refused={end: 403}, slow=slow))
 
     assert page.evaluate("told.trouble.status") == 403
     assert after(page, 120) == []
@@ -198,8 +200,7 @@ def test_missing_permission_ends_the_requests(page, end, slow):
 
 @pytest.mark.parametrize("status", [408, 429, 503])
 def test_outage_of_airflow_passes(page, status):
-    watch(page, world([instance("run-1")], refused={"/~/taskInstances": status}))
-    after(page, 1)
+    watch(page, world([ONE], refused={"/~/taskInstances": status}))
     assert page.evaluate("told.trouble.status") == status
 
     page.evaluate("world.refused = {}")
@@ -216,19 +217,14 @@ def test_next_look_begins_after_the_last_request_of_a_failed_one(page):
 
 
 def test_request_shows_who_waits_before_the_row_is_in_view(page):
-    of = world(
-        [instance("run-1"), instance("run-2"), instance("run-3", "failed")],
-        asking=[{"index": 1, "subject": "Draft: <b>"}, {"index": 2}],
-    )
+    rows = [instance("run-1"), instance("run-2"), instance("run-3", "failed")]
+    of = world(rows, asking=[{"index": 1, "subject": "Draft: <b>"}, {"index": 2}])
     watch(page, of, in_view=0)
-    after(page, 1)
-    assert [(crew["run"], crew["group"]) for crew in crews(page)] == [
-        *(("run-1", "running"), ("run-2", "waiting"), ("run-3", "failed"))
+    assert [(crew["run"], crew["group"], crew["subject"]) for crew in crews(page)] == [
+        *(("run-1", "running", ""), ("run-2", "waiting", "Draft: <b>"), ("run-3", "failed", ""))
     ]
-    assert [crew["subject"] for crew in crews(page)] == ["", "Draft: <b>", ""]
 
     watch(page, of | {"refused": {"/hitlDetails": 404}}, in_view=0)
-    after(page, 1)
     assert {crew["group"] for crew in crews(page)} == {"running", "failed"}
 
 
@@ -236,9 +232,7 @@ def test_subclass_and_task_without_rendered_fields_are_found(page):
     bare: dict[str, Any] = {"rendered_fields": {}}
     other = instance("other", task_id="load", **bare)
     of = world([instance("pruned", **bare), instance("killed", "failed", **bare), other])
-    of["xcoms"] = xcoms([of["instances"][0]])
-    watch(page, of)
-    after(page, 1)
+    watch(page, of | {"xcoms": of["xcoms"][:1]})
 
     assert {crew["run"] for crew in crews(page)} == {"pruned", "killed"}
 
@@ -246,25 +240,21 @@ def test_subclass_and_task_without_rendered_fields_are_found(page):
 def test_killed_sensor_is_known_by_its_definition(page):
     killed = instance("killed", "failed", rendered_fields={})
     watch(page, world([killed]))
-    after(page, 1)
-    clears = crews(page)[0]["told"]["end"]["next"]
+    assert SAME_EXECUTION in crews(page)[0]["told"]["end"]["next"]
 
     page.evaluate("open(opened, { dag: '', days: '7', withCompleted: false }, 20)")
     after(page, 1)
-    assert crews(page)[0]["told"]["end"]["next"] == clears
+    assert SAME_EXECUTION in crews(page)[0]["told"]["end"]["next"]
 
     watch(page, world([killed | {"rendered_fields": {"crew_conn_id": "x"}}]))
-    after(page, 1)
-    assert "waits for the same execution" in clears
-    assert "waits for the same execution" not in crews(page)[0]["told"]["end"]["next"]
+    assert SAME_EXECUTION not in crews(page)[0]["told"]["end"]["next"]
 
 
 def test_progress_of_an_older_run_is_read_again_after_a_minute(page):
-    of = world([instance("run-1")])
+    of = world([ONE])
     of["xcoms"][0]["run_after"] = "2026-11-20T12:00:00Z"
-    watch(page, of)
 
-    assert len(details(after(page, 1))) == 1
+    assert len(details(watch(page, of))) == 1
     assert len(details(after(page, 120))) == 2
 
 
@@ -272,17 +262,11 @@ def test_xcoms_without_an_order_are_read_to_the_end(page):
     of = world([instance(f"run-{number}", rendered_fields={}) for number in range(150)])
     for number, each in enumerate(of["xcoms"]):
         each["timestamp"] = f"2026-11-27T11:{number // 60:02}:{number % 60:02}Z"
-    watch(page, of)
-    assert len(details(after(page, 1))) == 20
+    assert len(details(watch(page, of))) == 20
 
     page.evaluate("world.xcoms[149].timestamp = world.xcoms[3].timestamp = '2026-11-27T12:00:00Z'")
     assert ["run-3" in url for url in details(after(page, 20))] == [True]
     assert len(crews(page)) == 150
-
-
-def failed(error: Any, **known: Any) -> dict[str, Any]:
-    told = ended(progress(**shown(**known)), error, time.time())
-    return told | {"end": verdict(error, Facts()).as_dict() | told["end"]}
 
 
 WAITING: dict[str, Any] = {
@@ -291,50 +275,36 @@ WAITING: dict[str, Any] = {
     "deadline": time.time() + 3_600,
     "current_task": "writing_task",
 }
-DRAFT = {
-    "task_id": "writing_task",
-    "agent": "Writer",
-    "output": "\n## **Electric ferries**\n\nText",
-    "execution_time": None,
+DRAFT = made({"like": "draft", "output": "\n## **Electric ferries**\n\nText"})
+ENDED = ["<dt>Cost</dt>", COST, "<dt>Next</dt>"]
+CLEAR = "<dt>If you clear the task</dt>"
+# State, progress, group, and what is in the row.
+ROWS: dict[str, tuple[str, Any, str, list[str]]] = {
+    "waits": (
+        "deferred",
+        shown(**WAITING, tasks=[DRAFT]),
+        "waiting",
+        ["<p>Draft: Electric ferries</p>", VALUES["waits"]["unanswered"]],
+    ),
+    "may wait": ("deferred", shown(state="unknown"), "waiting", []),
+    "runs": ("deferred", shown(), "running", ["task 2 of 3"]),
+    "starts": ("running", begun("", 1.0), "running", []),
+    "failed": ("failed", FAILED, "failed", ENDED),
+    "retried": ("up_for_retry", FAILED, "failed", ENDED),
+    "uncertain": ("failed", made({"like": "UncertainKickoff"}), "failed", ["<dt>Cost</dt>", "<dt>Next</dt>"]),
+    "killed": ("failed", shown(), "failed", ["<dt>Cost</dt>", "<dt>Next</dt>"]),
+    "batch": ("deferred", batch_progress(), "running", ["403 of 1,000 rows have ended"]),
 }
-ROWS = {
-    "waits": ("deferred", progress(**shown(**WAITING, tasks=[DRAFT])), "waiting"),
-    "may wait": ("deferred", progress(**shown(state="unknown")), "waiting"),
-    "runs": ("deferred", progress(**shown()), "running"),
-    "starts": ("running", begun("", 1.0), "running"),
-    "failed": ("failed", failed(ExecutionFailed("out of credit")), "failed"),
-    "retried": ("up_for_retry", failed(ExecutionFailed("out of credit")), "failed"),
-    "uncertain": ("failed", failed(UncertainKickoff("No response."), kickoff_id=""), "failed"),
-    "killed": ("failed", progress(**shown()), "failed"),
-    "batch": ("deferred", batch_progress(), "running"),
-}
 
 
-@pytest.fixture(scope="module")
-def lines(page) -> dict[str, str]:
-    """Return what the page shows of each row, as elements in one line."""
-    states = [instance(name, state) for name, (state, _, _) in ROWS.items()]
-    watch(page, world(states, {name: value for name, (_, value, _) in ROWS.items()}))
-    after(page, 1)
-    assert {crew["run"]: crew["group"] for crew in crews(page)} == {name: each[2] for name, each in ROWS.items()}
-    line = "({ crewOf, Line }) => told.rows.map(crewOf).map((crew) => [crew.run, draw(Line({ crew }))])"
-    return dict(page.evaluate(f"import('/page.js').then({line})"))
+def test_row_shows_where_its_crew_is_and_what_it_costs(page):
+    states = [instance(name, state) for name, (state, *_) in ROWS.items()]
+    watch(page, world(states, {name: value for name, (_, value, *_) in ROWS.items()}))
 
-
-def test_waiting_crew_shows_the_title_of_its_draft_and_its_deadline(lines):
-    assert "<p>Draft: Electric ferries</p>" in lines["waits"]
-    assert CHOICES["unanswered"] in lines["waits"]
-
-
-@pytest.mark.parametrize("name", ["failed", "uncertain", "killed", "retried"])
-def test_ended_crew_shows_its_cost_and_the_next_step(lines, name):
-    assert "<dt>Cost</dt>" in lines[name]
-    assert any(f"<dt>{label}</dt>" in lines[name] for label in ("Next", "If you clear the task"))
-
-
-def test_running_crew_and_batch_show_where_they_are(lines):
-    assert "task 2 of 3" in lines["runs"]
-    assert "403 of 1,000 rows have ended" in lines["batch"]
+    lines = dict(drawn(page, "crews.map((crew) => [crew.run, [crew.group, draw(Line({ crew }))]])"))
+    assert {name: group for name, (group, _) in lines.items()} == {name: row[2] for name, row in ROWS.items()}
+    missing = {name: [each for each in row[3] if each not in lines[name][1]] for name, row in ROWS.items()}
+    assert {name: each for name, each in missing.items() if each} == {}
 
 
 @pytest.mark.parametrize(
@@ -347,8 +317,7 @@ def test_running_crew_and_batch_show_where_they_are(lines):
 )
 def test_row_links_to_the_tab_of_its_task(page, index, region, end):
     of = instance("r?1", dag_id="a/b", task_id="\u202et", map_index=index, **region)
-    watch(page, world([of]) | {"xcoms": []})
-    after(page, 1)
+    watch(page, world([of], {}) | {"xcoms": []})
     (crew,) = crews(page)
 
     assert crew["href"].startswith(f"http://{HOST}:")
@@ -358,38 +327,18 @@ def test_row_links_to_the_tab_of_its_task(page, index, region, end):
 def test_hostile_names_and_drafts_become_no_elements(page):
     hostile, values = [], {}
     for attack in ATTACKS:
-        doing = {"current_task": attack, "doing": attack}
-        values[attack] = progress(
-            **shown(**WAITING | doing, tasks=[DRAFT | {"output": attack, "task_id": attack}])
-        )
-        about: dict[str, Any] = {
-            "dag_id": attack,
-            "task_id": attack,
-            "map_index": 0,
-            "rendered_map_index": f"\u202e{attack}",
-        }
-        hostile.append(instance(attack, **about))
-    watch(page, world(hostile, values), in_view=len(hostile))
-    after(page, 61)
-    elements, addresses, drawn, groups = page.evaluate(
-        """import("/page.js").then(({ crewOf, Line }) => {
-            const [found, addresses] = [new Set(), []];
-            const visit = (node) => {
-                if (Array.isArray(node)) node.forEach(visit);
-                else if (typeof node?.type === "function") visit(node.type(node.props));
-                else if (node?.type) found.add(node.type) && visit(node.props.children);
-                if (node?.props?.href) addresses.push(node.props.href);
-            };
-            const crews = told.rows.map(crewOf);
-            crews.forEach((crew) => visit(Line({ crew })));
-            const drawn = crews.map((crew) => draw(Line({ crew }))).join();
-            return [[...found], addresses, drawn, crews.map((crew) => crew.group)];
-        })"""
-    )
+        draft = DRAFT | {"output": attack, "task_id": attack}
+        values[attack] = shown(**WAITING | {"current_task": attack, "doing": attack}, tasks=[draft])
+        names = {"dag_id": attack, "task_id": attack, "rendered_map_index": f"\u202e{attack}"}
+        hostile.append(instance(attack, map_index=0, **names))
+    watch(page, world(hostile, values), 61, in_view=len(hostile))
+    of_all = "crews.flatMap((crew) => elements(Line({ crew })))"
+    elements = drawn(page, f"[...new Set({of_all}.map(({{ type }}) => type))]")
+    addresses = drawn(page, f"{of_all}.map(({{ props }}) => props.href).filter(Boolean)")
 
-    assert groups == ["waiting"] * len(ATTACKS)
+    assert [crew["group"] for crew in crews(page)] == ["waiting"] * len(ATTACKS)
     assert {*elements} == {"div", "span", "a", "p", "dl", "dt", "dd"}
-    assert "\u202e" not in drawn
+    assert "\u202e" not in drawn(page, "crews.map((crew) => draw(Line({ crew }))).join()")
     assert len(addresses) == len(ATTACKS)
     assert {urlsplit(each).hostname for each in addresses} == {HOST}
 
@@ -397,13 +346,9 @@ def test_hostile_names_and_drafts_become_no_elements(page):
 def test_open_question_is_shown_by_its_own_title(page):
     question = {"params": {"question": {"value": "q-1"}}, "subject": "Draft 2: Harbours\u202e (write)"}
     asked = {"index": 0, "response_received": False, "created_at": NOW, **question}
-    before = progress(**shown(tasks=[DRAFT]))  # a poll has not seen yet that the crew waits
-    watch(page, world([instance("run-1")], {"run-1": before}, asking=[asked]))
-    after(page, 1)
-    (crew,) = crews(page)
-    line = page.evaluate(
-        'import("/page.js").then(({ crewOf, Line }) => draw(Line({ crew: crewOf(told.rows[0]) })))'
-    )
+    before = shown(tasks=[DRAFT])  # a poll has not seen yet that the crew waits
+    watch(page, world([ONE], {ONE["id"]: before}, asking=[asked]))
+    (crew,), line = crews(page), drawn(page, "draw(Line({ crew: crews[0] }))")
 
     assert (crew["group"], crew["told"]["title"]) == ("waiting", "Waiting for human input")
     assert "<p>Draft 2: Harbours⟨U+202E⟩ (write)</p>" in line
@@ -411,9 +356,7 @@ def test_open_question_is_shown_by_its_own_title(page):
 
 
 def test_next_attempt_shows_nothing_of_the_one_before(page):
-    of = world([instance("run-1", "failed")], {"run-1": failed(ExecutionFailed("out of credit"))})
-    watch(page, of, in_view=0)
-    after(page, 1)
+    watch(page, world([instance("run-1", "failed")], {"run-1": FAILED}), in_view=0)
     page.evaluate("watched.note(told.rows[0].key, true)")
     after(page, 1)
     assert crews(page)[0]["told"]["title"] == "Failed"
@@ -426,35 +369,28 @@ def test_next_attempt_shows_nothing_of_the_one_before(page):
 
 @pytest.mark.parametrize("status", [429, 500])
 def test_row_whose_details_fail_shows_no_cost_and_is_read_again(page, status):
-    of = world([instance("run-1", "failed"), instance("run-2")], {"run-1": failed(ExecutionFailed("no credit"))})
-    watch(page, of | {"refused": {"run-1/taskInstances/write/xcomEntries/crew_progress": status}})
-    after(page, 0)
+    refused = {"run-1/taskInstances/write/xcomEntries/crew_progress": status}
+    watch(page, world([instance("run-1", "failed"), instance("run-2")], {"run-1": FAILED}, refused=refused), 0)
     assert {crew["run"]: crew["told"] is None for crew in crews(page)} == {"run-1": True, "run-2": False}
     assert most_in_a_minute(after(page, 90)) < 40
 
     page.evaluate("world.refused = {}")
     after(page, 15)
-    assert crews(page)[1]["told"]["end"]["cost"] == failed(ExecutionFailed("no credit"))["end"]["billed"]
+    assert crews(page)[1]["told"]["end"]["cost"] == COST
 
 
 def test_page_without_crews_says_what_would_appear(page):
-    watch(page, world([]))
-    after(page, 30)
-    assert crews(page) == []
+    watch(page, world([]), 30)
 
-    nothing = (
-        'import("/page.js").then(({ Nothing }) => draw(Nothing({ filters: { dag: "", group: "", days: "1" } })))'
-    )
-    assert "CrewRunOperator" in page.evaluate(nothing)
+    assert crews(page) == []
+    assert "CrewRunOperator" in drawn(page, 'draw(Nothing({ filters: { dag: "", group: "", days: "1" } }))')
 
 
 def test_tokens_are_those_of_the_tasks_shown(page):
     rows = [instance("one", "failed"), instance("batch")]
-    of = world(rows, {"one": failed(ExecutionFailed("x")), "batch": batch_progress()})
+    of = world(rows, {"one": FAILED, "batch": batch_progress()})
     of["xcoms"] += xcoms([rows[0]], "usage")
     of["values"]["one"]["usage"] = {"total_tokens": 1_000}
     watch(page, of)
-    after(page, 1)
 
-    drawn = 'import("/page.js").then(({ crewOf, Tokens }) => draw(Tokens({ crews: told.rows.map(crewOf) })))'
-    assert page.evaluate(drawn) == ("<dl><div><dt>Tokens of the tasks shown</dt><dd>1,365,000</dd></div></dl>")
+    assert "<dd>1,365,000</dd>" in drawn(page, "draw(Tokens({ crews }))")

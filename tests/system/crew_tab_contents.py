@@ -59,7 +59,13 @@ END = {
 def hostile() -> dict[str, Any]:
     """Return what a crew leaves whose every text is an attack: outputs, names, agents, keys, and what is odd."""
     all_of_them = "\n\n".join(ATTACKS)
-    odd = [None, 7, "text", [], {"task_id": {"$$typeof": "x"}, "agent": ["<b>"], "execution_time": "NaN"}]
+    odd: list[Any] = [
+        None,
+        7,
+        "text",
+        [],
+        {"task_id": {"$$typeof": "x"}, "agent": ["<b>"], "execution_time": "NaN"},
+    ]
     tasks = [{"task_id": each, "agent": each, "output": each, "execution_time": 1e18} for each in ATTACKS]
     keys = {each: each for each in ATTACKS} | {"__proto__": {"onclick": ATTACKS[0]}, "constructor": ATTACKS[1]}
     left = result(output=all_of_them, output_json=keys, tasks=[*tasks, *odd])
