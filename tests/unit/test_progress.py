@@ -31,21 +31,7 @@ PAUSED = Paused(
     progress=Progress(completed=1, total=3),
     current_task="ask",
 )
-KEYS = {
-    *("version", "kickoff_id", "state", "doing", "unit", "completed", "total", "current_task", "current_agent"),
-    *(
-        "started_at",
-        "since",
-        "polled_at",
-        "stale_after",
-        "deadline",
-        "human_input",
-        "trouble",
-        "steps",
-        "tasks",
-        "end",
-    ),
-}
+PAUSED_THERE = PAUSED.model_copy(update={"current_task": "research_task", "progress": RESEARCH.progress})
 RESULT: dict[str, Any] = {
     "tasks": [{"task_id": "a", "agent": "", "output": "", "execution_time": 1.5}] * 3,
     "tasks_complete": True,
@@ -75,6 +61,62 @@ def step(name: str, number: int, started_at: float, ended_at: float | None, *, a
     return {"task_id": name, "agent": agent, "number": number, "started_at": started_at, "ended_at": ended_at}
 
 
+STEP = step("research_task", 0, NOW + 10, None)
+# Polls with their times, and what is told after each: None without news, or at least this.
+STORIES: dict[str, tuple[dict[str, Any], list[tuple[Any, float, dict[str, Any] | None]]]] = {
+    "outage": (
+        {},
+        [
+            (RESEARCH, 10, {"state": "running", "trouble": ""}),
+            (
+                DOWN,
+                20,
+                {"state": "running", "current_task": "research_task", "completed": 0, "polled_at": NOW + 20},
+            ),
+            (DOWN, 30, None),
+            (RESEARCH, 40, {"trouble": "", "since": NOW + 10}),
+        ],
+    ),
+    "pause": (
+        {},
+        [
+            (RESEARCH, 10, {"steps": [STEP]}),
+            (PAUSED, 20, {"state": "paused", "current_task": "ask", "since": NOW + 20}),
+            (PAUSED, 80, None),
+            (WRITING, 140, {"state": "running", "since": NOW + 140}),
+        ],
+    ),
+    "steps survive a pause": (
+        {"human_input": True},
+        [
+            (RESEARCH, 10, {"human_input": True}),
+            (PAUSED_THERE, 20, {"steps": [STEP]}),
+            (RESEARCH, 90, {"steps": [STEP]}),
+            (WRITING, 100, {"steps": [STEP | {"ended_at": NOW + 100}, step("writing_task", 1, NOW + 100, None)]}),
+        ],
+    ),
+    # The crew is away as well, and may know as little as before when it is back.
+    "unknown": (
+        {"exists": True},
+        [
+            (RESEARCH, 10, {"state": "running"}),
+            (UNKNOWN, 100, {"state": "unknown", "current_task": "research_task", "since": NOW + 100}),
+            (DOWN, 110, {"state": "unknown"}),
+            (RESEARCH, 120, {"state": "running"}),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("rules", "polls"), STORIES.values(), ids=STORIES)
+def test_changes_are_told_once(rules, polls):
+    watched = Told(**rules)
+    for outcome, at, wanted in polls:
+        told = watched.see(outcome, at=at)
+        assert told == (None if wanted is None else told | wanted)
+        assert not told or bool(told["trouble"]) is (outcome in (DOWN, UNKNOWN, PAUSED, PAUSED_THERE))
+
+
 def test_progress_is_reported_when_it_changes():
     told = Told(kicked_off_at=NOW - 5)
     seen = running("writing_task", 1, current_agent="Writer", last_task=task("research_task"))
@@ -101,10 +143,7 @@ def test_progress_is_reported_when_it_changes():
         "deadline": NOW + 24 * 3600,
         "human_input": False,
         "trouble": "",
-        "steps": [
-            step("research_task", 0, NOW + 10, NOW + 30),
-            step("writing_task", 1, NOW + 30, None, agent="Writer"),
-        ],
+        "steps": [STEP | {"ended_at": NOW + 30}, step("writing_task", 1, NOW + 30, None, agent="Writer")],
         "tasks": [{"task_id": "research_task", "agent": "Writer", "output": "Notes", "execution_time": None}],
         "end": None,
     }
@@ -125,71 +164,16 @@ def test_progress_of_a_healthy_run_is_never_stale(interval):
         at += told.story.watch.memory.pause
 
 
-def test_steps_survive_a_pause_and_end_with_the_execution():
-    told = Told(human_input=True)
-    told.see(RESEARCH, at=10)
-    paused = PAUSED.model_copy(update={"current_task": "research_task", "progress": RESEARCH.progress})
-    assert told.see(paused, at=20)["steps"] == [step("research_task", 0, NOW + 10, None)]
-    told.see(RESEARCH, at=90)
-
-    then = told.see(WRITING, at=100)
-
-    assert then["human_input"] is True
-    assert then["steps"][0] == step("research_task", 0, NOW + 10, NOW + 100)
-    # The task resumes some time after the last poll.
-    told.see(SUCCESS, at=130)
-    end = progress.completed(told.report.as_dict(), RESULT, NOW + 500)
-    assert end["steps"][-1] == step("writing_task", 1, NOW + 100, NOW + 130)
-
-
-def test_outage_and_its_end_are_reported():
-    told = Told()
-    told.see(RESEARCH, at=10)
-
-    trouble = told.see(DOWN, at=20)
-    assert (trouble["state"], trouble["current_task"], trouble["completed"]) == ("running", "research_task", 0)
-    assert DOWN.event in trouble["trouble"]
-    assert (trouble["since"], trouble["polled_at"]) == (NOW + 10, NOW + 20)
-    assert told.see(DOWN, at=30) is None
-    assert told.see(RESEARCH, at=40)["trouble"] == ""
-
-
-def test_pause_is_reported_with_its_start():
-    told = Told()
-    told.see(RESEARCH, at=10)
-
-    paused = told.see(PAUSED, at=20)
-    assert (paused["state"], paused["current_task"], paused["since"]) == ("paused", "ask", NOW + 20)
-    assert paused["trouble"]
-    assert told.see(PAUSED, at=80) is None
-    assert told.report.as_dict()["since"] == NOW + 20
-    assert told.see(WRITING, at=140)["state"] == "running"
-
-
-def test_unknown_execution_is_reported_as_unknown():
-    told = Told(exists=True)
-    told.see(RESEARCH, at=10)
-
-    unknown = told.see(UNKNOWN, at=100)
-    assert (unknown["state"], unknown["current_task"], unknown["since"]) == ("unknown", "research_task", NOW + 100)
-    assert unknown["trouble"]
-    # The service is away as well, and may know as little as before when it is back.
-    assert told.see(DOWN, at=110)["state"] == "unknown"
-    assert told.see(RESEARCH, at=120)["state"] == "running"
-
-
 def test_task_outputs_share_a_size_limit():
     for count, longest in ((1, 2_000), (8, 2_000), (16, 1_000), (500, 160)):
         told = Told()
-        told.story.watch.memory.history.tasks.extend(
-            task(f"task_{number}", "x" * 9_000) for number in range(count)
-        )
-        told.see(RESEARCH, at=10)
+        tasks = [task(f"task_{number}", "x" * 9_000) for number in range(count)]
+        told.story.watch.memory.history.tasks.extend(tasks)
 
-        tasks = told.report.as_dict()["tasks"]
-        assert {each["output"] for each in tasks} == {"x" * longest + "…"}
-        assert tasks[-1]["task_id"] == f"task_{count - 1}"
-        assert len(json.dumps(tasks)) < 32_000
+        shown = told.see(RESEARCH, at=10)["tasks"]
+        assert {each["output"] for each in shown} == {"x" * longest + "…"}
+        assert shown[-1]["task_id"] == f"task_{count - 1}"
+        assert len(json.dumps(shown)) < 32_000
 
 
 def test_names_are_cut_and_free_of_control_characters():
@@ -200,54 +184,57 @@ def test_names_are_cut_and_free_of_control_characters():
     assert "\n" not in told["current_agent"]
 
 
-class TestAtTheEnd:
-    def test_completed_report_has_every_key(self):
-        told = Told()
-        told.see(WRITING, at=10)
-        told.see(DOWN, at=20)
+def test_completed_report_has_every_key_and_the_time_of_the_last_poll():
+    told = Told()
+    for outcome, at in ((WRITING, 10), (DOWN, 20), (SUCCESS, 30)):
+        told.see(outcome, at=at)
 
-        told.see(SUCCESS, at=30)
-        end = progress.completed(told.report.as_dict(), RESULT, NOW + 50)
+    # The task resumes some time after the last poll.
+    end = progress.completed(told.report.as_dict(), RESULT, NOW + 500)
 
-        assert end.keys() == KEYS
-        assert (end["state"], end["trouble"]) == ("completed", "")
-        assert (end["completed"], end["total"], end["current_task"]) == (3, 3, None)
-        assert (end["since"], end["polled_at"], len(end["tasks"])) == (NOW + 30, NOW + 30, 3)
+    assert end.keys() == progress.begun("", 0.0).keys()
+    assert (end["state"], end["trouble"]) == ("completed", "")
+    assert (end["completed"], end["total"], end["current_task"]) == (3, 3, None)
+    assert (end["since"], end["polled_at"], len(end["tasks"])) == (NOW + 30, NOW + 30, 3)
+    assert end["steps"] == [step("writing_task", 1, NOW + 10, NOW + 30)]
 
-    def test_reason_keeps_its_lines_and_both_ends(self):
-        known = progress.begun(KICKOFF_ID, NOW)
-        for body in ("b", "b" * 9_000):
-            error = ExecutionFailed("boom", error=f"Traceback:\0\n  {body}\nValueError: x\n")
-            reason = progress.ended(known, error, NOW)["end"]["reason"]
-            assert reason.startswith("Traceback:\ufffd\n  b")
-            assert reason.endswith("b\nValueError: x")
-            assert len(reason) < 5_000
 
-        assert "reason" not in progress.ended(known, ExecutionFailed("a", error="one line\n"), NOW)["end"]
+def test_reason_keeps_its_lines_and_both_ends():
+    known = progress.begun(KICKOFF_ID, NOW)
+    for body in ("b", "b" * 9_000):
+        error = ExecutionFailed("boom", error=f"Traceback:\0\n  {body}\nValueError: x\n")
+        reason = progress.ended(known, error, NOW)["end"]["reason"]
+        assert reason.startswith("Traceback:\ufffd\n  b")
+        assert reason.endswith("b\nValueError: x")
+        assert len(reason) < 5_000
 
-    @pytest.mark.parametrize(
-        ("error", "state"),
-        [
-            (ExecutionFailed("boom", kickoff_id=KICKOFF_ID), "failed"),
-            (ExecutionUnknown("unknown", kickoff_id=KICKOFF_ID), "unknown"),
-            (UNKNOWN, "unknown"),
-            (LostContact("away", kickoff_id=KICKOFF_ID), "running"),
-        ],
-    )
-    def test_only_a_failed_execution_has_the_state_failed(self, error, state):
-        told = Told()
-        told.see(WRITING, at=10)
+    assert "reason" not in progress.ended(known, ExecutionFailed("a", error="one line\n"), NOW)["end"]
 
-        end = progress.ended(told.report.as_dict(), error, NOW + 30)
 
-        shown = error.as_dict() | {"billed": error.cost.sentence}
-        assert end.keys() == KEYS
-        assert (end["state"], end["end"], end["current_task"]) == (state, shown, "writing_task")
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (ExecutionFailed("boom", kickoff_id=KICKOFF_ID), "failed"),
+        (ExecutionUnknown("unknown", kickoff_id=KICKOFF_ID), "unknown"),
+        (UNKNOWN, "unknown"),
+        (LostContact("away", kickoff_id=KICKOFF_ID), "running"),
+    ],
+)
+def test_only_a_failed_execution_has_the_state_failed(error, state):
+    told = Told()
+    told.see(WRITING, at=10)
 
-    def test_report_of_any_text_can_be_stored(self):
-        end = progress.ended(progress.begun("a\x00\ud800", NOW), Unreachable("b\x00\ud800" * 4_000), NOW)
+    end = progress.ended(told.report.as_dict(), error, NOW + 30)
 
-        assert "\x00" not in repr(end)
-        assert json.dumps(end).encode()
-        assert not any(0xD800 <= ord(character) <= 0xDFFF for character in end["kickoff_id"] + end["end"]["event"])
-        assert len(end["end"]["event"]) < 6_100
+    shown = error.as_dict() | {"billed": error.cost.sentence}
+    assert end.keys() == progress.begun("", 0.0).keys()
+    assert (end["state"], end["end"], end["current_task"]) == (state, shown, "writing_task")
+
+
+def test_report_of_any_text_can_be_stored():
+    end = progress.ended(progress.begun("a\x00\ud800", NOW), Unreachable("b\x00\ud800" * 4_000), NOW)
+
+    assert "\x00" not in repr(end)
+    assert json.dumps(end).encode()
+    assert not any(0xD800 <= ord(character) <= 0xDFFF for character in end["kickoff_id"] + end["end"]["event"])
+    assert len(end["end"]["event"]) < 6_100
