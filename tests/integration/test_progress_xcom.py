@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -14,13 +15,16 @@ from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.client.errors import ExecutionFailed
+from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import STOP_WAITING, read_event
 from tests.airflow_runs import PATIENCE
+from tests.integration.dialogs import chosen
 from tests.integration.operators import both_ways, run
-from tests.integration.tasks import INPUTS, SLOW, Task, WatchedService, fired
+from tests.integration.tasks import INPUTS, SLOW, Task, TaskInstance, WatchedService, fired
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -110,10 +114,34 @@ def stuck(backend):
     released.set()
 
 
+def fail(*, deferrable: bool) -> None:
+    """Run a task whose execution fails."""
+    with pytest.raises(ExecutionFailed):
+        Task(lambda: run(deferrable=deferrable)).run()
+
+
 async def until(there: Callable[[], Any]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not there():  # noqa: ASYNC110 - what is waited for happens in other threads
             await asyncio.sleep(0.01)
+
+
+def trigger_of(crew: WatchedService, **instance: Any) -> Any:
+    """Return the trigger of a task that deferred before its first poll."""
+    rules = asdict(WatchRules(deadline=time.time() + 3600, poll_interval=0.02))
+    trigger = CrewExecutionTrigger(crew.take(INPUTS, None, {}), "crew_default", rules=rules)
+    trigger.task_instance = TaskInstance(**instance)  # type: ignore[assignment]
+    return trigger
+
+
+@contextlib.asynccontextmanager
+async def watching(*triggers: Any) -> AsyncIterator[list[asyncio.Task[Any]]]:
+    """Run triggers, and end them at last."""
+    running = [asyncio.create_task(fired(trigger)) for trigger in triggers]
+    yield running
+    for each in running:
+        each.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
 
 
 @both_ways
@@ -140,8 +168,7 @@ def test_each_change_is_pushed_once(live_crew, deferrable):
 def test_failure_keeps_the_outputs_so_far(live_crew, deferrable):
     after_the_first_look(live_crew, *[OUTPUT_OF_A] * 5, BROKE)
 
-    with pytest.raises(ExecutionFailed):
-        Task(lambda: run(deferrable=deferrable)).run()
+    fail(deferrable=deferrable)
 
     end = live_crew.xcoms.progress[-1]
     assert (end["state"], [task["output"] for task in end["tasks"]]) == ("failed", ["A."])
@@ -185,8 +212,7 @@ def test_trigger_pushes_seldom_and_keeps_the_last_change(live_crew, timing):
     timing(progress_pause=3600.0)
     once(live_crew, lambda: AT_SECOND in story(live_crew), SECOND, *[THIRD] * 10, FAILED)
 
-    with pytest.raises(ExecutionFailed):
-        Task(lambda: run(deferrable=True)).run()
+    fail(deferrable=True)
 
     assert story(live_crew) == [AT_FIRST, AT_SECOND, ("failed", 1, "c")]
 
@@ -196,26 +222,21 @@ async def test_triggers_push_one_after_the_other(live_crew, timing):
     live_crew.scenario = SLOW
     began = time.monotonic()
 
-    running = [asyncio.create_task(fired(trigger_of(live_crew, map_index=number))) for number in range(3)]
-    await until(lambda: len(live_crew.xcoms.left_for) == 3)
+    async with watching(*(trigger_of(live_crew, map_index=number) for number in range(3))):
+        await until(lambda: len(live_crew.xcoms.left_for) == 3)
 
     assert time.monotonic() - began >= 0.6
     assert {of["map_index"] for of in live_crew.xcoms.left_for} == set(range(3))
-    for each in running:
-        each.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
 
 
 @pytest.mark.parametrize(("refresh", "is_pushed"), [(0.0, True), (3600.0, False)])
 async def test_unchanged_progress_is_pushed_again_when_old(live_crew, timing, refresh, is_pushed):
     timing(progress_refresh=refresh, progress_refresh_each=0.0)
     live_crew.scenario = SLOW
-    running = asyncio.create_task(fired(trigger_of(live_crew)))
-    await until(lambda: len(live_crew.calls) > 10)
-    if is_pushed:
-        await until(lambda: len(live_crew.xcoms.progress) > 2)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with watching(trigger_of(live_crew)):
+        await until(lambda: len(live_crew.calls) > 10)
+        if is_pushed:
+            await until(lambda: len(live_crew.xcoms.progress) > 2)
 
     assert (len(live_crew.xcoms.progress) > 1) is is_pushed
     assert {each["since"] for each in live_crew.xcoms.progress} == {live_crew.xcoms.progress[0]["since"]}
@@ -228,24 +249,11 @@ def test_unchanged_progress_of_a_worker_is_pushed_again(live_crew, timing, refre
     timing(progress_pause=-1.0, progress_refresh=refresh)
     after_the_first_look(live_crew, *[SECOND] * 3, FAILED)
 
-    with pytest.raises(ExecutionFailed):
-        Task(lambda: run(deferrable=False)).run()
+    fail(deferrable=False)
 
     assert story(live_crew)[1:] == [*[AT_SECOND] * times, ("failed", 1, "b")]
     polled = [each["polled_at"] for each in live_crew.xcoms.progress]
     assert polled == sorted(polled)
-
-
-def trigger_of(crew: WatchedService, **instance: Any) -> Any:
-    """Return the trigger of a task that deferred before its first poll."""
-    from airflow_provider_crew.client.watch import WatchRules
-    from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
-    from tests.integration.tasks import TaskInstance
-
-    rules = asdict(WatchRules(deadline=time.time() + 3600, poll_interval=0.02))
-    trigger = CrewExecutionTrigger(crew.take(INPUTS, None, {}), "crew_default", rules=rules)
-    trigger.task_instance = TaskInstance(**instance)  # type: ignore[assignment]
-    return trigger
 
 
 async def test_stuck_backend_delays_no_polls_and_no_events(live_crew, stuck):
@@ -270,16 +278,14 @@ async def test_stuck_backend_delays_no_polls_and_no_events(live_crew, stuck):
 
 async def test_backend_that_was_stuck_pushes_the_newest_progress(live_crew, stuck):
     live_crew.scenario = SLOW
-    running = asyncio.create_task(fired(trigger_of(live_crew)))
-    await until(lambda: stuck.threads)
-    live_crew.set_status(live_crew.kickoffs[0].kickoff_id, SECOND)
-    polls = len(live_crew.calls)
-    await until(lambda: len(live_crew.calls) > polls + 5)
-    stuck.set()
-    await until(lambda: len(live_crew.xcoms.progress) == 2)
+    async with watching(trigger_of(live_crew)):
+        await until(lambda: stuck.threads)
+        live_crew.set_status(live_crew.kickoffs[0].kickoff_id, SECOND)
+        polls = len(live_crew.calls)
+        await until(lambda: len(live_crew.calls) > polls + 5)
+        stuck.set()
+        await until(lambda: len(live_crew.xcoms.progress) == 2)
 
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
     assert story(live_crew) == [AT_FIRST, AT_SECOND]
 
 
@@ -297,14 +303,15 @@ def test_failing_backend_is_logged_once_per_triggerer(live_crew, backend, monkey
     assert len(warnings) == 1
 
 
-def test_progress_xcom_false_stops_pushes_of_triggers(live_crew, monkeypatch):
-    monkeypatch.setenv("AIRFLOW__CREW__PROGRESS_XCOM", "False")
+@pytest.mark.parametrize(("setting", "is_readable"), [("False", True), ("perhaps", False)])
+def test_triggers_push_nothing_without_the_setting(live_crew, monkeypatch, task_log, setting, is_readable):
+    monkeypatch.setenv("AIRFLOW__CREW__PROGRESS_XCOM", setting)
     after_the_first_look(live_crew, *[SECOND] * 10, FAILED)
 
-    with pytest.raises(ExecutionFailed):
-        Task(lambda: run(deferrable=True)).run()
+    fail(deferrable=True)
 
     assert story(live_crew) == [AT_FIRST, ("failed", 0, "writing_task")]
+    assert ("progress_xcom" in task_log.warnings) is not is_readable
 
 
 @pytest.mark.parametrize(
@@ -317,15 +324,6 @@ def test_event_with_progress_of_another_version_is_accepted(live_crew, progress)
     event = asyncio.run(fired(task.revived(waiting)))
 
     assert task.resume(waiting, event | {"progress": progress})["output"] == "Done."
-
-
-def test_unreadable_setting_fails_no_wait(live_crew, monkeypatch, task_log):
-    monkeypatch.setenv("AIRFLOW__CREW__PROGRESS_XCOM", "perhaps")
-    after_the_first_look(live_crew, *[SECOND] * 10, DONE)
-
-    assert Task(lambda: run(deferrable=True)).run()["output"] == "Done."
-
-    assert "progress_xcom" in task_log.warnings
 
 
 AT_B = {
@@ -343,13 +341,8 @@ def test_required_action_keeps_position_steps_and_drafts(live_crew, store):
     with pytest.raises(TaskDeferred) as asked:
         task.resume(waiting, asyncio.run(fired(task.revived(waiting))))
     while_asked = live_crew.xcoms.progress[-1]
-    answer = {
-        "chosen_options": [STOP_WAITING],
-        "params_input": {},
-        "responded_by_user": {"id": "1", "name": "Ada"},
-    }
     with pytest.raises(CrewTaskFailed):
-        task.resume(asked.value, answer)
+        task.resume(asked.value, chosen(STOP_WAITING))
     stopped = live_crew.xcoms.progress[-1]
 
     for known in (while_asked, stopped):
