@@ -37,6 +37,7 @@ def finished(doing: str) -> dict[str, Any]:
 VALUES: dict[str, Any] = {
     "progress": progress(),
     "result": result(),
+    "begun": begun("", 1.0),
     "completed": finished("task 1 of 2"),
     "completed unseen": finished(""),
     "batch": batch_progress(),
@@ -85,7 +86,9 @@ def made(value: Any) -> Any:
 def mismatches(shown: Any, wanted: Any, at: str = "") -> list[str]:
     """Return where a value is another one. An object may have other keys, and an ellipsis is any text."""
     if isinstance(wanted, dict) and isinstance(shown, dict):
-        return [each for key in wanted for each in mismatches(shown.get(key), wanted[key], f"{at}.{key}")]
+        return [
+            each for key in wanted for each in mismatches(shown.get(key, "(missing)"), wanted[key], f"{at}.{key}")
+        ]
     if isinstance(wanted, list) and isinstance(shown, list) and len(wanted) == len(shown):
         pairs = enumerate(zip(shown, wanted, strict=True))
         return [each for index, pair in pairs for each in mismatches(*pair, f"{at}[{index}]")]

@@ -12,11 +12,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from airflow_provider_crew.client.progress import begun
 from dev.chromium import Page
 from dev.loopback import HOST
-from tests.integration.tab_values import VALUES, made
-from tests.system.crew_tab_contents import ATTACKS, batch_progress, progress
+from tests.integration.tab_values import FILE, made
+from tests.system.crew_tab_contents import ATTACKS, batch_progress
 
 pytest_plugins = ["tests.integration.tab_page"]
 
@@ -57,7 +56,7 @@ def world(
 
 
 def shown(**others: Any) -> dict[str, Any]:
-    return progress(steps=[], stale_after=60.0, deadline=None, choices=VALUES["waits"]) | others
+    return made({"like": "crew", **others})
 
 
 Requests = list[tuple[float, str]]
@@ -269,41 +268,17 @@ def test_xcoms_without_an_order_are_read_to_the_end(page):
     assert len(crews(page)) == 150
 
 
-WAITING: dict[str, Any] = {
-    "state": "paused",
-    "since": 5.0,
-    "deadline": time.time() + 3_600,
-    "current_task": "writing_task",
-}
 DRAFT = made({"like": "draft", "output": "\n## **Electric ferries**\n\nText"})
-ENDED = ["<dt>Cost</dt>", COST, "<dt>Next</dt>"]
-CLEAR = "<dt>If you clear the task</dt>"
-# State, progress, group, and what is in the row.
-ROWS: dict[str, tuple[str, Any, str, list[str]]] = {
-    "waits": (
-        "deferred",
-        shown(**WAITING, tasks=[DRAFT]),
-        "waiting",
-        ["<p>Draft: Electric ferries</p>", VALUES["waits"]["unanswered"]],
-    ),
-    "may wait": ("deferred", shown(state="unknown"), "waiting", []),
-    "runs": ("deferred", shown(), "running", ["task 2 of 3"]),
-    "starts": ("running", begun("", 1.0), "running", []),
-    "failed": ("failed", FAILED, "failed", ENDED),
-    "retried": ("up_for_retry", FAILED, "failed", ENDED),
-    "uncertain": ("failed", made({"like": "UncertainKickoff"}), "failed", ["<dt>Cost</dt>", "<dt>Next</dt>"]),
-    "killed": ("failed", shown(), "failed", ["<dt>Cost</dt>", "<dt>Next</dt>"]),
-    "batch": ("deferred", batch_progress(), "running", ["403 of 1,000 rows have ended"]),
-}
 
 
 def test_row_shows_where_its_crew_is_and_what_it_costs(page):
-    states = [instance(name, state) for name, (state, *_) in ROWS.items()]
-    watch(page, world(states, {name: value for name, (_, value, *_) in ROWS.items()}))
+    rows = {name: row for name, *row in FILE["crews"]}
+    states = [instance(name, state) for name, (state, *_) in rows.items()]
+    watch(page, world(states, {name: made(value) for name, (_, value, *_) in rows.items()}))
 
     lines = dict(drawn(page, "crews.map((crew) => [crew.run, [crew.group, draw(Line({ crew }))]])"))
-    assert {name: group for name, (group, _) in lines.items()} == {name: row[2] for name, row in ROWS.items()}
-    missing = {name: [each for each in row[3] if each not in lines[name][1]] for name, row in ROWS.items()}
+    assert {name: group for name, (group, _) in lines.items()} == {name: row[2] for name, row in rows.items()}
+    missing = {name: [each for each in row[3] if each not in lines[name][1]] for name, row in rows.items()}
     assert {name: each for name, each in missing.items() if each} == {}
 
 
@@ -328,7 +303,8 @@ def test_hostile_names_and_drafts_become_no_elements(page):
     hostile, values = [], {}
     for attack in ATTACKS:
         draft = DRAFT | {"output": attack, "task_id": attack}
-        values[attack] = shown(**WAITING | {"current_task": attack, "doing": attack}, tasks=[draft])
+        about = {"since": 5, "deadline": time.time() + 3_600, "current_task": attack, "doing": attack}
+        values[attack] = shown(state="paused", tasks=[draft], **about)
         names = {"dag_id": attack, "task_id": attack, "rendered_map_index": f"\u202e{attack}"}
         hostile.append(instance(attack, map_index=0, **names))
     watch(page, world(hostile, values), 61, in_view=len(hostile))

@@ -15,7 +15,7 @@ from dev.chromium import EXECUTABLE, Chromium, Page
 from dev.loopback import HOST, free_port
 from dev.rest import ApiError
 from tests.airflow_runs import DASHBOARD as CREWS_PAGE
-from tests.airflow_runs import PATIENCE, Run, eventually
+from tests.airflow_runs import Run, eventually
 from tests.supported import AIRFLOW
 from tests.system.crew_tab_contents import (
     DASHBOARD,
@@ -35,7 +35,6 @@ pytestmark = pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not inst
 
 TAB = "document.querySelector('.crew-tab')"
 SCREEN = (1400, 1000)
-A_LOOK = 6.0  # the seconds in which there certainly is one, of a task that is not over
 STAYING = ("running", "paused", "hostile_running", "batch", "hostile_batch")
 
 
@@ -197,24 +196,6 @@ def test_running_crew_shows_its_progress_and_changes(shown, page, run):
     assert all_of(page, "[aria-current=step] .crew-name") == ["checking_task"]
 
 
-def test_hidden_or_finished_tab_sends_no_requests(shown, page):
-    def be_hidden(hidden: str) -> None:
-        page.evaluate(
-            f"Object.defineProperty(document, 'hidden', {{ value: {hidden}, configurable: true }});"
-            "document.dispatchEvent(new Event('visibilitychange'))"
-        )
-
-    shown("running")
-    assert asks_within(PATIENCE, page)
-    be_hidden("true")
-    eventually(lambda: not asks_within(A_LOOK, page))  # a look that had begun ends first
-    be_hidden("false")
-    assert asks_within(PATIENCE, page)
-
-    shown("finished")
-    eventually(lambda: not asks_within(A_LOOK, page))
-
-
 def test_cleared_task_shows_the_next_attempt(shown, page, run):
     def has_begun_again() -> bool:
         try:
@@ -236,18 +217,6 @@ def test_cleared_task_shows_the_next_attempt(shown, page, run):
     assert "2 of 3 tasks done" in says(page)
     page.evaluate(f"[...{TAB}.querySelectorAll('summary')].at(-1).click()")
     page.wait_for(f"{TAB}.querySelectorAll('.crew-attempts li').length === 1")
-
-
-def asks_within(seconds: float, page: Page) -> bool:
-    until, before = time.monotonic() + seconds, len(ours(page))
-    while len(ours(page)) == before and time.monotonic() < until:
-        page.evaluate("new Promise((then) => setTimeout(then, 200))")
-    return len(ours(page)) > before
-
-
-def ours(page: Page) -> list[str]:
-    """Return what the tab has asked for, which the page itself asks for only on other tabs."""
-    return [url for url in page.requests if "map_index_filter=-1" in url]
 
 
 def test_each_task_shows_its_own_execution(shown, page, run):
