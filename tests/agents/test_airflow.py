@@ -81,23 +81,11 @@ def outcome(run: Run, task_id: str, *crews: LocalCrewService) -> tuple[Any, ...]
 def test_agent_gets_the_output_of_the_crew(run, crews):
     assert outcome(run, "single", crews["single"]) == ("success", 1, 1)
     assert run.xcom("single") == {"research": "A briefing"}  # the test model lists what its tools returned
-    assert run.xcom("single", "kickoff_id") == crews["single"].kickoffs[0].kickoff_id
-
-
-def test_usage_in_xcom_is_that_of_the_agent(run):
-    assert "kickoff_id" not in run.xcom("single", "usage")
-
-
-def test_kickoff_names_the_task_of_the_agent(run, crews):
     (kickoff,) = crews["single"].kickoffs
-
-    assert kickoff.meta["airflow"] == {
-        "dag_id": "agents",
-        "run_id": run.run_id,
-        "task_id": "single",
-        "map_index": -1,
-        "try_number": 1,
-    }
+    assert run.xcom("single", "kickoff_id") == kickoff.kickoff_id
+    assert "kickoff_id" not in run.xcom("single", "usage")  # it is that of the agent
+    task = {"task_id": "single", "map_index": -1, "try_number": 1}
+    assert kickoff.meta["airflow"] == {"dag_id": "agents", "run_id": run.run_id, **task}
 
 
 @pytest.mark.parametrize(

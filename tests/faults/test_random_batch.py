@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections import Counter, defaultdict
-from itertools import count, pairwise
+from collections import Counter
+from itertools import count
 from typing import Any
 
 import pytest
 
 from airflow_provider_crew.local import LocalCrewService
-from airflow_provider_crew.local.executions import Execution
 from airflow_provider_crew.local.record import ReceivedRequest
 from tests.airflow_runs import TOKEN, Run
 from tests.faults.chaos import Chaos, story, table
 from tests.faults.harm import whole
+from tests.integration.batches import faults_of, has_failed, lines
 from tests.supported import AIRFLOW
 
 pytestmark = [
@@ -78,51 +77,18 @@ def test_random_harm_to_a_batch(airflow, database, dags, request, seed, say, way
         chaos.runs.append(run)
         chaos.rage(lambda: chaos.done.total() >= harms or run.task("batch")["state"] == "success")
         chaos.see_out([run], LONGEST)
-        lines = [json.loads(line) for line in (path / "results.jsonl").read_text().splitlines()]
-        faults, counts = judged(run, crew, lines, rows)
+        last, found = run.task("batch"), lines(path)
+        reports = _reports(run, last["try_number"])
+        faults = faults_of(found, crew.kickoffs, reports, rows)
+        counts = Counter(line["status"] for line in found) | {
+            "kickoffs": len(crew.kickoffs),
+            "rows reported as uncertain": reports.total(),
+            "attempts": last["try_number"],
+            "executions that failed": sum(map(has_failed, crew.kickoffs)),
+        }
     say(f"Harm done:\n{table(chaos.done)}\nSeen:\n{table(counts)}")
     assert not faults, "\n".join(faults)
-
-
-def judged(
-    run: Run, crew: LocalCrewService, lines: list[dict[str, Any]], rows: int
-) -> tuple[list[str], Counter[str]]:
-    """Return outcomes that must not occur, and counts."""
-    last = run.task("batch")
-    reported = _reports(run, last["try_number"])
-    started: defaultdict[str, list[Execution]] = defaultdict(list)
-    for execution in crew.kickoffs:
-        started[str(execution.inputs["topic"])].append(execution)
-    faults = [] if last["state"] == "success" else [f"the task is {last['state']}"]
-    if len(lines) != rows or len({line["key"] for line in lines}) != rows:
-        faults.append(f"{len(lines)} lines about {rows} rows")
-    for line in lines:
-        faults += _faults_of(line, started[line["key"]], reported[line["key"]])
-    counts = Counter(line["status"] for line in lines)
-    counts |= {
-        "kickoffs": len(crew.kickoffs),
-        "rows reported as uncertain": reported.total(),
-        "attempts": last["try_number"],
-        "executions that failed": sum(_had_failed(it, math.inf) for it in crew.kickoffs),
-    }
-    return faults, counts
-
-
-def _faults_of(line: dict[str, Any], executions: list[Execution], reports: int) -> list[str]:
-    """Return outcomes of a row that must not occur."""
-    again = [pair for pair in pairwise(executions) if not _had_failed(pair[0], pair[1].started_at)]
-    others = [it for it in executions if it.kickoff_id != line["kickoff_id"]]
-    unnamed = [it.kickoff_id for it in others if not _had_failed(it, math.inf)]
-    is_ended_well = line["status"] == "success"
-    is_own = line["kickoff_id"] in {it.kickoff_id for it in executions}
-    faults = {
-        f"started {len(executions)} times": len(again) > reports,
-        f"paid for, and named nowhere: {unnamed}": len(unnamed) > reports,
-        f"another result: {line['output']}": is_ended_well and line["output"] != f"Briefing: {line['key']}",
-        "the execution of another row": bool(line["kickoff_id"]) and not is_own,
-        "no report of an uncertain kickoff": line["status"] == "uncertain" and not reports,
-    }
-    return [f"{line['key']}, {reports} times uncertain: {fault}" for fault, is_so in faults.items() if is_so]
+    assert last["state"] == "success"
 
 
 def _reports(run: Run, tries: int) -> Counter[str]:
@@ -130,8 +96,3 @@ def _reports(run: Run, tries: int) -> Counter[str]:
     events = (event for number in range(1, tries + 1) for event in run.events("batch", number))
     found = (_REPORTED.match(event["event"]) for event in events)
     return Counter(match[1] for match in found if match)
-
-
-def _had_failed(execution: Execution, at: float) -> bool:
-    then = execution.standing(at)
-    return then.over and then.error is not None

@@ -1,9 +1,40 @@
-"""Rows of a batch, and what its files have of them."""
+"""Rows of a batch, what its files have of them, and a judge of both."""
 
 from __future__ import annotations
 
 import json
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any
+
+import pytest
+
+from airflow_provider_crew.local.executions import Execution
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def killed_at(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, call: int = 1, after: bool = False
+) -> None:
+    """End the process at a call of a method, once."""
+    original, calls = getattr(owner, name), iter(range(1, 10_000))
+
+    def method(self: Any, *given: Any, **named: Any) -> Any:
+        dies = next(calls) == call
+        if dies and not after:
+            raise Killed
+        result = original(self, *given, **named)
+        if dies:
+            raise Killed
+        return result
+
+    monkeypatch.setattr(owner, name, method)
 
 
 def rows(count: int = 10) -> list[dict[str, Any]]:
@@ -16,3 +47,34 @@ def lines(folder: Any, name: str = "results.jsonl") -> list[dict[str, Any]]:
 
 def statuses(folder: Any) -> dict[str, str]:
     return {line["key"]: line["status"] for line in lines(folder)}
+
+
+def faults_of(
+    lines: list[dict[str, Any]], kickoffs: Iterable[Execution], reports: Mapping[str, int], rows: int
+) -> list[str]:
+    """Return outcomes that must not occur. ``reports``: how often each row was reported as uncertain."""
+    started: dict[str, list[Execution]] = defaultdict(list)
+    for execution in kickoffs:
+        started[str(execution.inputs["topic"])].append(execution)
+    faults = [] if len({line["key"] for line in lines}) == len(lines) == rows else [f"{len(lines)} of {rows} rows"]
+    for line in lines:
+        executions, told = started[line["key"]], reports.get(line["key"], 0)
+        again = [pair for pair in pairwise(executions) if not has_failed(pair[0], pair[1].started_at)]
+        others = [it for it in executions if it.kickoff_id != line["kickoff_id"]]
+        unnamed = [it.kickoff_id for it in others if not has_failed(it)]
+        is_own = line["status"] != "success" or re.search(rf"{line['key']}\b", line["output"])
+        found = {
+            "started twice": len(again) > told,
+            f"paid for, and named nowhere: {unnamed}": len(unnamed) > told,
+            f"another result: {line['output']}": not is_own,
+            "execution of another row": bool(line["kickoff_id"]) and len(others) == len(executions),
+            "uncertain, and not reported": line["status"] == "uncertain" and not told,
+        }
+        faults += [f"{fault}, {told} reports: {line}" for fault, is_so in found.items() if is_so]
+    return faults
+
+
+def has_failed(execution: Execution, at: float = math.inf) -> bool:
+    """Whether an execution had ended without a result at a time of the crew's clock."""
+    then = execution.standing(at)
+    return then.over and then.error is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from types import SimpleNamespace
 
@@ -67,25 +66,17 @@ def test_failed_file_is_the_input_of_another_batch(live_crew, batch, out):
     assert again.run()["counts"]["success"] == 3
 
 
-def test_retry_starts_only_what_was_rejected(live_crew, batch, out):
-    live_crew.faults.answer(422, on="kickoff", times=2)
+@pytest.mark.parametrize(("rejected", "cost"), [(2, "ended"), (10, "none")])
+def test_retry_starts_only_what_was_rejected(live_crew, batch, out, rejected, cost):
+    live_crew.faults.answer(422, on="kickoff", times=rejected)
     task = batch(max_failed=0)
     with pytest.raises(BatchFailed) as raised:
         task.run()
-    assert raised.value.cost == "ended"
+    assert raised.value.cost == cost
+    live_crew.faults.clear()
     assert task.run()["counts"]["success"] == 10
     assert len(live_crew.kickoffs) == 10
     assert set(statuses(out).values()) == {"success"}
-
-
-def test_rejected_rows_cost_nothing(live_crew, batch):
-    live_crew.faults.answer(422, on="kickoff", times=20)
-    task = batch(max_failed=0)
-    for _ in range(2):
-        with pytest.raises(BatchFailed) as raised:
-            task.run()
-        assert raised.value.cost == "none"
-    assert not live_crew.kickoffs
 
 
 def test_failed_execution_is_billed_although_the_crew_takes_no_other(live_crew, batch):
@@ -99,27 +90,6 @@ def test_failed_execution_is_billed_although_the_crew_takes_no_other(live_crew, 
             task.run()
         assert raised.value.cost == "ended"
     assert len(live_crew.kickoffs) == 1
-
-
-@both_ways
-@pytest.mark.parametrize("retries", [0, 1])
-def test_adopted_row_is_read_and_not_started_again(live_crew, batch, out, store, deferrable, retries):
-    live_crew.faults.reset(after_taken=True, on="kickoff")
-    task = batch(max_failed=0, deferrable=deferrable)
-    for _ in range(1 + retries):
-        with pytest.raises((BatchFailed, CrewTaskFailed)):
-            task.run()
-    (lost,) = [line["key"] for line in lines(out) if line["status"] == "uncertain"]
-    entries = {key: json.loads(value) for key, value in store._kept.items()}
-    group, last = last_kickoff(entries, lost)
-    assert last
-    assert last.kickoff_id is None
-    (execution,) = [each.kickoff_id for each in live_crew.kickoffs if each.inputs["topic"] == lost]
-    store.set(group, [with_execution(line, lost, execution) for line in entries[group]])
-    task.clear()
-    assert task.run()["counts"]["success"] == 10
-    assert len(live_crew.kickoffs) == 10
-    assert execution in {line["kickoff_id"] for line in lines(out)}
 
 
 @both_ways
@@ -163,14 +133,6 @@ def test_cleared_batch_runs_nothing_again(live_crew, batch, store, keeps):
     assert len(live_crew.kickoffs) == 10
 
 
-def test_cleared_batch_with_rerun_all_runs_everything_again(live_crew, batch):
-    task = batch(rerun="all")
-    task.run()
-    task.clear()
-    task.run()
-    assert len(live_crew.kickoffs) == 20
-
-
 def test_changed_and_removed_rows_are_named(live_crew, batch, out):
     given = rows()
     task = batch(given)
@@ -195,47 +157,28 @@ def test_rows_that_the_check_rejects_are_invalid(batch, out):
     assert [line["key"] for line in lines(out) if line["status"] == "invalid_output"] == ["topic 3"]
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        [{"topic": "a"}, {"topic": "a"}],
-        [{"audience": "a"}],
-        ["text"],
-        {"topic": "a"},
-        [{"topic": {1, 2}}],
-    ],
-    ids=["twice", "no key", "no object", "one object", "no JSON"],
-)
-def test_unusable_rows_are_rejected_before_the_first_kickoff(live_crew, batch, given):
+def test_unusable_rows_are_rejected_before_the_first_kickoff(live_crew, batch):
+    """Those of every kind are in tests/unit/test_batch_rows.py."""
     with pytest.raises(CrewTaskFailed) as raised:
-        batch(given).run()
+        batch([{"topic": {1, 2}}]).run()
     assert isinstance(raised.value.failure, InvalidInputs)
     assert raised.value.cost == "none"
     assert not live_crew.calls
 
 
-def test_result_path_of_another_batch_is_rejected(live_crew, batch):
-    batch().run()
-    other = batch()
-    other.ti.run_id = "manual__2027"
-    other.store = TaskStateStore()
-    with pytest.raises(CrewTaskFailed) as raised:
-        other.run()
-    assert isinstance(raised.value.failure, InvalidResultPath)
-    assert "billed" not in live_crew.xcoms.progress[-1]["end"]["if_cleared"]
-    other.clear()
-    with pytest.raises(CrewTaskFailed):
-        other.run()
-    assert len(live_crew.kickoffs) == 10
-
-
-def test_result_path_of_another_iteration_is_rejected(live_crew, batch):
+@pytest.mark.parametrize("iteration", [None, 1])
+def test_result_path_of_another_batch_is_rejected(live_crew, batch, iteration):
     batch().run()
     other = batch()
     other.store = TaskStateStore()
-    with pytest.raises(CrewTaskFailed) as raised:
-        other.begin().execute(other.context | {"loop": SimpleNamespace(index=1)})
-    assert isinstance(raised.value.failure, InvalidResultPath)
+    loop = {"loop": SimpleNamespace(index=iteration)} if iteration else {}
+    other.ti.run_id = other.ti.run_id if iteration else "manual__2027"
+    for _ in range(2):
+        with pytest.raises(CrewTaskFailed) as raised:
+            other.begin().execute(other.context | loop)
+        assert isinstance(raised.value.failure, InvalidResultPath)
+        assert "billed" not in live_crew.xcoms.progress[-1]["end"]["if_cleared"]
+        other.clear()
     assert len(live_crew.kickoffs) == 10
 
 

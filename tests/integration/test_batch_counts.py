@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import Stats
 
-from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed
 from tests.integration import tasks
 from tests.integration.operators import both_ways
@@ -95,27 +93,6 @@ def test_tokens_of_a_failure_between_attempts_count(live_crew, batch, out, task_
 
     assert len(live_crew.kickoffs) == 2
     assert tokens_of(live_crew, out, task_log.text) == {7 + TOKENS}
-
-
-def test_tokens_of_a_checked_output_count_once(live_crew, batch, out, task_log):
-    task = batch(3, output_type=int, max_failed=None)
-    for _ in range(3):
-        task.run()
-        assert tokens_of(live_crew, out, task_log.text) == {3 * TOKENS}
-        task.clear()
-    assert len(live_crew.kickoffs) == 3
-
-
-def test_tokens_in_files_that_were_not_deleted_count_once(live_crew, batch, out, task_log, monkeypatch):
-    monkeypatch.setattr(ResultFiles, "delete", lambda *_: None)
-    live_crew.scenario = FAILING
-    task = batch(3, max_failed=0)
-    for _ in range(3):
-        with suppress(BatchFailed):
-            task.run()
-        assert tokens_of(live_crew, out, task_log.text) == {len(live_crew.kickoffs) * TOKENS}
-        live_crew.scenario = QUICK
-    assert len(live_crew.kickoffs) > 3
 
 
 @both_ways

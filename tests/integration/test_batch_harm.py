@@ -10,12 +10,11 @@ import time
 from collections import UserList
 from collections.abc import Callable, Iterator
 from itertools import count
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
+from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow.sdk import ObjectStoragePath
 from airflow.sdk.io import attach
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
@@ -30,13 +29,12 @@ from airflow_provider_crew.exceptions import (
     CrewTaskError,
     CrewTaskFailed,
     InvalidResultPath,
-    LostContact,
     WaitedTooLong,
 )
 from airflow_provider_crew.local.faults.kinds import AnswerFault
 from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
-from tests.integration.batches import lines, rows, statuses
+from tests.integration.batches import Killed, killed_at, lines, rows, statuses
 from tests.integration.operators import both_ways
 from tests.integration.tasks import (
     CONNECTION,
@@ -56,10 +54,6 @@ pytest_plugins = ["tests.integration.task_fixtures"]
 pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
 
 
-class Killed(BaseException):
-    """The process ends here."""
-
-
 def recorded_ids(store: TaskStateStore) -> list[str]:
     groups = [sent for name, sent in store._kept.items() if name.startswith("crew_batch_")]
     return [kickoff_id for sent in groups for _, _, kickoff_id, *_ in json.loads(sent) if kickoff_id]
@@ -74,24 +68,6 @@ def fail_polls_of_first_row(live_crew: WatchedService, seconds: float) -> None:
                 await exchange.send(await exchange.take())
 
     live_crew.faults.add(OfOne(status=500, on="status", for_seconds=seconds))
-
-
-def killed_at(
-    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, call: int = 1, after: bool = False
-) -> None:
-    """End the process at a call of a method, once."""
-    original, calls = getattr(owner, name), iter(range(1, 10_000))
-
-    def method(self: Any, *given: Any, **named: Any) -> Any:
-        dies = next(calls) == call
-        if dies and not after:
-            raise Killed
-        result = original(self, *given, **named)
-        if dies:
-            raise Killed
-        return result
-
-    monkeypatch.setattr(owner, name, method)
 
 
 def at_the_end(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
@@ -215,53 +191,27 @@ def killed_before_sending(batch: Any, store: TaskStateStore) -> Task:
 
 
 @pytest.mark.parametrize("keeps", [True, False], ids=["with state", "without state"])
-@pytest.mark.parametrize("call", [1, 3])
-def test_killed_before_results_are_written_runs_none_again(live_crew, batch, out, store, monkeypatch, call, keeps):
-    task = batch(max_active=4)
-    killed_at(monkeypatch, ResultFiles, "append", call=call)
-    died(task)
-    task.clear()
-    if not keeps:
-        store._kept.clear()
-    task.run()
-    assert len(live_crew.kickoffs) == 10
-    assert set(statuses(out).values()) == {"success"}
-
-
-@pytest.mark.parametrize("call", [1, 2, 3, 4])
-def test_killed_while_it_writes_the_end_loses_nothing(live_crew, batch, out, monkeypatch, call):
-    task = batch(max_active=4)
-    compact = ResultFiles.compact
-
-    def killed(self: ResultFiles, *given: Any) -> Any:
-        monkeypatch.setattr(ResultFiles, "compact", compact)
-        killed_at(monkeypatch, ResultFiles, "write", call=call)
-        return compact(self, *given)
-
-    monkeypatch.setattr(ResultFiles, "compact", killed)
-    died(task)
-    assert task.run()["counts"]["success"] == 10
-    assert len(live_crew.kickoffs) == len(lines(out)) == 10
-
-
-def test_timeout_while_results_are_written_keeps_them(live_crew, batch, out, monkeypatch):
-    task = batch(rows(3), max_active=3)
-    store_ends, calls = collect.store_ends, list[int]()
-
-    def interrupted(board: Any, some: Any) -> None:
-        store_ends(board, some)
-        if some and some[0].status == "success" and not calls:
-            calls.append(1)
-            raise AirflowTaskTimeout
-
-    monkeypatch.setattr(collect, "store_ends", interrupted)
-    with pytest.raises(AirflowTaskTimeout):
-        task.run()
-    parts = [line for path in sorted((out / "parts").iterdir()) for line in lines(out, f"parts/{path.name}")]
-    last = {line["key"]: line["status"] for line in parts}
-    assert list(last.values()).count("success") >= 1
-    assert task.run()["counts"]["success"] == 3
-    assert len(live_crew.kickoffs) == 3
+def test_killed_before_any_write_runs_none_again(live_crew, batch, tmp_path, monkeypatch, keeps):
+    for call in count(1):
+        before = len(live_crew.kickoffs)
+        task = batch(max_active=4, max_failed=None, result_path=str(tmp_path / str(call)))
+        task.store = TaskStateStore()
+        with monkeypatch.context() as patch:
+            killed_at(patch, ResultFiles, "write", call=call)
+            try:
+                task.run()
+            except Killed:
+                pass
+            else:
+                break
+        task.clear()
+        if not keeps:
+            task.store.texts.clear()
+        counts = task.run()["counts"]
+        started = [each.inputs["topic"] for each in live_crew.kickoffs[before:]]
+        assert len(started) == len(set(started)) == counts["success"] + counts["uncertain"] == 10, call
+        assert not (keeps and counts["uncertain"]), call
+    assert call > 10
 
 
 # The storage fails.
@@ -483,24 +433,6 @@ def test_two_batches_that_begin_together_do_not_mix(live_crew, batch, out, monke
     assert not live_crew.kickoffs
 
 
-def test_lost_result_file_is_reported_and_not_run_again(live_crew, batch, out, monkeypatch):
-    task = batch(rows(6), max_active=2, max_failed=None)
-    compact, lost = ResultFiles.compact, list[Path]()
-
-    def losing(self: ResultFiles, *given: Any) -> Any:
-        if not lost:
-            lost.append(min((out / "parts").iterdir()))
-            lost[0].unlink()
-        return compact(self, *given)
-
-    monkeypatch.setattr(ResultFiles, "compact", losing)
-    manifest = task.run()
-    assert manifest["counts"]["not_started"] == 0
-    assert manifest["counts"]["uncertain"] >= 1
-    task.run()
-    assert len(live_crew.kickoffs) == 6
-
-
 # The crew fails.
 
 
@@ -523,17 +455,6 @@ def test_row_without_a_status_ends_while_others_go_on(live_crew, batch, each_loo
     fail_polls_of_first_row(live_crew, 100_000)
     manifest = task.run()
     assert (manifest["counts"]["success"], manifest["counts"]["error"]) == (15, 1)
-
-
-def test_outage_ends_a_deferred_batch_of_which_no_row_is_heard(live_crew, batch, each_look_takes, timing):
-    timing(batch_wait=0.1)
-    live_crew.scenario = SLOW
-    task = batch(rows(2), max_active=2, max_outage=600, timeout=7200, deferrable=True)
-    each_look_takes(5)
-    live_crew.faults.answer(500, on="status", for_seconds=1000)
-    with pytest.raises(LostContact):
-        task.run()
-    assert len(live_crew.kickoffs) == 2
 
 
 @both_ways

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed
 from airflow_provider_crew.local import Scenario
 from airflow_provider_crew.local.scenario import ScenarioTask
 from tests.integration import tasks
+from tests.integration.batches import Killed, killed_at
 from tests.integration.operators import both_ways
 from tests.supported import AIRFLOW
 
@@ -95,8 +97,13 @@ def test_pilot_needs_a_limit_of_failures(batch):
 
 
 @both_ways
-def test_no_row_starts_once_the_tokens_are_used(live_crew, batch, out, deferrable):
+@pytest.mark.parametrize("killed", [False, True])
+def test_no_row_starts_once_the_tokens_are_used(live_crew, batch, out, monkeypatch, deferrable, killed):
     task = batch(max_tokens=10 * TOKENS, deferrable=deferrable)
+    if killed:
+        killed_at(monkeypatch, ResultFiles, "append", after=True)
+        with pytest.raises(Killed):
+            task.run()
     with pytest.raises(CrewTaskFailed):
         task.run()
 
@@ -124,10 +131,11 @@ def test_few_rows_run_until_the_first_has_told_its_tokens(live_crew, batch):
     assert len(live_crew.kickoffs) == 4
 
 
-def test_crew_without_usage_cannot_be_limited(live_crew, batch):
+@pytest.mark.parametrize("misfits", [{}, {"output_type": int, "max_failed": None}])
+def test_crew_without_usage_cannot_be_limited(live_crew, batch, misfits):
     live_crew.scenario = QUICK.model_copy(update={"usage": {}})
     with pytest.raises(CrewTaskFailed):
-        batch(max_tokens=1_000_000).run()
+        batch(max_tokens=1_000_000, **misfits).run()
     assert len(live_crew.kickoffs) == 4
 
 
@@ -147,13 +155,6 @@ def test_rejected_rows_use_no_tokens(live_crew, batch, rejected):
     with pytest.raises(CrewTaskFailed):
         batch(100, max_tokens=10 * TOKENS, max_failed=None).run()
     assert len(live_crew.kickoffs) == 10
-
-
-def test_crew_without_usage_cannot_be_limited_if_its_outputs_misfit(live_crew, batch):
-    live_crew.scenario = QUICK.model_copy(update={"usage": {}})
-    with pytest.raises(CrewTaskFailed):
-        batch(max_tokens=1_000_000, output_type=int, max_failed=None).run()
-    assert len(live_crew.kickoffs) == 4
 
 
 def test_retry_is_not_promised_once_the_tokens_are_used(live_crew, batch):

@@ -11,7 +11,7 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.batch.rows import STATUSES
 from airflow_provider_crew.batch.watching import Watching
-from airflow_provider_crew.client.errors import Cost, LostContact, WaitedTooLong
+from airflow_provider_crew.client.errors import Cost, LostContact
 from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed, EndedByAirflow
 from tests.integration.operators import both_ways
 from tests.integration.tasks import FAILING, QUICK, SLOW, Task, fired
@@ -105,18 +105,6 @@ def test_rows_of_earlier_attempts_do_not_count_for_the_rate(live_crew, batch):
     task.run()
 
     assert live_crew.xcoms.progress[-1]["batch"]["earlier"] == 3
-
-
-def test_running_rows_are_not_counted_as_started_again(live_crew, batch, each_look_takes):
-    live_crew.scenario = SLOW
-    each_look_takes(5)
-    with pytest.raises(WaitedTooLong) as raised:
-        batch(4, timeout=300).run()
-
-    last = live_crew.xcoms.progress[-1]
-    assert (raised.value.cost, last["batch"]["running"]) == ("running", 4)
-    assert "4 running" in last["end"]["if_cleared"]
-    assert "which is billed" not in last["end"]["if_cleared"]
 
 
 @pytest.mark.parametrize("rerun", ["failed", "all"])

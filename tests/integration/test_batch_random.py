@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +14,7 @@ import pytest
 from airflow_provider_crew.batch import batch as story
 from airflow_provider_crew.batch import collect, recall, start
 from airflow_provider_crew.batch.files import ResultFiles
-from airflow_provider_crew.local.executions import Execution
+from tests.integration.batches import Killed, faults_of, lines
 from tests.integration.operators import both_ways
 from tests.integration.tasks import FAILING, QUICK, Task, TaskStateStore, WatchedService
 from tests.supported import AIRFLOW
@@ -37,10 +34,6 @@ PLACES = (
     (recall, ("save_groups", "store_ends")),
     (start, ("end_row", "save_intents", "save_kickoff_ids", "store_ends")),
 )
-
-
-class Killed(BaseException):
-    """The process ends here."""
 
 
 class Harm:
@@ -122,28 +115,5 @@ def test_random_harm_starts_no_row_twice(live_crew, batch, store, out, monkeypat
             task.run()
     harm.peace()
     task.run()
-    faults = faults_of(live_crew, out, harm)
-    assert not faults, faults
-
-
-def faults_of(crew: WatchedService, out: Path, harm: Harm) -> list[str]:
-    """Return outcomes that must not occur."""
-    lines = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
-    started: dict[str, list[Execution]] = defaultdict(list)
-    for execution in crew.kickoffs:
-        started[str(execution.inputs["topic"])].append(execution)
-    faults = [] if len({line["key"] for line in lines}) == len(lines) == ROWS else ["rows are missing"]
-    for line in lines:
-        executions, reports = started[line["key"]], len(harm.reports[line["key"]])
-        unwanted = [pair for pair in pairwise(executions) if not _has_failed(pair[0])]
-        unnamed = [it for it in executions if it.kickoff_id != line["kickoff_id"] and not _has_failed(it)]
-        is_other = line["status"] == "success" and line["key"] not in line["output"]
-        is_foreign = line["kickoff_id"] and line["kickoff_id"] not in {it.kickoff_id for it in executions}
-        if len(unwanted) > reports or len(unnamed) > reports or is_other or is_foreign:
-            faults.append(f"{line['key']}: {len(executions)} executions, {reports} reports, {line}")
-    return faults
-
-
-def _has_failed(execution: Execution) -> bool:
-    now = execution.standing(math.inf)
-    return now.over and now.error is not None
+    reports = {key: len(attempts) for key, attempts in harm.reports.items()}
+    assert not faults_of(lines(out), live_crew.kickoffs, reports, ROWS)

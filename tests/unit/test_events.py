@@ -58,12 +58,15 @@ def test_result_round_trips(output: str, output_json: Any) -> None:
 
 
 def test_keys_with_a_meaning_to_airflow_are_hidden() -> None:
-    ended = completed(output_json={"__classname__": "os.system", "__var": 1, "__type": "dict"})
+    facts = {"usage": {"total_tokens": 312}, "tasks": [{"task_id": "facts_task", "output": "Facts."}]}
+    ended = completed(output_json={"__classname__": "os.system", "__var": 1, "__type": "dict"}, **facts)
 
     event = event_of(ended)
 
     assert set(event) == {"kickoff_id", "deadline", "result", "completed"}
-    assert read_event(stored(event)).result == ended.result()
+    result: Any = read_event(stored(event)).result
+    assert result == ended.result()
+    assert (result["usage"], result["tasks"][0]["task_id"]) == (facts["usage"], "facts_task")
 
 
 @pytest.mark.parametrize(("over", "carried"), [(0, True), (1, False)], ids=["64 KB", "a byte more"])
@@ -90,6 +93,8 @@ def test_error_keeps_its_facts() -> None:
     assert (end.kickoff_id, end.result) == (KICKOFF_ID, None)
     assert isinstance(end.error, ExecutionUnknown)
     assert (end.error.args, end.error.lasted) == (("Unknown.",), 600.0)
+    failed = ExecutionFailed("Failed.", kickoff_id=KICKOFF_ID, error="boom", usage={"total_tokens": 312})
+    assert read_event(stored(failed_event(failed))).error.usage == {"total_tokens": 312}
 
 
 @pytest.mark.parametrize(
@@ -110,22 +115,6 @@ def test_error_keeps_its_facts() -> None:
 )
 def test_invalid_event_is_dropped(event: Any) -> None:
     assert read_event(event) is None
-
-
-def test_result_keeps_usage_and_tasks() -> None:
-    ended = completed(usage={"total_tokens": 312}, tasks=[{"task_id": "facts_task", "output": "Facts."}])
-
-    result: Any = read_event(stored(event_of(ended))).result
-
-    assert result["usage"] == {"total_tokens": 312}
-    assert [task["task_id"] for task in result["tasks"]] == ["facts_task"]
-    assert result["tasks_complete"] is False
-
-
-def test_failure_keeps_its_usage() -> None:
-    failed = ExecutionFailed("Failed.", kickoff_id=KICKOFF_ID, error="boom", usage={"total_tokens": 312})
-
-    assert read_event(stored(failed_event(failed))).error.usage == {"total_tokens": 312}
 
 
 @pytest.mark.parametrize("has_response", [True, False])
