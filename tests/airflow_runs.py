@@ -225,6 +225,17 @@ class Run:
         path = f"dags/{self.dag_id}/dagRuns/{quote(self.run_id, safe='')}/taskInstances/{task_id}"
         self.airflow.api.delete(f"{path}/state-store?map_index=-1")
 
+    def stored(self, task_id: str) -> dict[str, Any]:
+        """Return the task state of a task. Before Airflow 3.3, there is none."""
+        path = f"dags/{self.dag_id}/dagRuns/{quote(self.run_id, safe='')}/taskInstances/{task_id}/state-store"
+        try:
+            found = self.airflow.api.get(path, map_index=-1, limit=1000)["task_state_store"]
+        except ApiError as error:
+            if "404" in str(error):
+                return {}
+            raise
+        return {each["key"]: each["value"] for each in found}
+
     def events(self, task_id: str, tries: int = 1, map_index: int = -1) -> list[dict[str, Any]]:
         try:
             return self.airflow.log_events(self.dag_id, self.run_id, task_id, tries, map_index)
@@ -232,10 +243,6 @@ class Run:
             if "TaskInstance not found" in str(error):  # a run that has just begun has no tasks yet
                 return []
             raise
-
-    def lines_about(self, kickoff_id: str, task_id: str) -> list[str]:
-        """Return the lines in the log of a first attempt that name an execution."""
-        return [event["event"] for event in self.events(task_id) if kickoff_id in event["event"]]
 
     def error(self, task_id: str, tries: int = 1, map_index: int = -1) -> tuple[str, str]:
         """Return the class and the message of the exception that failed an attempt."""

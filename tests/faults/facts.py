@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from urllib.parse import quote
 
 from airflow_provider_crew.client.errors import Cost
-from dev.rest import ApiError
 from tests.airflow_runs import Run
 from tests.faults.scenes import Scene
 
@@ -112,15 +110,8 @@ def _stated_cost(text: str) -> Cost | None:
 
 
 def kickoff_record(run: Run, task_id: str) -> dict[str, Any] | None:
-    """Return the kickoff record of a task, or None. Before Airflow 3.3, there is none."""
-    path = f"dags/{run.dag_id}/dagRuns/{quote(run.run_id, safe='')}/taskInstances/{task_id}"
-    try:
-        found: dict[str, Any] = run.airflow.api.get(f"{path}/state-store/crew_kickoff?map_index=-1")["value"]
-    except ApiError as error:
-        if "404" in str(error):
-            return None
-        raise
-    return found
+    """Return the kickoff record of a task, or None."""
+    return run.stored(task_id).get("crew_kickoff")
 
 
 def record_state(record: dict[str, Any] | None) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import Barrier, BrokenBarrierError
+
+import psutil
 
 from dev.postgres import PostgresServer
 from dev.stack import AirflowStack, StackError
@@ -72,6 +74,40 @@ def killed(name: str) -> Harm:
         whole(airflow, database)
 
     return harm
+
+
+def without(name: str, *, grace: float = 0) -> Harm:
+    """Return the harm that kills all of Airflow's processes of a kind, or shuts them down in this time."""
+
+    @contextmanager
+    def harm(airflow: AirflowStack, database: PostgresServer) -> Iterator[None]:
+        for process in airflow.all_of(name):
+            process.stop(grace=grace) if grace else process.kill()
+        yield
+        whole(airflow, database)
+
+    return harm
+
+
+def suspended(name: str, seconds: float = 0) -> Harm:
+    """Return the harm that lets one of Airflow's processes hang, for that long at least."""
+
+    @contextmanager
+    def harm(airflow: AirflowStack, database: PostgresServer) -> Iterator[None]:
+        process = psutil.Process(airflow.processes[name].pid)
+        with ExitStack() as stack:
+            for each in (process, *process.children(recursive=True)):
+                each.suspend()
+                stack.callback(each.resume)
+            until = time.monotonic() + seconds
+            yield
+            time.sleep(max(until - time.monotonic(), 0))
+        whole(airflow, database)
+
+    return harm
+
+
+no_api_server, no_triggerer = killed("api-server"), without("triggerer")
 
 
 def _is_well(airflow: AirflowStack, *, give_up: bool) -> bool:

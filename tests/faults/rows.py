@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, Literal
 
 import pytest
@@ -117,19 +116,22 @@ def row(
     ends: Ends | Mapping[Any, Ends],
     *,
     ways: tuple[Way, ...] = ("deferred",),
-    core: bool = False,
-    forgotten: Mapping[Way, Ends] = MappingProxyType({}),
+    core: bool | tuple[Way, ...] = False,
+    forgotten: Mapping[Way, Ends] | tuple[Way, ...] = (),
     needs_store: tuple[Way, ...] = (),
     **given: Any,
 ) -> Callable[[Callable[[Scene], None]], Callable[..., None]]:
     """
     Declare a function as a row, and its docstring as the title.
 
-    ``ends`` is the outcome of a ``CrewRunOperator``; other modes leave less in XCom. ``core``: runs before every
-    change lands. ``forgotten``: the outcome if clearing deletes the kickoff record, where it differs.
-    ``needs_store``: modes with another outcome before Airflow 3.3. ``given``: fields of the row, and
+    ``ends`` is the outcome of a ``CrewRunOperator``; other modes leave less in XCom. ``core``: runs on each
+    Airflow; the modes that it names, or all if True, run before every change lands. ``forgotten``: the outcome if
+    clearing deletes the kickoff record, where it differs, or the modes in which the task then starts another
+    execution. ``needs_store``: modes with another outcome before Airflow 3.3. ``given``: fields of the row, and
     arguments of the task.
     """
+    if isinstance(forgotten, tuple):
+        forgotten = dict.fromkeys(forgotten, paid_again())
     declared = {name: given.pop(name) for name in DECLARED & given.keys()}
 
     def declare(play: Callable[[Scene], None]) -> Callable[..., None]:
@@ -149,16 +151,17 @@ def row(
         ]
         ROWS.extend(rows)
 
+        def marks(way: Way) -> list[pytest.MarkDecorator]:
+            is_brief = core is True or (core and way in core)
+            return [_IN_STORE] * (way in needs_store) + [pytest.mark.nightly] * (not is_brief)
+
         def test(row: Row, stage: Any) -> None:
             stage.play(row)
 
         test.__name__ = test.__qualname__ = play.__name__
         test.__module__ = play.__module__
-        cases = [
-            pytest.param(row, id=row.way.replace(" ", "_"), marks=[_IN_STORE] * (row.way in needs_store))
-            for row in rows
-        ]
+        cases = [pytest.param(row, id=row.way.replace(" ", "_"), marks=marks(row.way)) for row in rows]
         marked = pytest.mark.parametrize("row", cases)(test)
-        return pytest.mark.core(marked) if core else marked
+        return marked if core is False else pytest.mark.core(marked)
 
     return declare

@@ -39,7 +39,7 @@ import time
 
 from airflow.providers.common.compat.sdk import DAG
 
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.operators.crew import CrewBatchOperator, CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 
 
@@ -73,49 +73,7 @@ def dies_before_answer(*_):
     CrewClient.answer = answer_or_die
 
 
-{more}
 with DAG({dag_id!r}, schedule=None, max_active_runs=1) as dag:
-"""
-_MORE_FOR_BATCH = """
-from airflow_provider_crew.operators.crew import CrewBatchOperator
-
-
-def dies_at(name, call=1, after=False):
-    from airflow_provider_crew.batch.batch import Batch
-    from airflow_provider_crew.batch.files import ResultFiles
-    from airflow_provider_crew.batch.start import Starter
-
-    owner, calls = next(each for each in (Batch, Starter, ResultFiles) if hasattr(each, name)), []
-    original = getattr(owner, name)
-
-    def method(*given, **named):
-        calls.append(1)
-        if len(calls) == call and not after:
-            killed_once()
-        result = original(*given, **named)
-        if len(calls) == call and after:
-            killed_once()
-        return result
-
-    setattr(owner, name, method)
-
-
-def storage(fault):
-    replace, calls = os.replace, []
-
-    def replaced(source, target):
-        if "/results/" in str(target):
-            calls.append(1)
-            if fault == "is slow":
-                time.sleep(1)
-            elif fault == "is away" or len(calls) % 3:
-                if fault != "loses":
-                    raise OSError("The storage does not respond.")
-                return
-        replace(source, target)
-
-    os.replace = replaced
-
 """
 
 
@@ -205,11 +163,6 @@ class Scene:
         self.execution()
 
     @property
-    def is_started(self) -> bool:
-        """Whether a run was started."""
-        return self._run is not None
-
-    @property
     def run(self) -> Run:
         """The run that was started."""
         assert self._run, f"{self} was not started"
@@ -225,7 +178,7 @@ class Scene:
         """Write the DAG file; ``without`` leaves one of its tasks out."""
         tasks = {name: text for name, text in self._tasks(options).items() if name != without}
         lines = "\n".join(f"    {task}" for task in tasks.values()) or "    pass"
-        head = _HEAD.format(dag_id=self.dag_id, more=_MORE_FOR_BATCH if self.batch else "")
+        head = _HEAD.format(dag_id=self.dag_id)
         self.file.write_text(f"{head}{lines}\n", encoding="utf-8")
 
     def rewrite_dag(self, options: Mapping[str, Any], *, without: str = "") -> None:
@@ -374,15 +327,19 @@ class Scene:
             supervisor.send_signal(number)
         process.send_signal(number)
 
-    def frozen(self) -> tuple[psutil.Process, psutil.Process]:
-        """Stop the task's supervisor, and return both. The task's messages to it are lost from now on."""
+    def frozen_with_the_answer(self) -> tuple[psutil.Process, psutil.Process]:
+        """Return the task's process and its supervisor when the task has the answer, but cannot report it."""
+        held = self.start_and_hold_the_answer()
         process = self.process()
         supervisor = process.parent()
         assert supervisor
         supervisor.suspend()
+        held.release()
+        self.answered("kickoff")
+        self._wait_until_idle(process)
         return process, supervisor
 
-    def wait_until_idle(self, process: psutil.Process) -> None:
+    def _wait_until_idle(self, process: psutil.Process) -> None:
         """Wait until the process only waits, and not for a processor."""
 
         def sleeps() -> bool:
@@ -492,6 +449,22 @@ class Scene:
             return self.airflow.api.run_state(self.dag_id, self.run.run_id) in _OVER
 
         eventually(over, seconds=seconds, pause=PAUSE)
+
+
+def waiting(scene: Scene) -> None:
+    """Start, and return when the task waits where it will wait."""
+    scene.start()
+    scene.looked()
+    if "deferred" in scene.way:
+        scene.wait_for("deferred")
+        scene.looked()
+
+
+def never_stopped(scene: Scene) -> None:
+    """Check that the crew was not asked to stop, even some time after the task has ended."""
+    scene.wait_until_over()
+    time.sleep(5)
+    assert not scene.crew.requests.on("stop")
 
 
 _READS_UNKNOWN: Any = {"state": "NOT FOUND", "status": "Task not found or Invalid kickoff id"}

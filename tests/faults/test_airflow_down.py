@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import psutil
 
 from tests.faults.harm import killed, whole
-from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, SENSOR, Ends, row
+from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, Ends, row
 
 _STARTED_AGAIN = "Airflow's LocalExecutor does not adopt the tasks of another scheduler, but starts them again."
 _ENDS_WITHOUT_DATABASE = (
@@ -48,19 +48,7 @@ def scheduler_replaced(airflow, database):
     whole(airflow, database)
 
 
-no_dag_processor = killed("dag-processor")
-
-
 # The database
-
-
-@row(COMPLETED, ways=("deferred", "sensor deferred"), harm=database_down, retries=0)
-def test_database_down_while_deferred(scene):
-    """The database is down for 20 seconds while a task is deferred."""
-    scene.start(until="deferred")
-    with scene.harmed():
-        pass
-    scene.finish()
 
 
 @row(COMPLETED, harm=database_down, retries=0)
@@ -91,15 +79,6 @@ def test_database_down_while_waiting(scene):
 
 
 # The scheduler
-
-
-@row(COMPLETED, ways=("deferred", "sensor deferred"), harm=scheduler_killed, executor="local", retries=0)
-def test_scheduler_killed_while_deferred(scene):
-    """The scheduler and its workers are killed while a task is deferred."""
-    scene.start(until="deferred")
-    with scene.harmed():
-        scene.looked(2)
-    scene.finish()
 
 
 @row(COMPLETED, harm=scheduler_killed, executor="local", retries=0)
@@ -139,24 +118,6 @@ def test_scheduler_killed_before_answer(scene):
 
 
 @row(
-    COMPLETED_IN_ATTEMPT_2,
-    ways=("sync",),
-    harm=scheduler_replaced,
-    executor="local",
-    why=_STARTED_AGAIN,
-    retries=1,
-)
-def test_scheduler_replaced_while_waiting(scene):
-    """Only the scheduler is killed while a task waits in a worker, and another scheduler takes over."""
-    scene.start()
-    scene.looked()
-    with scene.harmed():
-        scene.wait_for("running", tries=2)
-        scene.finish()
-        scene.wait_for("success")
-
-
-@row(
     Ends("failed", "nothing", "running", tries=2),
     ways=RUN,
     harm=scheduler_replaced,
@@ -172,13 +133,3 @@ def test_scheduler_replaced_before_answer(scene):
 
 
 # The DAG processor
-
-
-@row(COMPLETED, ways=(*RUN, *SENSOR), harm=no_dag_processor, retries=0)
-def test_no_dag_processor(scene):
-    """No DAG processor is running."""
-    scene.airflow.api.wait_for_dag(scene.dag_id)
-    with scene.harmed():
-        scene.start()
-        scene.finish()
-        scene.wait_for("success")

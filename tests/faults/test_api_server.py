@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
 
 import psutil
 
 from tests.airflow_runs import eventually
-from tests.faults.harm import killed
-from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, Ends, paid_again, row
+from tests.faults.harm import no_api_server, suspended
+from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, Ends, row
 from tests.faults.scenes import PAUSE, Code
 
 _WORKERS_GIVE_UP = (
@@ -22,26 +21,7 @@ _FAILED_BY_SCHEDULER = (
 # A retry that starts while the API server is down fails at once.
 _LATER = Code("datetime.timedelta(minutes=2)")
 # Shorter than the 30 seconds after which Airflow, as configured here, ends a silent task.
-_OUTAGE = 15
-
-
-api_server_killed = killed("api-server")
-
-
-@contextmanager
-def api_server_hangs(airflow, _database):
-    server = psutil.Process(airflow.processes["api-server"].pid)
-    everything = [server, *server.children(recursive=True)]
-    for process in everything:
-        process.suspend()
-    began = time.monotonic()
-    try:
-        yield
-        time.sleep(max(_OUTAGE + began - time.monotonic(), 0))
-    finally:
-        for process in everything:
-            process.resume()
-    airflow.wait_until_healthy()
+api_server_hangs = suspended("api-server", 15)
 
 
 def _ended(process):
@@ -49,7 +29,7 @@ def _ended(process):
     eventually(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, pause=PAUSE)
 
 
-@row(COMPLETED, ways=("deferred", "sensor deferred"), harm=api_server_killed, core=True, retries=0)
+@row(COMPLETED, ways=("deferred", "sensor deferred"), harm=no_api_server, core=(), retries=0)
 def test_api_server_away_while_deferred(scene):
     """The API server is down while a task is deferred."""
     scene.start(until="deferred")
@@ -59,13 +39,7 @@ def test_api_server_away_while_deferred(scene):
     scene.finish()
 
 
-@row(
-    COMPLETED_IN_ATTEMPT_2,
-    harm=api_server_killed,
-    why=_FAILED_BY_SCHEDULER,
-    retries=0,
-    forgotten={"deferred": paid_again()},
-)
+@row(COMPLETED_IN_ATTEMPT_2, harm=no_api_server, why=_FAILED_BY_SCHEDULER, retries=0, forgotten=("deferred",))
 def test_trigger_fires_without_api_server(scene):
     """An execution completes while the API server is down, and the task is cleared later."""
     scene.start(until="deferred")
@@ -84,26 +58,7 @@ def test_trigger_fires_without_api_server(scene):
 @row(
     COMPLETED_IN_ATTEMPT_2,
     ways=("sync",),
-    harm=api_server_killed,
-    why=_WORKERS_GIVE_UP,
-    retries=1,
-    retry_delay=_LATER,
-)
-def test_api_server_away_while_waiting(scene):
-    """The API server is down for longer than workers tolerate, while a task waits in one."""
-    scene.start()
-    process = scene.process()
-    scene.looked()
-    with scene.harmed():
-        _ended(process)
-    scene.wait_for("running", tries=2)
-    scene.finish()
-
-
-@row(
-    COMPLETED_IN_ATTEMPT_2,
-    ways=("sync",),
-    harm=api_server_killed,
+    harm=no_api_server,
     why=_WORKERS_GIVE_UP,
     retries=1,
     retry_delay=_LATER,
@@ -121,7 +76,7 @@ def test_result_without_api_server(scene):
 @row(
     Ends("failed", "nothing", "running", tries=2),
     ways=(*RUN, "kickoff"),
-    harm=api_server_killed,
+    harm=no_api_server,
     why=_WORKERS_GIVE_UP,
     retries=2,
     retry_delay=_LATER,
@@ -135,7 +90,7 @@ def test_answer_without_api_server(scene):
         _ended(process)
 
 
-@row(COMPLETED_IN_ATTEMPT_2, harm=api_server_killed, why=_WORKERS_GIVE_UP, retries=1, retry_delay=_LATER)
+@row(COMPLETED_IN_ATTEMPT_2, harm=no_api_server, why=_WORKERS_GIVE_UP, retries=1, retry_delay=_LATER)
 def test_kickoff_without_api_server(scene):
     """The API server is down when a task is about to send its kickoff."""
     scene.connect(extra={"request_timeout": 900})
@@ -147,20 +102,6 @@ def test_kickoff_without_api_server(scene):
         held.release()
         _ended(process)
         assert not scene.crew.kickoffs
-    scene.finish()
-
-
-@row(COMPLETED, ways=(*RUN, "sensor deferred", "sensor poke"), harm=api_server_hangs, retries=0)
-def test_api_server_hangs_while_waiting(scene):
-    """The API server hangs for 15 seconds while a task waits."""
-    scene.start()
-    scene.execution()
-    # Until the progress stops changing, because pushing it to XCom would also wait for the API server.
-    scene.looked(6)
-    if "deferred" in scene.way:
-        scene.wait_for("deferred")
-    with scene.harmed():
-        scene.looked(2)
     scene.finish()
 
 
@@ -177,34 +118,6 @@ def test_api_server_hangs_at_answer(scene):
         held.release()
     if scene.way != "kickoff":
         scene.finish()
-
-
-@row(COMPLETED_IN_ATTEMPT_2, ways=("sync",), harm=api_server_hangs, retries=1)
-def test_api_server_hangs_at_answer_and_killed(scene):
-    """The API server hangs for 15 seconds when the crew answers a kickoff, and the worker is killed later."""
-    held = scene.start_and_hold_the_answer()
-    with scene.harmed():
-        held.release()
-    scene.asked("status")
-    scene.kill()
-    scene.wait_for("running", tries=2)
-    scene.finish()
-
-
-@row(
-    COMPLETED,
-    ways=(*RUN, "sensor deferred", "sensor poke"),
-    harm=api_server_hangs,
-    pre_execute=Code("lambda _: until('harmed')"),
-    retries=0,
-)
-def test_api_server_hangs_at_begin(scene):
-    """The API server hangs for 15 seconds when a task reads its connection."""
-    scene.start()
-    scene.process()
-    with scene.harmed():
-        scene.now("harmed")
-    scene.finish()
 
 
 @row(COMPLETED, ways=("sync", "sensor poke"), harm=api_server_hangs, retries=0)

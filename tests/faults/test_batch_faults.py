@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
 from tests.airflow_runs import eventually
 from tests.faults.batches import lines_of
-from tests.faults.harm import killed
+from tests.faults.harm import no_api_server, no_triggerer
 from tests.faults.rows import RUN, Ends, row
 from tests.faults.scenes import PAUSE, TOPIC, Code
 from tests.faults.test_commands import command
-from tests.faults.test_triggerer import no_triggerer
 from tests.supported import AIRFLOW
 
 pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
 
 _ROWS = 12
 _AT_A_TIME = 4
-_BRIEF = 15
 
 done = Ends("success", "the result", "completed", kickoffs=_ROWS)
 again = Ends("success", "the result", "completed", kickoffs=_ROWS, tries=2)
 batch_row: Any = partial(row, batch=_ROWS, retries=1)
-
-
-def dies(call: str) -> Code:
-    """Kill the task's process once, at that call of the batch."""
-    return Code(f"lambda _: dies_at({call})")
-
-
-def storage(fault: str, *, attempt: int = 0) -> Code:
-    """Let the storage of the results have a fault, in one attempt or in all."""
-    when = f" if context['ti'].try_number == {attempt} else None" if attempt else ""
-    return Code(f"lambda context: storage({fault!r}){when}")
+# The first process of an attempt finds no progress.
+_PROGRESS = "context['ti'].xcom_pull(task_ids='report', key='crew_progress')"
+ON_RESUMING = Code(f"lambda context: {_PROGRESS} and killed_once()")
 
 
 @batch_row(again, ways=RUN)
@@ -49,50 +37,23 @@ def test_batch_killed_before_a_group(scene):
     scene.kill()
 
 
-@batch_row(again, ways=RUN, uncertain=1, core=True, why="The fourth row is reported as uncertain.")
+@batch_row(again, ways=RUN, uncertain=1, core=("deferred",), why="The fourth row is reported as uncertain.")
 def test_batch_killed_inside_a_group(scene):
     """The worker is killed when the crew has responded to three of four kickoffs."""
     held = scene.hold("kickoff")
     scene.start()
     scene.execution(_AT_A_TIME)
     scene.asked("kickoff", _AT_A_TIME)
-    eventually(lambda: held.is_held and _stored(scene) == _AT_A_TIME - 1, pause=PAUSE)
+
+    def stored() -> int:
+        entries = str(scene.run.stored(scene.task_id))
+        return sum(kickoff.kickoff_id in entries for kickoff in scene.crew.kickoffs)
+
+    eventually(lambda: held.is_held and stored() == _AT_A_TIME - 1, pause=PAUSE)
     scene.kill()
 
 
-def _stored(scene):
-    """Return how many kickoff IDs the task state store has."""
-    run_id = quote(scene.run.run_id, safe="")
-    path = f"dags/{scene.dag_id}/dagRuns/{run_id}/taskInstances/{scene.task_id}/state-store"
-    entries = scene.airflow.api.get(path, map_index=-1)
-    return sum(kickoff.kickoff_id in str(entries) for kickoff in scene.crew.kickoffs)
-
-
-@batch_row(again, ways=RUN, pre_execute=dies("'_start_group', after=True"))
-def test_batch_killed_after_a_group(scene):
-    """The worker is killed right after it has started rows."""
-    scene.start()
-
-
-@batch_row(again, ways=RUN, pre_execute=dies("'append'"))
-def test_batch_killed_before_results_are_written(scene):
-    """The worker is killed when it is about to write results."""
-    _begin(scene)
-
-
-@batch_row(again, ways=RUN, pre_execute=dies("'append', after=True"))
-def test_batch_killed_after_results_are_written(scene):
-    """The worker is killed when it has written results, and is about to forget their executions."""
-    _begin(scene)
-
-
-@batch_row(again, ways=RUN, pre_execute=dies("'compact', after=True"))
-def test_batch_killed_at_the_end(scene):
-    """The worker is killed when the result files are complete."""
-    _begin(scene)
-
-
-@batch_row(again, pre_execute=dies("'_take_event'"), core=True)
+@batch_row(again, pre_execute=ON_RESUMING, core=True)
 def test_batch_killed_on_resuming(scene):
     """The worker is killed when it resumes after some rows have ended."""
     _begin(scene)
@@ -114,33 +75,10 @@ def test_batch_without_a_triggerer(scene):
         scene.finish(2)
 
 
-@batch_row(done, alone=True, executor="local")
-def test_batch_with_two_triggerers(scene):
-    """One of two triggerers is killed while a batch is deferred."""
-    another = scene.airflow.start_another("triggerer")
-    try:
-        scene.start(until="deferred")
-        scene.looked(2)
-        scene.airflow.processes["triggerer"].kill()
-        scene.finish(1)
-        scene.wait_until_over(finishing=True)
-    finally:
-        another.stop()
-
-
-@batch_row(done, harm=killed("api-server"))
-def test_batch_without_api_server(scene):
-    """The API server is down while a batch is deferred."""
-    scene.start(until="deferred")
-    with scene.harmed():
-        scene.looked(4)
-        time.sleep(_BRIEF)
-
-
 @batch_row(
     again,
     ways=("sync",),
-    harm=killed("api-server"),
+    harm=no_api_server,
     retry_delay=Code("datetime.timedelta(minutes=2)"),
     why="Airflow ends a task after three failed heartbeats.",
 )
@@ -155,33 +93,7 @@ def test_batch_in_worker_without_api_server(scene):
         eventually(lambda: not process.is_running() or process.status() == "zombie", pause=PAUSE)
 
 
-@batch_row(again, ways=RUN, pre_execute=storage("is away", attempt=1))
-def test_batch_without_storage(scene):
-    """The storage is away in the first attempt, so nothing is started."""
-    scene.start()
-    scene.wait_for("up_for_retry")
-    assert not scene.crew.kickoffs
-
-
-@batch_row(done, ways=RUN, pre_execute=storage("fails"))
-def test_batch_with_failing_storage(scene):
-    """Two of three writes fail."""
-    scene.start()
-
-
-@batch_row(done, ways=RUN, pre_execute=storage("loses"))
-def test_batch_with_forgetful_storage(scene):
-    """Two of three writes are lost."""
-    scene.start()
-
-
-@batch_row(done, ways=RUN, pre_execute=storage("is slow"))
-def test_batch_with_slow_storage(scene):
-    """Each write takes a second."""
-    scene.start()
-
-
-@batch_row(again, ways=RUN, core=True)
+@batch_row(again, ways=RUN, core=("deferred",))
 def test_batch_cleared_while_rows_run(scene):
     """The task is cleared while rows run."""
     _clear_early(scene)
@@ -201,23 +113,6 @@ def _clear_early(scene):
     scene.execution(_AT_A_TIME)
     scene.looked(_AT_A_TIME)
     scene.run.clear(scene.task_id)
-
-
-@batch_row(again, ways=RUN)
-def test_batch_cleared_after_the_end(scene):
-    """The task is cleared when all rows have ended."""
-    _end(scene)
-    scene.clear("success")
-    scene.wait_for("success", tries=2)
-
-
-@batch_row(again)
-def test_batch_cleared_and_forgotten_after_the_end(scene):
-    """The task is cleared when all rows have ended, and its state is deleted."""
-    _end(scene)
-    scene.forget_all()
-    scene.clear("success")
-    scene.wait_for("success", tries=2)
 
 
 def _end(scene):

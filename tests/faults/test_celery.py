@@ -12,9 +12,10 @@ from typing import Any
 import psutil
 
 from tests.airflow_runs import eventually
-from tests.faults.harm import killed, whole
+from tests.faults.harm import killed, whole, without
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, Ends, row
 from tests.faults.scenes import PAUSE, Code
+from tests.faults.test_triggerer import watching
 
 celery_row = partial(row, executor="celery", core=True)
 
@@ -30,13 +31,8 @@ _AFTER_THE_OUTAGE = Code(f"datetime.timedelta(seconds={_OUTAGE + 15})")
 # A worker
 
 
-@contextmanager
-def workers_killed(airflow, database):
-    """Kill both with their child processes, so that all tasks are killed."""
-    for worker in airflow.all_of("worker"):
-        worker.kill()
-    yield
-    whole(airflow, database)
+# Both, with their child processes, so that all tasks are killed.
+workers_killed = without("worker")
 
 
 @contextmanager
@@ -126,26 +122,6 @@ def delivered_twice(airflow, database):
     whole(airflow, database)
 
 
-@celery_row(COMPLETED, ways=_IN_A_WORKER, harm=broker_down, retries=0)
-def test_no_broker_while_waiting(scene):
-    """The broker is down for a minute while a task runs in a worker."""
-    scene.start()
-    scene.looked(2)
-    with scene.harmed():
-        scene.looked(2)
-    scene.finish()
-
-
-@celery_row(COMPLETED, ways=_KICKS_OFF, harm=broker_down, retries=0)
-def test_no_broker_at_the_answer(scene):
-    """The crew answers a kickoff while the broker is down for a minute."""
-    held = scene.start_and_hold_the_answer()
-    with scene.harmed():
-        held.release()
-        scene.answered("kickoff")
-    scene.finish()
-
-
 @celery_row(
     COMPLETED_IN_ATTEMPT_2,
     ways=("deferred", "sensor deferred"),
@@ -168,7 +144,7 @@ def test_delivered_twice_while_waiting(scene):
     scene.start()
     scene.looked(2)
     with scene.harmed():
-        _wait_for_the_second_delivery(scene)
+        _wait_for_deliveries(scene, 2)
         scene.looked(2)
         scene.finish()
         scene.wait_for("success")
@@ -179,7 +155,7 @@ def test_delivered_twice_before_the_answer(scene):
     """The broker delivers a task twice before the answer to its kickoff."""
     held = scene.start_and_hold_the_answer()
     with scene.harmed():
-        _wait_for_the_second_delivery(scene)
+        _wait_for_deliveries(scene, 2)
         held.release()
         scene.finish()
         scene.wait_for("success")
@@ -200,10 +176,6 @@ def test_delivered_again_to_a_retry(scene):
         scene.wait_for("success")
 
 
-def _wait_for_the_second_delivery(scene):
-    _wait_for_deliveries(scene, 2)
-
-
 def _wait_for_deliveries(scene, times):
     """Wait until workers have received the task this often."""
 
@@ -221,18 +193,6 @@ def _wait_for_deliveries(scene, times):
 one_scheduler_killed = killed("scheduler")
 
 
-@celery_row(COMPLETED, ways=_IN_A_WORKER, harm=one_scheduler_killed, retries=0)
-def test_one_scheduler_killed_while_waiting(scene):
-    """One of two schedulers is killed while a task waits in a worker."""
-    scene.start()
-    scene.looked(2)
-    with scene.harmed():
-        time.sleep(40)
-        scene.looked()
-        scene.finish()
-        scene.wait_for("success")
-
-
 @celery_row(COMPLETED, ways=_KICKS_OFF, harm=one_scheduler_killed, retries=0)
 def test_one_scheduler_killed_before_the_answer(scene):
     """One of two schedulers is killed before the answer to a kickoff."""
@@ -244,21 +204,7 @@ def test_one_scheduler_killed_before_the_answer(scene):
         scene.wait_for("success")
 
 
-@celery_row(COMPLETED, ways=("deferred", "sensor deferred"), harm=one_scheduler_killed, retries=0)
-def test_completes_with_one_scheduler(scene):
-    """An execution completes after one of two schedulers was killed."""
-    scene.start(until="deferred")
-    with scene.harmed():
-        scene.finish()
-        scene.wait_for("success")
-
-
 # A triggerer
-
-
-def _watching(scene):
-    """Return the triggerers that poll the executions of this row."""
-    return {(task["trigger"] or {}).get("triggerer_id") for task in scene.tasks} - {None}
 
 
 @celery_row(Ends("success", "the result", "completed", kickoffs=_SEVERAL), alone=True, mapped=_SEVERAL, retries=0)
@@ -266,13 +212,13 @@ def test_two_triggerers_watch_the_same(scene):
     """One of two triggerers loses the database, and keeps polling after the other has taken over."""
     scene.start()
     scene.wait_for_all("deferred")
-    eventually(lambda: len(_watching(scene)) == 2, pause=PAUSE)
+    eventually(lambda: len(watching(scene)) == 2, pause=PAUSE)
     # Only this process of a triggerer uses the database. Its child polls.
     cut_off = psutil.Process(scene.airflow.processes["triggerer"].pid)
     (watcher,) = cut_off.children()
     cut_off.suspend()
     try:
-        eventually(lambda: len(_watching(scene)) == 1, pause=PAUSE)
+        eventually(lambda: len(watching(scene)) == 1, pause=PAUSE)
         scene.looked(4 * _SEVERAL)
         since_then = scene.crew.requests.on("status")[-2 * _SEVERAL :]
         ports = {connection.laddr.port for connection in watcher.net_connections("tcp")}

@@ -11,14 +11,14 @@ import pytest
 
 from airflow_provider_crew.versions import CLEARING_DELETES_TASK_STATE
 from tests.airflow_runs import eventually
-from tests.faults.rows import COMPLETED_IN_ATTEMPT_2, RUN, Ends, paid_again, row
+from tests.faults.rows import COMPLETED_IN_ATTEMPT_2, RUN, Ends, row
 from tests.faults.scenes import PAUSE, Code
 
 
 @row(
     Ends("failed", "nothing", "running", tries=2),
     ways=(*RUN, "kickoff"),
-    core=True,
+    core=("deferred", "kickoff"),
     needs_store=(*RUN, "kickoff"),
 )
 def test_cleared_before_the_answer(scene):
@@ -27,21 +27,10 @@ def test_cleared_before_the_answer(scene):
     scene.run.clear(scene.task_id)
 
 
-@row(Ends("success", "the result", "completed", kickoffs=2, tries=3), forgotten={"deferred": paid_again(tries=3)})
-def test_cleared_before_the_answer_and_again(scene):
-    """The task is cleared before the answer to its kickoff, fails, and is cleared again."""
-    scene.start_without_an_answer()
-    scene.run.clear(scene.task_id)
-    scene.wait_for("failed")
-    assert len(scene.crew.kickoffs) == 1
-    scene.clear("failed")
-    scene.finish(2)
-
-
 @row(
     COMPLETED_IN_ATTEMPT_2,
     ways=(*RUN, "kickoff"),
-    core=True,
+    core=("deferred", "kickoff"),
     needs_store=(*RUN, "kickoff"),
 )
 def test_cleared_just_before_the_answer(scene):

@@ -10,7 +10,7 @@ from typing import Any
 import requests
 
 from tests.airflow_runs import TOKEN
-from tests.faults.rows import COMPLETED_IN_ATTEMPT_2, RUN, Ends, paid_again, row
+from tests.faults.rows import COMPLETED_IN_ATTEMPT_2, RUN, Ends, row
 from tests.faults.scenes import Scene
 
 DECLINED = 1
@@ -46,10 +46,10 @@ def adopt(scene: Scene, *arguments: str, **expected: Any) -> dict[str, Any]:
 @row(
     COMPLETED_IN_ATTEMPT_2,
     ways=(*RUN, "kickoff"),
-    core=True,
+    core=("deferred",),
     needs_store=(*RUN, "kickoff"),
     retries=0,
-    forgotten=dict.fromkeys((*RUN, "kickoff"), paid_again()),
+    forgotten=(*RUN, "kickoff"),
 )
 def test_adopted(scene):
     """The response to the kickoff is lost, the execution is adopted, and the task is cleared."""
@@ -60,44 +60,6 @@ def test_adopted(scene):
     assert adopt(scene, "--yes")["state"] == "running"
     scene.clear("failed")
     scene.finish()
-
-
-@row(
-    Ends("success", "the result", "completed", tries=3),
-    ways=("sync",),
-    retries=1,
-    forgotten={"sync": paid_again(tries=3)},
-)
-def test_killed_after_adoption(scene):
-    """The execution is adopted, and the worker is killed during the next attempt."""
-    scene.crew.faults.answer(502, on="kickoff", after_taken=True)
-    scene.start()
-    scene.wait_for("failed")
-    adopt(scene, "--yes")
-    scene.clear("failed")
-    scene.looked()
-    adopt(scene, "--yes", code=DECLINED)  # the record is in use
-    scene.kill()
-    scene.wait_for("running", tries=3)
-    scene.finish()
-
-
-@row(
-    COMPLETED_IN_ATTEMPT_2,
-    ways=("deferred",),
-    retries=0,
-    forgotten={"deferred": paid_again()},
-)
-def test_adopted_after_completion(scene):
-    """The execution has completed when it is adopted, and the user first gives wrong names and tokens."""
-    scene.crew.faults.answer(502, on="kickoff", after_taken=True)
-    scene.start()
-    scene.finish()
-    scene.wait_for("failed")
-    adopt(scene, "--yes", code=DECLINED, token="of-somebody-else")
-    adopt(scene, "--yes", "--map-index", "7", code=DECLINED)
-    assert adopt(scene, "--yes")["state"] == "completed"
-    scene.clear("failed")
 
 
 @row(Ends("success", "the result", "completed", kickoffs=4, tries=2), mapped=2, retries=0, max_outage=4)

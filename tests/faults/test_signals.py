@@ -8,14 +8,12 @@ from contextlib import closing, contextmanager
 
 import psycopg2  # type: ignore[import-untyped]
 
-from airflow_provider_crew.local import Scenario
 from tests.airflow_runs import eventually
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, Ends, row
-from tests.faults.scenes import Code
+from tests.faults.scenes import Code, never_stopped
 
 EIGHT_SECONDS = Code("datetime.timedelta(seconds=8)")
 TEN_SECONDS = Code("datetime.timedelta(seconds=10)")
-AT_ONCE = Scenario.model_validate({"inputs": [{"name": "topic"}], "tasks": [{"name": "writing_task"}]})
 WHY_IT_RUNS_ON = (
     "Airflow calls `on_kill` and lets the task run until it ends or is killed (apache/airflow#73006). "
     "Nothing is lost: the task returns the result if it arrives in time, or else the next attempt reattaches."
@@ -52,17 +50,7 @@ def test_supervisor_asked_to_end_before_the_answer(scene):
     scene.finish()
 
 
-@row(Ends("failed", "nothing", "running"), ways=("deferred", "kickoff"), retries=1)
-def test_asked_to_end_before_no_answer(scene):
-    """The task gets SIGTERM before the answer to its kickoff, and none arrives."""
-    scene.connect(extra={"request_timeout": 15})
-    scene.crew.faults.hang(on="kickoff", after_taken=True)
-    scene.start()
-    scene.execution()
-    scene.kill(number=signal.SIGTERM)
-
-
-@row(COMPLETED, ways=("sync", "sensor poke"), why=WHY_IT_RUNS_ON, retries=1)
+@row(COMPLETED, ways=("sync", "sensor poke"), why=WHY_IT_RUNS_ON, retries=1, cancel_on_kill=True)
 def test_asked_to_end_while_the_crew_works(scene):
     """The task gets SIGTERM while it waits for the crew."""
     scene.start()
@@ -70,26 +58,7 @@ def test_asked_to_end_while_the_crew_works(scene):
     scene.kill(number=signal.SIGTERM)
     scene.looked(2)
     scene.finish()
-
-
-@row(COMPLETED, ways=("sync",), why=WHY_IT_RUNS_ON, retries=1)
-def test_supervisor_asked_to_end_while_the_crew_works(scene):
-    """The task's supervisor gets SIGTERM while the task waits for the crew."""
-    scene.start()
-    scene.looked(2)
-    scene.process().parent().send_signal(signal.SIGTERM)
-    scene.looked(2)
-    scene.finish()
-
-
-@row(COMPLETED_IN_ATTEMPT_2, ways=("deferred", "kickoff"), retries=1)
-def test_asked_to_end_between_kickoffs(scene):
-    """The task gets SIGTERM in the pause after a 429, before it sends the kickoff again."""
-    scene.crew.faults.answer(429, on="kickoff", retry_after=10)
-    scene.start()
-    scene.answered("kickoff")
-    scene.kill(number=signal.SIGTERM)
-    scene.finish()
+    never_stopped(scene)
 
 
 @row(COMPLETED_IN_ATTEMPT_2, ways=(*RUN, "kickoff"), retries=1, execution_timeout=EIGHT_SECONDS)
@@ -108,29 +77,6 @@ def test_timed_out_before_no_answer(scene):
     scene.connect(extra={"request_timeout": 15})
     scene.crew.faults.hang(on="kickoff", after_taken=True)
     scene.start()
-
-
-@row(
-    COMPLETED_IN_ATTEMPT_2,
-    ways=("deferred", "kickoff"),
-    scenario=AT_ONCE,
-    retries=1,
-    execution_timeout=EIGHT_SECONDS,
-)
-def test_timed_out_between_kickoffs(scene):
-    """`execution_timeout` passes in the pause after a 429, before the task sends the kickoff again."""
-    scene.crew.faults.answer(429, on="kickoff", retry_after=60)
-    scene.start()
-
-
-@row(
-    Ends("success", "the result", "completed", tries=3), ways=("sync",), retries=2, execution_timeout=EIGHT_SECONDS
-)
-def test_timed_out_while_a_retry_asks(scene):
-    """`execution_timeout` passes while a retry polls the execution of the earlier attempt."""
-    scene.crew.faults.hang(on="status", times=2)
-    scene.start()
-    scene.finish()
 
 
 # Another transaction that stores the same record makes the API server wait for it.
@@ -171,18 +117,4 @@ def test_timed_out_while_the_record_is_stored(scene):
     """`execution_timeout` passes while Airflow stores the kickoff record."""
     with slow_store(scene):
         time.sleep(12)
-    finished_in_attempt_2(scene)
-
-
-@row(
-    {"deferred": COMPLETED_IN_ATTEMPT_2, "kickoff": Ends("success", "the kickoff ID", "completed", tries=2)},
-    ways=("deferred", "kickoff"),
-    needs_store=("deferred", "kickoff"),
-    retries=1,
-)
-def test_asked_to_end_while_the_record_is_stored(scene):
-    """The task gets SIGTERM while Airflow stores the kickoff record."""
-    with slow_store(scene):
-        scene.kill(number=signal.SIGTERM)
-        time.sleep(2)
     finished_in_attempt_2(scene)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import random
 import threading
 import time
-from contextlib import contextmanager
 
-import psutil
-
-from airflow_provider_crew.local import Scenario
 from tests.airflow_runs import eventually
+from tests.faults.harm import no_triggerer, suspended, without
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, Ends, row
 from tests.faults.scenes import PAUSE, Code
 
@@ -20,34 +17,8 @@ _MANY = 200
 _SEVERAL = 20
 
 
-# More than an event carries, so the task has to read it.
-_LARGE = Scenario.model_validate(
-    {"inputs": [{"name": "topic"}], "tasks": [{"name": "writing_task", "seconds": 3600, "output": "x" * 100_000}]}
-)
-
-
-@contextmanager
-def no_triggerer(airflow, _database):
-    for triggerer in airflow.all_of("triggerer"):
-        triggerer.kill()
-    yield
-    airflow.start_what_has_ended()
-    airflow.wait_until_healthy()
-
-
-@contextmanager
-def no_triggerer_in_time(airflow, database):
-    """Do the same to tasks whose waits are too short to defer next to hundreds of others."""
-    with no_triggerer(airflow, database):
-        yield
-
-
-@contextmanager
-def triggerer_restarted(airflow, _database):
-    airflow.processes["triggerer"].stop(grace=60)
-    airflow.processes["triggerer"].start()
-    airflow.wait_until_healthy()
-    yield
+# For tasks whose waits are too short to defer next to hundreds of others.
+no_triggerer_in_time = without("triggerer")
 
 
 def finish_all(scene):
@@ -71,16 +42,6 @@ def test_killed_with_many(scene):
         pass
     finish_all(scene)
     scene.wait_until_over(1200)
-
-
-@row(COMPLETED, harm=no_triggerer, retries=0)
-def test_deferred_without_a_triggerer(scene):
-    """No triggerer is running when a task starts an execution."""
-    scene.airflow.api.wait_for_dag(scene.dag_id)
-    with scene.harmed():
-        scene.start()
-        scene.wait_for("deferred")
-    scene.finish()
 
 
 @row(COMPLETED, ways=("deferred", "sensor deferred"), harm=no_triggerer, core=True, retries=0)
@@ -114,20 +75,19 @@ def test_completes_but_no_triggerer_in_time(scene):
         scene.wait_for("success")
 
 
-@contextmanager
-def _trigger_broken(scene):
+def break_trigger(scene, *, completes=False):
+    scene.start()
     trigger = scene.wait_for("deferred")["trigger"]["id"]
     with scene.harmed():
-        yield
+        if completes:
+            scene.finish()
         scene.database.execute("UPDATE trigger SET classpath = 'not_installed.Trigger' WHERE id = %s", trigger)
 
 
 @row(COMPLETED_IN_ATTEMPT_2, harm=no_triggerer, retries=1)
 def test_broken_trigger(scene):
     """The triggerer cannot import the trigger, and the crew is running."""
-    scene.start()
-    with _trigger_broken(scene):
-        pass
+    break_trigger(scene)
     scene.wait_for("deferred", tries=2)
     scene.finish()
 
@@ -135,36 +95,7 @@ def test_broken_trigger(scene):
 @row(COMPLETED, ways=("deferred", "sensor deferred"), harm=no_triggerer, retries=0)
 def test_broken_trigger_of_completed(scene):
     """The triggerer cannot import the trigger, and the crew has completed."""
-    scene.start()
-    with _trigger_broken(scene):
-        scene.finish()
-
-
-@row(COMPLETED, ways=("deferred", "sensor deferred"), harm=triggerer_restarted, retries=0)
-def test_restarted(scene):
-    """The triggerer is stopped and started again."""
-    scene.start(until="deferred")
-    scene.looked()
-    with scene.harmed():
-        pass
-    scene.finish()
-
-
-@contextmanager
-def _second_triggerer(scene):
-    """Run another triggerer. Enter the block when both share the triggers of this row."""
-    before = _triggerers(scene)  # one that an earlier row has killed may still count as alive
-    another = scene.airflow.start_another("triggerer")
-    try:
-        eventually(lambda: _triggerers(scene) - before, pause=PAUSE)
-        scene.start()
-        scene.wait_for_all("deferred")
-        eventually(lambda: len(_watching(scene)) == 2, pause=PAUSE)
-        yield
-        finish_all(scene)
-        scene.wait_until_over()
-    finally:
-        another.stop()
+    break_trigger(scene, completes=True)
 
 
 def _triggerers(scene):
@@ -172,7 +103,7 @@ def _triggerers(scene):
     return {job["id"] for job in scene.airflow.api.get("jobs", **alive)["jobs"]}
 
 
-def _watching(scene):
+def watching(scene):
     """Return the triggerers that poll the executions of this row."""
     return {(task["trigger"] or {}).get("triggerer_id") for task in scene.tasks} - {None}
 
@@ -184,34 +115,22 @@ def _watching(scene):
     mapped=_SEVERAL,
     retries=0,
 )
-def test_one_of_two_killed(scene):
-    """One of two triggerers is killed."""
-    with _second_triggerer(scene):
-        scene.airflow.processes["triggerer"].kill()
-        eventually(lambda: len(_watching(scene)) == 1, pause=PAUSE)
-
-
-@row(
-    Ends("success", "the result", "completed", kickoffs=_SEVERAL),
-    alone=True,
-    executor="local",
-    mapped=_SEVERAL,
-    retries=0,
-)
 def test_one_of_two_stands_still(scene):
     """One of two triggerers hangs until the other has taken over, and then continues."""
-    with _second_triggerer(scene):
-        triggerer = psutil.Process(scene.airflow.processes["triggerer"].pid)
-        everything = [triggerer, *triggerer.children(recursive=True)]
-        try:
-            for process in everything:
-                process.suspend()
-            eventually(lambda: len(_watching(scene)) == 1, pause=PAUSE)
+    before = _triggerers(scene)  # one that an earlier row has killed may still count as alive
+    another = scene.airflow.start_another("triggerer")
+    try:
+        eventually(lambda: _triggerers(scene) - before, pause=PAUSE)
+        scene.start()
+        scene.wait_for_all("deferred")
+        eventually(lambda: len(watching(scene)) == 2, pause=PAUSE)
+        with suspended("triggerer")(scene.airflow, scene.database):
+            eventually(lambda: len(watching(scene)) == 1, pause=PAUSE)
             # Neither has seen it yet when the first one continues.
             finish_all(scene)
-        finally:
-            for process in everything:
-                process.resume()
+        scene.wait_until_over()
+    finally:
+        another.stop()
 
 
 @row(Ends("success", "the result", "completed", kickoffs=60), alone=True, mapped=60, retries=0, poll_interval=1.0)
@@ -237,25 +156,14 @@ def _pool(scene, slots):
     return {"name": scene.dag_id, "slots": slots, "description": "", "include_deferred": False}
 
 
-def _wait_for_a_slot(scene, seconds):
-    """Let the execution complete, and the task wait this long for a pool slot."""
+@row(COMPLETED, ways=("deferred", "sensor deferred"), retries=0, timeout=60, pool=Code("dag.dag_id"))
+def test_no_slot(scene):
+    """An execution completes in time, but the pool has no free slot until `timeout` passes."""
     scene.airflow.api.post("pools", _pool(scene, 1))
     scene.start(until="deferred")
     scene.airflow.api.patch(f"pools/{scene.dag_id}", _pool(scene, 0))
     scene.finish()
     scene.wait_for("scheduled")
-    time.sleep(seconds)
+    time.sleep(130)
     assert scene.task["state"] == "scheduled"
     scene.airflow.api.patch(f"pools/{scene.dag_id}", _pool(scene, 1))
-
-
-@row(COMPLETED, ways=("deferred", "sensor deferred"), retries=0, timeout=60, pool=Code("dag.dag_id"))
-def test_no_slot(scene):
-    """An execution completes in time, but the pool has no free slot until `timeout` passes."""
-    _wait_for_a_slot(scene, 130)
-
-
-@row(COMPLETED, scenario=_LARGE, retries=0, timeout=60, pool=Code("dag.dag_id"))
-def test_no_slot_for_a_large_result(scene):
-    """An execution with a large result completes in time, but the pool has no free slot until `timeout` passes."""
-    _wait_for_a_slot(scene, 130)

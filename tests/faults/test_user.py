@@ -6,24 +6,21 @@ import pytest
 
 from airflow_provider_crew.local import Scenario
 from tests.airflow_runs import eventually
-from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, SENSOR, Ends, paid_again, row
-from tests.faults.scenes import PAUSE, Code
+from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, SENSOR, Ends, row
+from tests.faults.scenes import PAUSE, Code, never_stopped, waiting
+from tests.faults.test_crew_ends import FAILING
 
 STARTED_AGAIN = Ends("success", "the result", "completed", kickoffs=2, tries=2)
 
 BROKEN = Code("lambda *_: 1 / 0")
 
-FAILING = Scenario.model_validate(
-    {"inputs": [{"name": "topic"}], "tasks": [{"name": "writing_task", "error": "out of credit"}]}
-)
-
 
 @row(
     COMPLETED_IN_ATTEMPT_2,
     ways=("deferred", "sensor deferred"),
-    core=True,
+    core=(),
     needs_store=("deferred",),
-    forgotten={"deferred": paid_again()},
+    forgotten=("deferred",),
 )
 def test_cleared_while_deferred(scene):
     """The task is cleared while it is deferred."""
@@ -35,17 +32,7 @@ def test_cleared_while_deferred(scene):
     scene.finish()
 
 
-@row(COMPLETED_IN_ATTEMPT_2, ways=("sync", "sensor poke"))
-def test_cleared_while_running(scene):
-    """The task is cleared while it waits in a worker."""
-    scene.start()
-    scene.looked(2)
-    scene.run.clear(scene.task_id)
-    scene.wait_for("running", tries=2)
-    scene.finish()
-
-
-@row(STARTED_AGAIN, core=True, forgotten={"deferred": paid_again()}, needs_store=("deferred",))
+@row(STARTED_AGAIN, core=True, forgotten=("deferred",), needs_store=("deferred",))
 def test_cleared_after_success(scene):
     """The task is cleared after it succeeded."""
     scene.start()
@@ -54,26 +41,7 @@ def test_cleared_after_success(scene):
     scene.finish(2)
 
 
-@row(
-    COMPLETED_IN_ATTEMPT_2,
-    ways=RUN,
-    retries=0,
-    post_execute=Code("killed_once"),
-    forgotten={"deferred": paid_again(), "sync": paid_again()},
-)
-def test_killed_after_completion(scene):
-    """The process is killed in `post_execute` when the crew has completed, and the task is cleared."""
-    scene.start()
-    scene.finish()
-    scene.clear("failed")
-
-
-@row(
-    COMPLETED,
-    ways=RUN,
-    retries=1,
-    on_success_callback=[Code("killed_once")],
-)
+@row(COMPLETED, ways=RUN, retries=1, on_success_callback=[Code("killed_once")])
 def test_killed_at_success(scene):
     """The process is killed in `on_success_callback`."""
     scene.start()
@@ -103,17 +71,10 @@ def test_rows_change_places(scene):
     scene.finish(4)
 
 
-@row(Ends("success", "the kickoff ID", "running", tries=2), ways=("kickoff",), forgotten={"kickoff": paid_again()})
-def test_kickoff_cleared_after_success(scene):
-    """The kickoff task is cleared after it succeeded, and the crew is running."""
-    scene.start()
-    scene.clear("success")
-
-
 @row(
     Ends("success", "the kickoff ID", "running", kickoffs=2, tries=2),
     ways=("kickoff",),
-    forgotten={"kickoff": paid_again()},
+    forgotten=("kickoff",),
 )
 def test_kickoff_cleared_after_completion(scene):
     """The kickoff task is cleared after it succeeded, and the crew has completed."""
@@ -127,7 +88,7 @@ def test_kickoff_cleared_after_completion(scene):
     ways=("deferred", "sensor deferred"),
     scenario=FAILING,
     retries=0,
-    forgotten={"deferred": paid_again()},
+    forgotten=("deferred",),
 )
 def test_cleared_after_failure(scene):
     """The task is cleared after the crew failed."""
@@ -137,25 +98,13 @@ def test_cleared_after_failure(scene):
     scene.clear("failed")
 
 
-@row(
-    COMPLETED_IN_ATTEMPT_2,
-    ways=(*RUN, *SENSOR),
-    retries=0,
-    timeout=15,
-    forgotten={"deferred": paid_again(), "sync": paid_again()},
-)
+@row(COMPLETED_IN_ATTEMPT_2, ways=(*RUN, *SENSOR), retries=0, timeout=15, forgotten=RUN)
 def test_cleared_after_a_time_out(scene):
     """`timeout` passes, and the task is cleared."""
     scene.start()
     scene.wait_for("failed")
     scene.finish()
     scene.clear("failed")
-
-
-@row(Ends("skipped", "nothing", "running"), ways=SENSOR, retries=2, timeout=15, soft_fail=True)
-def test_soft_fail(scene):
-    """`timeout` of a sensor with `soft_fail` passes."""
-    scene.start()
 
 
 @row(
@@ -169,49 +118,14 @@ def test_execution_timeout(scene):
     scene.start()
 
 
-@row(Ends("failed", "only the kickoff ID", "running"), ways=(*RUN, "sensor deferred", "sensor poke"), retries=2)
-def test_marked_as_failed(scene):
-    """The task is marked as failed while it waits."""
-    _marked(scene, "failed")
-
-
-@row(Ends("success", "only the kickoff ID", "running"), ways=RUN, retries=2)
-def test_marked_as_a_success(scene):
-    """The task is marked as a success while it waits."""
-    _marked(scene, "success")
-
-
-def _marked(scene, state):
-    scene.start()
-    scene.looked(2)
-    if "deferred" in scene.way:
-        scene.wait_for("deferred")
-    scene.mark(state)
-    scene.unwatched()
-
-
-@row(COMPLETED_IN_ATTEMPT_2, ways=RUN, forgotten={"deferred": paid_again(), "sync": paid_again()})
+@row(COMPLETED_IN_ATTEMPT_2, ways=RUN, forgotten=RUN)
 def test_marked_as_failed_and_cleared(scene):
     """The task is marked as failed while it waits, and cleared later."""
-    _marked(scene, "failed")
+    waiting(scene)
+    scene.mark("failed")
+    scene.unwatched()
     scene.clear("failed")
     scene.finish()
-
-
-@row(
-    COMPLETED_IN_ATTEMPT_2,
-    ways=RUN,
-    post_execute=BROKEN,
-    retries=0,
-    forgotten={"deferred": paid_again(), "sync": paid_again()},
-)
-def test_post_execute_fails(scene):
-    """`post_execute` fails when the crew has completed, and the task is cleared once that is fixed."""
-    scene.start()
-    scene.finish()
-    scene.wait_for("failed")
-    scene.rewrite_dag({"retries": 0})
-    scene.clear("failed")
 
 
 @row(Ends("success", "the result", "completed", tries=3), post_execute=BROKEN, retries=0)
@@ -227,7 +141,7 @@ def test_post_execute_keeps_failing(scene):
     scene.clear("failed")
 
 
-@row(COMPLETED)
+@row(COMPLETED, cancel_on_kill=True)
 def test_paused(scene):
     """The DAG is paused while the task is deferred, and unpaused long after the crew completed."""
     scene.start(until="deferred")
@@ -235,9 +149,10 @@ def test_paused(scene):
     scene.finish()
     scene.wait_for("scheduled")
     scene.pause(paused=False)
+    never_stopped(scene)
 
 
-@row(COMPLETED_IN_ATTEMPT_2, retries=2, forgotten={"deferred": paid_again()})
+@row(COMPLETED_IN_ATTEMPT_2, retries=2, forgotten=("deferred",))
 def test_retries_lowered(scene):
     """A succeeded task is cleared after `retries` was lowered."""
     scene.start()
@@ -265,20 +180,6 @@ def test_retries_raised_before_a_retry(scene):
     scene.kill()
     scene.wait_for("up_for_retry")
     scene.rewrite_dag({"retries": 5, "retry_delay": Code("datetime.timedelta(seconds=1)")})
-
-
-@row(
-    Ends("failed", "only the kickoff ID", "running", tries=2),
-    ways=(*RUN, "sensor deferred", "sensor poke"),
-    retries=1,
-    max_outage=4,
-)
-def test_retries_exhausted(scene):
-    """An outage lasts longer than `max_outage` in all attempts."""
-    scene.start()
-    scene.execution()
-    scene.looked()
-    scene.crew.faults.refuse()
 
 
 @row(

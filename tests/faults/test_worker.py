@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from airflow_provider_crew.local import Scenario
 from tests.airflow_runs import eventually
-from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, RUN, SENSOR, Ends, paid_again, row
+from tests.faults.rows import COMPLETED_IN_ATTEMPT_2, LONG, RUN, SENSOR, Ends, row
 from tests.faults.scenes import Code
 
 LARGE = Scenario.model_validate(LONG.model_dump() | {"output": "Briefing: {topic} " + 70_000 * "and so on, "})
 
 UNCERTAIN = Ends("failed", "nothing", "running", tries=2)
 
-# Holds the first attempt at this point, after it has reported it.
-_HOLDS = "(context['ti'].xcom_push('held', True) or time.sleep(120))"
-AT_THE_END = Code(f"lambda context, *_: context['ti'].try_number == 1 and {_HOLDS}")
-ON_RESUMING = Code(f"lambda context: context['ti'].xcom_pull(task_ids='report', key='kickoff_id') and {_HOLDS}")
+KILLED = Code("killed_once")
 
 
-def held(scene):
-    eventually(lambda: scene.xcom("held"))
-
-
-@row(COMPLETED_IN_ATTEMPT_2, ways=(*RUN, "kickoff"), core=True, retries=1)
+@row(COMPLETED_IN_ATTEMPT_2, ways=(*RUN, "kickoff"), core=("deferred",), retries=1)
 def test_killed_before_the_kickoff(scene):
     """The worker is killed before the kickoff is sent."""
     held = scene.hold("inputs")
@@ -31,7 +24,7 @@ def test_killed_before_the_kickoff(scene):
     scene.finish()
 
 
-@row(UNCERTAIN, ways=(*RUN, "kickoff"), core=True, needs_store=(*RUN, "kickoff"), retries=3)
+@row(UNCERTAIN, ways=(*RUN, "kickoff"), core=("deferred", "kickoff"), needs_store=(*RUN, "kickoff"), retries=3)
 def test_killed_before_the_answer(scene):
     """The worker is killed before it gets the answer to a kickoff that started an execution."""
     scene.start_without_an_answer()
@@ -53,7 +46,7 @@ def test_killed_with_its_supervisor_before_the_answer(scene):
         "The first attempt left no error. The attempt after the first clear reports the uncertain kickoff "
         "and starts nothing."
     ),
-    forgotten={"deferred": paid_again(), "kickoff": paid_again()},
+    forgotten=("deferred", "kickoff"),
 )
 def test_killed_before_the_answer_and_cleared_twice(scene):
     """A task without retries is killed before it gets the answer to a kickoff, and cleared twice."""
@@ -67,36 +60,15 @@ def test_killed_before_the_answer_and_cleared_twice(scene):
     scene.finish(2)
 
 
-@row(COMPLETED_IN_ATTEMPT_2, retries=1)
-def test_killed_with_the_answer(scene):
-    """The task is killed, but not its supervisor, right after the crew answered."""
-    process, supervisor = _at_the_answer(scene)
-    process.kill()
-    supervisor.resume()
-    scene.finish()
-
-
 @row(UNCERTAIN, ways=("deferred", "kickoff"), retries=1)
 def test_killed_with_its_supervisor_with_the_answer(scene):
     """Task and supervisor are killed right after the crew answered."""
-    process, supervisor = _at_the_answer(scene)
+    process, supervisor = scene.frozen_with_the_answer()
     process.kill()
     supervisor.kill()
 
 
-def _at_the_answer(scene):
-    """Return task and supervisor when the task has the answer, but cannot report it."""
-    held = scene.hold("kickoff")
-    scene.start()
-    scene.execution()
-    process, supervisor = scene.frozen()
-    held.release()
-    scene.answered("kickoff")
-    scene.wait_until_idle(process)
-    return process, supervisor
-
-
-@row(COMPLETED_IN_ATTEMPT_2, ways=RUN, core=True, needs_store=RUN, retries=1)
+@row(COMPLETED_IN_ATTEMPT_2, ways=RUN, core=("deferred",), needs_store=RUN, retries=1)
 def test_killed_before_the_deferral(scene):
     """The worker is killed between the kickoff and the deferral."""
     held = scene.hold("status")
@@ -106,23 +78,10 @@ def test_killed_before_the_deferral(scene):
     scene.finish()
 
 
-@row(COMPLETED_IN_ATTEMPT_2, ways=("sync",), retries=0, forgotten={"sync": paid_again()})
-def test_killed_while_the_crew_works_and_cleared(scene):
-    """A task without retries is killed while the crew runs, and cleared."""
-    scene.start()
-    scene.execution()
-    scene.looked(2)
-    scene.kill()
-    scene.clear("failed")
-    scene.finish()
-
-
-@row(Ends("success", "the kickoff ID", "running", tries=2), ways=("kickoff",), retries=1, post_execute=AT_THE_END)
+@row(Ends("success", "the kickoff ID", "running", tries=2), ways=("kickoff",), retries=1, post_execute=KILLED)
 def test_killed_before_the_kickoff_id_is_returned(scene):
     """The kickoff task is killed after the kickoff, before it returns the kickoff ID."""
     scene.start()
-    held(scene)
-    scene.kill()
 
 
 @row(COMPLETED_IN_ATTEMPT_2, ways=SENSOR, retries=1)
@@ -133,24 +92,6 @@ def test_killed_during_a_look(scene):
     scene.asked("status")
     scene.kill()
     scene.finish()
-
-
-@row(COMPLETED_IN_ATTEMPT_2, ways=("sync", "sensor poke"), retries=1)
-def test_killed_with_its_supervisor_while_the_crew_works(scene):
-    """Worker and supervisor are killed while the crew runs."""
-    scene.start()
-    scene.looked(2)
-    scene.kill(with_supervisor=True)
-    scene.finish()
-
-
-@row(COMPLETED_IN_ATTEMPT_2, retries=1, pre_execute=ON_RESUMING)
-def test_killed_on_resuming(scene):
-    """The worker is killed when it resumes after the crew has completed."""
-    scene.start(until="deferred")
-    scene.finish()
-    held(scene)
-    scene.kill()
 
 
 @row(COMPLETED_IN_ATTEMPT_2, ways=("deferred", "sensor deferred"), scenario=LARGE, retries=1)
@@ -166,50 +107,16 @@ def test_killed_while_it_reads_a_large_result(scene):
     scene.kill()
 
 
-@row(COMPLETED_IN_ATTEMPT_2, ways=("deferred", "sync", "sensor deferred"), retries=1, post_execute=AT_THE_END)
+@row(COMPLETED_IN_ATTEMPT_2, ways=("deferred", "sync", "sensor deferred"), retries=1, post_execute=KILLED)
 def test_killed_before_the_result_is_stored(scene):
     """The worker is killed when the crew has completed, before the result is stored."""
     scene.start()
     scene.finish()
-    held(scene)
-    scene.kill()
 
 
-@row(
-    COMPLETED_IN_ATTEMPT_2,
-    ways=("deferred", "sync"),
-    retries=0,
-    post_execute=AT_THE_END,
-    forgotten={"deferred": paid_again(), "sync": paid_again()},
-)
+@row(COMPLETED_IN_ATTEMPT_2, ways=("deferred", "sync"), retries=0, post_execute=KILLED, forgotten=RUN)
 def test_killed_before_the_result_is_stored_and_cleared(scene):
     """A task without retries is killed when the crew has completed, before the result is stored, and cleared."""
     scene.start()
     scene.finish()
-    held(scene)
-    scene.kill()
     scene.clear("failed")
-
-
-@row({"deferred": COMPLETED, "sync": COMPLETED_IN_ATTEMPT_2}, ways=RUN, alone=True, retries=1, executor="local")
-def test_all_killed_while_the_crew_works(scene):
-    """The scheduler and all workers are killed while the crew runs."""
-    scene.start()
-    scene.execution()
-    scene.looked(2)
-    restart_scheduler(scene)
-    scene.finish()
-
-
-@row(UNCERTAIN, alone=True, retries=1, executor="local")
-def test_all_killed_before_the_answer(scene):
-    """The scheduler and all workers are killed before the answer to a kickoff."""
-    scene.start_without_an_answer()
-    restart_scheduler(scene)
-
-
-def restart_scheduler(scene):
-    scheduler = scene.airflow.processes["scheduler"]
-    scheduler.kill()
-    scheduler.start()
-    scene.airflow.wait_until_healthy()
