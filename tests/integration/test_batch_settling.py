@@ -41,6 +41,11 @@ def call(store: TaskStateStore, **ids: str) -> bool:
     return False
 
 
+def has_called(live_crew: Any, store: TaskStateStore) -> bool:
+    """Let the crew call as soon as it can, and return whether it has."""
+    return bool(live_crew.kickoffs) and call(store, kickoff_id=live_crew.kickoffs[0].kickoff_id)
+
+
 def told(act: Callable[[], Any]) -> None:
     threading.Thread(target=act).start()
 
@@ -52,12 +57,12 @@ def begun(task: Task) -> Any:
 
 def test_cleared_batch_reports_before_it_starts_another(live_crew, batch, monkeypatch):
     live_crew.scenario = SLOW
-    monkeypatch.setenv("AIRFLOW__CREW__SETTLE_WITHIN", "0.5")
     task = batch(1, max_outage=1, timeout=10)
     operator, run = begun(task)
     told(lambda: (eventually(lambda: live_crew.kickoffs, pause=0.05), operator.on_kill()))
     with pytest.raises(CrewError):
         run()
+    monkeypatch.setenv("AIRFLOW__CREW__SETTLE_WITHIN", "0.5")
     task.clear()
     with suppress(CrewTaskFailed):
         task.run()
@@ -81,11 +86,7 @@ def test_kickoff_that_settles_survives_a_clear_that_deletes_the_state(live_crew,
 def test_metrics_count_a_settled_row_as_started(live_crew, batch, store, mocker):
     counts: Counter[str] = Counter()
     mocker.patch.object(Stats, "incr", side_effect=lambda name, by=1, **_: counts.update({name: by}))
-    told(
-        lambda: eventually(
-            lambda: live_crew.kickoffs and call(store, kickoff_id=live_crew.kickoffs[0].kickoff_id), pause=0.05
-        )
-    )
+    told(lambda: eventually(lambda: has_called(live_crew, store), pause=0.05))
     assert batch(1).run()["counts"]["success"] == 1
     assert (counts["crew.kickoff.started"], counts["crew.kickoff.uncertain"]) == (1, 0)
 
@@ -109,11 +110,7 @@ def test_marked_batch_cancels_what_has_called(live_crew, batch, store, mocker):
 def test_call_survives_a_clear_that_deletes_the_state(live_crew, batch, store):
     live_crew.scenario = SLOW
     task = batch(1, max_outage=1, deferrable=True)
-    told(
-        lambda: eventually(
-            lambda: live_crew.kickoffs and call(store, kickoff_id=live_crew.kickoffs[0].kickoff_id), pause=0.05
-        )
-    )
+    told(lambda: eventually(lambda: has_called(live_crew, store), pause=0.05))
     task.deferred()
     store.texts.clear()
     task.clear()
