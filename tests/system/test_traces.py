@@ -12,8 +12,8 @@ pytestmark = [
     pytest.mark.skipif(AIRFLOW < (3, 2), reason="before 3.2, Airflow sets no tracer in a task's process"),
 ]
 EXECUTION = "invoke_workflow "
-TASKS = ["worker", "deferred", "failed", "sensor", *(["retried"] if has("Retries reattach") else [])]
-ROWS = ["ferries", "buoys"] if has("Retries reattach") else []
+TASKS = ["worker", "deferred", "sensor"]
+ROWS = ["ferries", "buoys"] if has("Batches") else []
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def run(start):
 @pytest.fixture(scope="module")
 def traced(run, collector):
     """The spans of the run, once the last process has sent its own."""
-    wanted = len(TASKS) + len(["mapped 0", "mapped 1"]) + len(ROWS)
+    wanted = len(TASKS) + len(ROWS)
 
     def all_sent():
         spans = collector.of("traces", run.run_id)
@@ -37,64 +37,26 @@ def traced(run, collector):
 
 
 def executions(traced, task_id):
-    return [
-        span
-        for span in traced
-        if span.name.startswith(EXECUTION) and span.attributes["airflow.task_id"] == task_id
-    ]
+    """Return the spans of executions below those of a task. Airflow's kickoff task has none."""
+    workers = {span.span_id for span in traced if span.name == f"worker.{task_id}"}
+    return [span for span in traced if span.name.startswith(EXECUTION) and span.parent_id in workers]
 
 
 @pytest.mark.parametrize("task_id", TASKS)
 def test_execution_is_one_span_below_its_task(traced, run, task_id):
     (span,) = executions(traced, task_id)
 
-    workers = {each.span_id: each for each in traced if each.name == f"worker.{task_id}"}
-    assert span.parent_id in workers
-    assert span.trace_id == workers[span.parent_id].trace_id
     known = run.xcom("kickoff") if task_id == "sensor" else run.xcom(task_id, "kickoff_id")
-    assert span.attributes["crewai.execution_uuid"] == known
+    assert (span.attributes["airflow.task_id"], span.attributes["crewai.execution_uuid"]) == (task_id, known)
+    assert span.end - span.start >= 2 or task_id == "sensor"  # as long as its two tasks
 
 
-def test_rows_of_a_mapped_task_have_a_span_each(traced):
-    spans = executions(traced, "mapped")
-
-    assert sorted(span.attributes["airflow.task_instance.map_index"] for span in spans) == [0, 1]
-    assert len({span.attributes["crewai.execution_uuid"] for span in spans}) == 2
-
-
-def test_kickoff_task_has_no_span_of_its_execution(traced):
-    assert executions(traced, "kickoff") == []
-
-
-@pytest.mark.skipif(not ROWS, reason="before Airflow 3.3 there are no batches")
 def test_rows_of_a_batch_have_a_span_each(traced):
-    spans = executions(traced, "batch")
+    rows = {span.attributes["crewai.execution_uuid"] for span in executions(traced, "batch")}
 
-    assert len({span.attributes["crewai.execution_uuid"] for span in spans}) == len(spans) == len(ROWS)
-    assert {span.parent_id for span in spans} <= {span.span_id for span in traced if span.name == "worker.batch"}
+    assert len(rows) == len(executions(traced, "batch")) == len(ROWS)
 
 
 def test_whole_run_is_one_trace(traced):
     assert len({span.trace_id for span in traced}) == 1
-
-
-@pytest.mark.parametrize("task_id", ["worker", "deferred"])
-def test_span_lasts_as_long_as_the_execution(traced, task_id):
-    (span,) = executions(traced, task_id)
-
-    assert span.end - span.start >= 2  # as long as its two tasks
-
-
-def test_failed_execution_is_an_error(traced):
-    (span,) = executions(traced, "failed")
-
-    assert span.is_error
-    assert span.attributes["error.type"] == "ExecutionFailed"
-
-
-@pytest.mark.skipif(not has("Retries reattach"), reason="before Airflow 3.3 a try knows nothing of another")
-def test_retry_that_reattached_says_so(traced):
-    (span,) = executions(traced, "retried")
-
-    assert span.attributes["airflow.task_instance.try_number"] == 2
-    assert span.events == ["resumable_job.resume_decision"]
+    assert sum(span.name.startswith(EXECUTION) for span in traced) == len(TASKS) + len(ROWS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date
 from decimal import Decimal
 from enum import Enum
 from types import ModuleType
@@ -100,34 +100,19 @@ def misfit(output_type: object, output: Any) -> InvalidOutput:
 @pytest.mark.parametrize(
     ("output_type", "output", "made_of_it"),
     [
-        pytest.param(Report, {"title": "F"}, {"title": "F", "ports": [], "day": None}, id="defaults"),
-        pytest.param(
-            f"{HERE}.Report",
-            {"title": "F", "ports": [{"name": "Kiel"}], "day": "2026-11-23", "more": 1},
-            {"title": "F", "ports": [{"name": "Kiel", "berths": 1}], "day": "2026-11-23"},
-            id="import path",
-        ),
-        pytest.param(
-            f"{HERE}:Report", {"title": "F"}, {"title": "F", "ports": [], "day": None}, id="with a colon"
-        ),
-        pytest.param(list[Port], [{"name": "Kiel"}], [{"name": "Kiel", "berths": 1}], id="list"),
-        pytest.param(Summary, {"title": "F"}, {"title": "F"}, id="TypedDict"),
-        pytest.param(Trip, {"hours": "1.5"}, {"hours": 1.5, "mood": "good"}, id="dataclass"),
-        pytest.param(Report | None, "null", None, id="union"),
-        pytest.param(Annotated[int, Field(gt=0)], "7", 7, id="annotated"),
-        pytest.param(Literal["yes", "no"], '"yes"', "yes", id="literal"),
-        pytest.param("builtins.int", "7", 7, id="builtin"),
-        pytest.param(dict[str, Decimal], {"a": 1.5}, {"a": "1.5"}, id="decimal"),
-        pytest.param(datetime, '"2026-11-23T04:00:00Z"', "2026-11-23T04:00:00Z", id="time"),
-        pytest.param(set[int], "[1]", [1], id="set"),
-        pytest.param(
-            Strict, {"day": "2026-11-23", "ports": ["a"]}, {"day": "2026-11-23", "ports": ["a"]}, id="strict"
-        ),
-        pytest.param(
-            Report, 'Here: {"title": "F"}.', {"title": "F", "ports": [], "day": None}, id="in a sentence"
-        ),
-        pytest.param(dict[str, int], {"n": 2**80}, {"n": str(2**80)}, id="wider than any store"),
-        pytest.param(dict[str, float], '{"n": "inf"}', {"n": None}, id="infinity"),
+        (Port, {"name": "Kiel", "more": 1}, {"name": "Kiel", "berths": 1}),
+        (f"{HERE}.Port", {"name": "Kiel", "berths": 2}, {"name": "Kiel", "berths": 2}),
+        (f"{HERE}:Port", {"name": "Kiel"}, {"name": "Kiel", "berths": 1}),
+        ("builtins.int", "7", 7),
+        (list[Port], [{"name": "Kiel"}], [{"name": "Kiel", "berths": 1}]),
+        (Summary, {"title": "F"}, {"title": "F"}),
+        (Trip, {"hours": "1.5"}, {"hours": 1.5, "mood": "good"}),
+        (Port | None, "null", None),
+        (Strict, {"day": "2026-11-23", "ports": ["a"]}, {"day": "2026-11-23", "ports": ["a"]}),
+        (Port, 'Here: {"name": "Kiel"}.', {"name": "Kiel", "berths": 1}),
+        (dict[str, Decimal], {"a": 1.5}, {"a": "1.5"}),
+        (dict[str, int], {"wider than any store": 2**80}, {"wider than any store": str(2**80)}),
+        (dict[str, float], '{"n": "inf"}', {"n": None}),
     ],
 )
 def test_fitting_output_is_dumped_as_json(output_type: object, output: Any, made_of_it: Any) -> None:
@@ -193,16 +178,14 @@ def test_too_many_misfits_are_counted() -> None:
 @pytest.mark.parametrize(
     ("output_type", "why"),
     [
-        pytest.param(
-            "no_such_module.Report", "ModuleNotFoundError.*No module named 'no_such_module'", id="module"
-        ),
-        pytest.param(f"{HERE}.NoSuchType", "AttributeError", id="name"),
-        pytest.param("not a path", "", id="no path"),
-        pytest.param("", "", id="nothing"),
-        pytest.param("json", "PydanticSchemaGenerationError", id="a module"),
-        pytest.param(ModuleType, "<class 'module'>. Set `arbitrary_types_allowed=True`", id="any class"),
-        pytest.param(Unfinished, "Pydantic.*ThatIsNowhere", id="an unfinished model"),
-        pytest.param(Port(name="Kiel"), "PydanticSchemaGenerationError", id="an instance"),
+        ("no_such_module.Report", "ModuleNotFoundError.*No module named 'no_such_module'"),
+        (f"{HERE}.NoSuchType", "AttributeError"),
+        ("not a path", ""),
+        ("", ""),
+        ("json", "PydanticSchemaGenerationError"),  # a module
+        (ModuleType, "<class 'module'>. Set `arbitrary_types_allowed=True`"),
+        (Unfinished, "Pydantic.*ThatIsNowhere"),
+        (Port(name="Kiel"), "PydanticSchemaGenerationError"),
     ],
 )
 def test_unusable_output_type_is_rejected(output_type: object, why: str) -> None:

@@ -1,8 +1,7 @@
-"""Tasks whose executions a collector of traces gets: in each way to wait, retried, mapped and in a batch."""
+"""Tasks whose executions a collector of traces gets: in each way to wait, and in a batch."""
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,6 @@ COMMON: dict[str, Any] = {"crew_conn_id": "crew_brief", "poll_interval": 0.5}
 with DAG("traces", schedule=None, max_active_tasks=100):
     CrewRunOperator(task_id="worker", inputs=INPUTS, **COMMON)
     CrewRunOperator(task_id="deferred", inputs=INPUTS, deferrable=True, **COMMON)
-    CrewRunOperator.partial(task_id="mapped", deferrable=True, **COMMON).expand(inputs=[INPUTS, INPUTS])
-    CrewRunOperator(task_id="failed", inputs=INPUTS, **COMMON | {"crew_conn_id": "crew_failing"})
-    CrewRunOperator(
-        task_id="retried",
-        inputs=INPUTS,
-        retries=1,
-        retry_delay=timedelta(seconds=1),
-        timeout=15,  # of 28 seconds
-        **COMMON | {"crew_conn_id": "crew_lasting"},
-    )
     if HAS_STORE:
         CrewBatchOperator(
             task_id="batch",
