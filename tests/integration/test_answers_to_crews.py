@@ -131,14 +131,6 @@ def test_outcome_follows_from_the_response(dialog, status, outcome):
     assert (len(dialog.answers), len(dialog.crew.kickoffs)) == (2, 1)
 
 
-def test_lost_response_of_a_crew_that_continues_is_enough(dialog):
-    waiting = dialog.asked()
-    dialog.crew.faults.reset(on="resume", after_taken=True)
-
-    assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
-    assert len(dialog.answers) == len(dialog.requests) == 1
-
-
 def test_failed_continuation_fails_the_task_without_a_retry(dialog):
     dialog.crew.scenario = asking("draft-1", resume="failing")
     waiting = dialog.asked()
@@ -239,15 +231,6 @@ def test_answer_of_a_user_without_a_name_is_sent(dialog, user):
     assert dialog.ended(waiting)["output"] == "The end"
 
 
-def test_answer_in_the_dashboard_closes_the_request(dialog):
-    waiting = dialog.asked()
-    dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)
-
-    assert dialog.ended(waiting)["output"] == "The end"
-    assert dialog.crew.required_actions == ["closed"]
-    assert dialog.answers == []
-
-
 @pytest.mark.parametrize(
     ("draft", "subject"),
     [
@@ -336,13 +319,6 @@ def test_answer_without_a_question_is_for_the_open_one(dialog, given):
     assert [each["taskId"] for each in dialog.answers] == [dialog.kept["question"]["task_id"]]
 
 
-def test_request_names_its_question_where_no_user_sees_it(dialog):
-    dialog.asked()
-
-    hidden = dialog.requests[-1]["params"][ASKED]
-    assert hidden["value"] == hidden["schema"]["const"] == dialog.kept["question"]["task_id"]
-
-
 def test_old_question_is_not_shown_for_a_new_wait(dialog):
     waiting = dialog.asked()
     kickoff_id = dialog.crew.kickoffs[0].kickoff_id
@@ -354,18 +330,6 @@ def test_old_question_is_not_shown_for_a_new_wait(dialog):
     dialog.crew.finish(kickoff_id)
     assert dialog.watched(waiting)["output"] == "The end"
     assert (len(dialog.requests), len(dialog.answers)) == (1, 1)
-
-
-def test_webhook_that_does_not_arrive_leaves_the_notice(dialog):
-    dialog.questions.secret = None
-    dialog.crew.faults.clear()
-
-    waiting = dialog.asked()
-
-    assert dialog.requests[-1]["options"] == [HAS_ANSWERED, STOP_WAITING]
-    dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)
-    assert dialog.ended(dialog.chosen(waiting, HAS_ANSWERED))["output"] == "The end"
-    assert dialog.answers == []
 
 
 def test_flow_is_answered_in_its_dashboard(dialog):
@@ -393,19 +357,6 @@ def test_late_question_replaces_the_notice(dialog):
     assert dialog.requests[-1]["options"] == [APPROVE, SEND_BACK, ANSWER, HAS_ANSWERED, STOP_WAITING]
     assert dialog.crew.required_actions == []  # the receiver has deleted the first
     assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
-
-
-@pytest.mark.parametrize(
-    "way", [{"times": 3}, {"again": True}, {"nested": "payload"}, {"other_ids": True}, {"delay": 0.2}]
-)
-def test_odd_deliveries_ask_each_question_once(dialog, way):
-    dialog.crew.scenario = asking("draft-1", "draft-2", human_input_webhook=way, resume="production")
-    waiting = dialog.chosen(dialog.asked(), APPROVE)
-    waiting = dialog.chosen(dialog.asked(waiting), APPROVE)
-
-    assert dialog.ended(waiting)["output"] == "The end"
-    texts = [request["body"] for request in dialog.requests if APPROVE in request["options"]]
-    assert ["draft-1" in text for text in texts] == [True, False]
 
 
 def test_documented_dialect_is_answered(dialog):
