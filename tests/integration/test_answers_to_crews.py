@@ -359,6 +359,16 @@ def test_late_question_replaces_the_notice(dialog):
     assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
 
 
+def test_repeated_deliveries_ask_each_question_once(dialog):
+    way = {"times": 2, "again": True}
+    dialog.crew.scenario = asking("draft-1", "draft-2", human_input_webhook=way, resume="production")
+    waiting = dialog.chosen(dialog.asked(), APPROVE)
+    waiting = dialog.chosen(dialog.asked(waiting), APPROVE)
+
+    assert dialog.ended(waiting)["output"] == "The end"
+    assert ["draft-1" in each["body"] for each in dialog.requests if APPROVE in each["options"]] == [True, False]
+
+
 def test_documented_dialect_is_answered(dialog):
     dialog.crew.scenario = asking("draft-1").model_copy(update={"dialect": "documented"})
 

@@ -12,6 +12,7 @@ import pytest
 import requests
 
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
+from airflow_provider_crew.local.record import MOST_OF_STRANGERS, ReceivedRequest, Record
 from tests.integration.local_client import Client
 
 TASKS = (
@@ -166,6 +167,17 @@ def test_stranger_is_answered_before_the_body(serve, dialect, body, path, header
     assert path == "/local/" or response.json() == body
     assert [(each.path, each.status, each.body) for each in service.requests] == [(path, 401, b"")]
     assert service.kickoffs == ()
+
+
+def test_record_keeps_the_newest_requests_of_strangers():
+    record = Record()
+    for number in range(5):
+        half = ReceivedRequest(
+            "POST", f"/{number}", "", (), b"x" * (MOST_OF_STRANGERS // 2 - 10), ("127.0.0.1", 1)
+        )
+        record.add(half, of_stranger=number > 0)
+
+    assert [each.path for each in record] == ["/0", "/3", "/4"]
 
 
 def test_connection_keeps_an_odd_token(serve):
