@@ -290,25 +290,15 @@ def test_json_is_stored_down_to_64_levels() -> None:
 @pytest.mark.parametrize(
     ("inputs", "names", "required", "optional"),
     [
-        pytest.param(["budget", "age"], ("budget", "age"), (), (), id="names"),
-        pytest.param(
-            [{"name": "topic", "type": "string", "required": True}, {"name": "tone", "required": False}],
-            ("topic", "tone"),
-            ("topic",),
-            ("tone",),
-            id="objects",
-        ),
-        pytest.param({"topic": "What about", "tone": None}, ("topic", "tone"), (), (), id="descriptions"),
-        pytest.param(
-            {"topic": {"required": False, "name": "other"}, "tone": {}},
-            ("topic", "tone"),
-            (),
-            ("topic",),
-            id="by name",
-        ),
-        pytest.param([], (), (), (), id="none"),
-        pytest.param(["a\x00", {"name": "\udfff"}], ("a\ufffd", "\ufffd"), (), (), id="storable"),
+        (["budget", "age"], ("budget", "age"), (), ()),
+        ([{"name": "topic", "type": "string", "required": True}, "tone"], ("topic", "tone"), ("topic",), ()),
+        ([{"name": "topic"}, {"name": "tone", "required": False}], ("topic", "tone"), (), ("tone",)),
+        ({"topic": "What about", "tone": None}, ("topic", "tone"), (), ()),
+        ({"topic": {"required": False, "name": "other"}, "tone": {}}, ("topic", "tone"), (), ("topic",)),
+        ([], (), (), ()),
+        (["a\x00", {"name": "\udfff"}], ("a\ufffd", "\ufffd"), (), ()),
     ],
+    ids=ascii,
 )
 def test_inputs_are_read_in_every_form(
     inputs: Any, names: tuple[str, ...], required: tuple[str, ...], optional: tuple[str, ...]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_crew.client.errors import Cost, InvalidInputs
-from airflow_provider_crew.client.models import CrewInputs, read_inputs
+from airflow_provider_crew.client.models import read_inputs
 from airflow_provider_crew.client.options import SENT_AS, KickoffOptions
 from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.settings import WebhookSecret
@@ -142,114 +143,61 @@ def test_webhook_secret_needs_a_receiver_and_a_connection(options: Any) -> None:
 
 
 OBJECTS = [{"name": "topic", "required": True}, {"name": "audience", "required": True}]
-KNOWN = read_inputs({"inputs": [*OBJECTS, {"name": "tone", "required": False}]})
-OPTIONAL = read_inputs({"inputs": ["topic", "audience", "id"], "required_inputs": []})
-BARE = read_inputs({"inputs": ["topic", "audience", "id"]})
-DESCRIBED = read_inputs({"inputs": {"topic": "What about", "audience": {"description": "For whom"}, "id": None}})
-REQUIRED = read_inputs(
-    {"inputs": ["id", "topic", "audience", "tone"], "required_inputs": ["id", "topic", "audience"]}
-)
-each_form = pytest.mark.parametrize("known", [BARE, DESCRIBED], ids=["bare names", "descriptions"])
+FORMS: dict[str, Any] = {
+    "objects": {"inputs": [*OBJECTS, {"name": "tone", "required": False}]},
+    "required": {"inputs": ["id", "topic", "audience", "tone"], "required_inputs": ["id", "topic", "audience"]},
+    "optional": {"inputs": ["topic", "audience", "id"], "required_inputs": []},
+    "bare": {"inputs": ["topic", "audience", "id"]},
+    "described": {"inputs": {"topic": "What about", "audience": {"description": "For whom"}, "id": None}},
+    "id": {"inputs": [{"name": "id", "required": True}]},
+    "none": {"inputs": []},
+}
+# A doubt is logged. A rejection costs nothing, and lacks inputs unless one is misspelled.
+COMPARISONS = """
+given                           | inputs of the crew    | outcome
+--------------------------------|-----------------------|-----------------------------------------------------
+topic audience                  | objects required bare |
+topic audience                  | described optional    |
+topic audience tone             | objects required      |
+                                | optional none id      |
+topic audience tone tonne zebra | objects               | tone tonne; zebra
+zebra                           | optional              | zebra
+topic                           | bare described        | audience
+audience zebra                  | bare described        | zebra; topic
+topic                           | objects required      | rejected, audience topic; lacks audience
+zebra                           | objects required      | rejected, audience topic zebra; lacks audience topic
+topics audience                 | objects required      | rejected, audience topic topics
+topic audience tonne            | objects required      | rejected, tone tonne
+topics                          | optional              | rejected, topic topics
+topics zebra                    | bare described        | rejected, audience topic topics zebra
+topic audience id               | bare                  | id restore_from_state_id
+id                              | id                    | id restore_from_state_id
+id                              | none                  | id restore_from_state_id
+"""
+NAMES = {"topic", "topics", "audience", "tone", "tonne", "zebra", "id", "restore_from_state_id"}
 
-NAMES = {"topic", "topics", "audience", "tone", "tonne", "zebra", "id", "ids", "restore_from_state_id"}
-STATE_ID = {"id", "restore_from_state_id"}
+
+def comparisons() -> Iterator[tuple[str, str, str]]:
+    for line in COMPARISONS.strip().splitlines()[2:]:
+        given, forms, outcome = (cell.strip() for cell in line.split("|"))
+        yield from ((given, form, outcome) for form in forms.split())
 
 
-def named(text: object) -> set[str]:
+def names_in(text: object) -> str:
     """Return the inputs and options that a message names."""
-    return NAMES & {*re.findall(r"\w+", str(text))}
+    return " ".join(sorted(NAMES & {*re.findall(r"\w+", str(text))}))
 
 
-def doubts(given: dict[str, Any], known: CrewInputs) -> list[set[str]]:
-    return [named(doubt) for doubt in compare_inputs(given, known)]
+@pytest.mark.parametrize(("given", "form", "outcome"), [*comparisons()])
+def test_inputs_are_compared_with_those_of_the_crew(given: str, form: str, outcome: str) -> None:
+    try:
+        found = "; ".join(map(names_in, compare_inputs(dict.fromkeys(given.split()), read_inputs(FORMS[form]))))
+    except InvalidInputs as error:
+        assert error.cost is Cost.NONE  # noqa: PT017 - an outcome among others
+        lacks = f"; lacks {' '.join(sorted(error.missing_inputs))}" if error.missing_inputs else ""
+        found = f"rejected, {names_in(error)}{lacks}"
 
-
-def refusal(given: dict[str, Any], known: CrewInputs) -> InvalidInputs:
-    with pytest.raises(InvalidInputs) as caught:
-        compare_inputs(given, known)
-    return caught.value
-
-
-def test_listed_inputs_raise_no_doubt() -> None:
-    whole = {"audience": "sailors", "topic": None}
-
-    assert compare_inputs(whole, KNOWN) == []
-    assert compare_inputs({**whole, "tone": "dry"}, KNOWN) == []
-    assert compare_inputs(whole, BARE) == []
-    assert compare_inputs(whole, REQUIRED) == []
-    assert compare_inputs({}, OPTIONAL) == []
-    assert compare_inputs({}, read_inputs({"inputs": []})) == []
-
-
-def test_unlisted_input_is_a_doubt_with_the_nearest_name() -> None:
-    given = {"topic": 1, "audience": 2, "tone": 3, "tonne": 4, "zebra": 5}
-
-    assert doubts(given, KNOWN) == [{"tonne", "tone"}, {"zebra"}]
-    assert doubts({"zebra": 1}, OPTIONAL) == [{"zebra"}]
-
-
-@pytest.mark.parametrize("known", [KNOWN, REQUIRED], ids=["objects", "required_inputs"])
-@pytest.mark.parametrize(
-    ("given", "missing"),
-    [({"topic": 1}, ("audience",)), ({"zebra": 1}, ("topic", "audience"))],
-    ids=["one", "all"],
-)
-def test_missing_required_inputs_are_named(
-    known: CrewInputs, given: dict[str, int], missing: tuple[str, ...]
-) -> None:
-    failure = refusal(given, known)
-
-    assert named(failure) == {*missing, *given}
-    assert failure.missing_inputs == missing
-    assert failure.cost is Cost.NONE
-
-
-@pytest.mark.parametrize(
-    ("given", "known", "meant"),
-    [
-        ({"topics": 1, "audience": 2}, KNOWN, "topic"),
-        ({"topics": 1, "audience": 2}, REQUIRED, "topic"),
-        ({"topic": 1, "audience": 2, "tonne": 3}, KNOWN, "tone"),
-        ({"topic": 1, "audience": 2, "tonne": 3}, REQUIRED, "tone"),
-        ({"topics": 1}, OPTIONAL, "topic"),
-    ],
-)
-def test_misspelled_input_is_rejected_even_if_optional(
-    given: dict[str, int], known: CrewInputs, meant: str
-) -> None:
-    failure = refusal(given, known)
-
-    assert named(failure) >= {meant, *given.keys() & {"topics", "tonne"}}
-    assert failure.missing_inputs == ()  # adding a name would not correct the misspelled one
-    assert failure.cost is Cost.NONE
-
-
-@each_form
-@pytest.mark.parametrize(
-    ("given", "names"),
-    [({"topic": 1}, {"audience"}), ({"zebra": 1, "audience": 2}, {"topic"})],
-    ids=lambda value: str(value) if isinstance(value, dict) else "",
-)
-def test_missing_inputs_that_may_be_optional_are_one_doubt(
-    known: CrewInputs, given: dict[str, int], names: set[str]
-) -> None:
-    assert doubts(given, known)[-1] == names
-    assert len(doubts(given, known)) == 1 + ("zebra" in given)
-
-
-@each_form
-def test_missing_input_that_looks_mistyped_is_rejected(known: CrewInputs) -> None:
-    assert named(refusal({"topics": 1, "zebra": 2}, known)) >= {"topic", "topics", "audience"}
-
-
-@pytest.mark.parametrize("inputs", [["topic", "audience", "id"], ["topic"], [{"name": "id", "required": True}]])
-def test_state_id_is_never_missing(inputs: Any) -> None:
-    known = read_inputs({"inputs": inputs})
-    whole = {name: 1 for name in known.names if name != "id"}
-
-    assert compare_inputs(whole, known) == []
-    (deprecated,) = compare_inputs({**whole, "id": "6f1d9c1e"}, known)
-    assert named(deprecated) == STATE_ID
+    assert found == outcome
 
 
 def test_path_of_any_characters_is_printable() -> None:
