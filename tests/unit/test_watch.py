@@ -76,9 +76,10 @@ OUTCOMES: dict[str, Any] = {
 }
 
 
+LONG = ("long", "longer")
 DONE = {
-    name: TaskResult(task_id=f"{name}_task", output=f"About {name}.", execution_time=None)
-    for name in ("research", "writing", "review")
+    name: TaskResult(task_id=f"{name}_task", output=f"About {name}." * 1000 ** (name in LONG), execution_time=None)
+    for name in ("research", "writing", "review", *LONG)
 } | {"writing again": TaskResult(task_id="writing_task", output="Better.", execution_time=2.5)}
 WORK = re.compile(r"(\w+) as task (\d) by (\w+)(?:, running for ([\d.]+) s)?(?:, done: (.+))?")
 END = re.compile(r"end of (\d)(, listed)?(?:, after ([\d.]+) s)?, done: (.+)")

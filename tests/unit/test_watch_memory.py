@@ -15,68 +15,32 @@ from airflow_provider_crew.client.errors import (
     ExecutionNotFound,
     ExecutionUnknown,
     LostContact,
-    NotAllowed,
     NotAuthenticated,
     RateLimited,
-    Rejected,
     ServiceError,
-    Unreachable,
     UnreadableResponse,
 )
 from airflow_provider_crew.client.history import History
-from airflow_provider_crew.client.models import Completed, Failed, Paused, Progress, Running, TaskResult
+from airflow_provider_crew.client.models import TaskResult
 from airflow_provider_crew.client.watch import Step, WatchState
-from tests.unit.crew_builders import KICKOFF_ID, NOW
-from tests.unit.watch_stories import Story
-
-
-def running(word: str, task: str | None, done: int, last_task: TaskResult | None = None) -> Running:
-    return Running(status="running", **told(word, task, done), last_task=last_task)
-
-
-def told(word: str, task: str | None, done: int) -> dict[str, Any]:
-    progress = Progress(completed=done, total=3)
-    return {"kickoff_id": KICKOFF_ID, "word": word, "current_task": task, "progress": progress}
+from tests.unit.crew_builders import NOW
+from tests.unit.test_watch import LONG, OUTCOMES, outcome_of
+from tests.unit.watch_stories import DOWN, WRITING, Story, running
 
 
 def done(output: str, name: str = "facts_task", took: float | None = None) -> TaskResult:
     return TaskResult(task_id=name, agent="Writer", output=output, execution_time=took)
 
 
-outcomes = st.one_of(
-    st.builds(
-        running,
-        st.sampled_from(["running", "queued", "Hatching", "STARTED"]),
-        st.sampled_from([None, "research_task", "writing_task"]),
-        st.integers(0, 1),
-        st.sampled_from([None, done("Facts."), done("Better facts.", took=2.5), done("x" * 9000, "summary_task")]),
-    ),
-    st.just(Paused(status="paused", **told("PAUSED", "ask", 1), last_task=done("Facts."))),
-    st.sampled_from(
-        [
-            Unreachable("The crew did not answer."),
-            ServiceError("502"),
-            RateLimited("429", retry_after=45.0),
-            NotAuthenticated("401"),
-            NotAllowed("403"),
-            ExecutionNotFound("404"),
-            ExecutionNotFound("404", address="https://crew.example"),
-            ExecutionNotFound("404", address="https://other.example"),
-        ]
-    ),
-)
-LAST: Any = [done("Facts.").model_dump()]
-COMPLETED = Completed(status="completed", kickoff_id=KICKOFF_ID, output="text", tasks=LAST, execution_time=None)
-ends = st.sampled_from(
-    [
-        COMPLETED,
-        Failed(status="error", kickoff_id=KICKOFF_ID, error="boom", execution_time=None),
-        Rejected("400"),
-    ]
-)
-looks = st.tuples(st.lists(st.tuples(outcomes, st.floats(0, 400)), max_size=25), ends).map(
-    lambda told: [*told[0], (told[1], 1.0)]
-)
+SEEN = [
+    *OUTCOMES,
+    "research as task 1 by Researcher, running for 4.0 s",
+    "writing as task 2 by Writer, running for 14.0 s, done: research",
+    "review as task 3 by Editor, done: writing again",
+    *(f"{task} as task 3 by Editor, done: {task}" for task in LONG),
+    "end of 3, done: review",
+]
+looks = st.lists(st.tuples(st.sampled_from(SEEN).map(outcome_of), st.floats(0, 400)), max_size=25)
 
 
 def life(*, carried: bool = False, **rules: Any) -> Story:
@@ -116,8 +80,7 @@ def test_watch_carried_after_every_poll_takes_the_same_steps(
 def test_newest_steps_are_carried_up_to_16_kb() -> None:
     story, long = life(), 1000 * chr(0x1F980)
     for number in range(200):
-        look = running("RUNNING", f"{number}{long}", number)
-        story.see(look.model_copy(update={"current_agent": long, "duration": 1e300}), after=10)
+        story.see(running(f"{number}{long}", number, current_agent=long, duration=1e300), after=10)
 
     memory = story.watch.memory.carried()
     steps = memory["history"]["steps"]
@@ -189,7 +152,7 @@ def memory_of(memory: WatchState) -> int:
 def test_watch_many_task_outputs_keeps_at_most_64_kb(size: int, character: str) -> None:
     story = life()
     for number in range(300):
-        story.see(running("running", None, 0, done(f"{number} {character * size}")), after=10)
+        story.see(running(last_task=done(f"{number} {character * size}")), after=10)
 
     assert memory_of(story.watch.memory) <= 64 * 1024
 
@@ -197,7 +160,7 @@ def test_watch_many_task_outputs_keeps_at_most_64_kb(size: int, character: str) 
 def test_watch_one_huge_task_output_keeps_the_others() -> None:
     story = life()
     for output in ("first", "x" * 65_536, "x" * 65_536, "last"):
-        story.see(running("running", None, 0, done(output)), after=10)
+        story.see(running(last_task=done(output)), after=10)
 
     assert [task.output for task in story.watch.memory.history.tasks] == ["first", "last"]
 
@@ -238,9 +201,9 @@ def test_trouble_with_another_request_id_is_logged_once(kind: type[CallError]) -
 @pytest.mark.parametrize(
     ("outcome", "is_equal"),
     [
-        (running("RUNNING", "facts_task", 1), True),
-        (Paused(status="paused", **told("PAUSED", "facts_task", 1)), True),
-        (Unreachable("down"), False),
+        (WRITING, True),
+        (OUTCOMES["paused"], True),
+        (DOWN, False),
     ],
 )
 def test_poll_without_news_is_stored_only_in_an_outage(outcome: Any, is_equal: Any) -> None:
@@ -254,10 +217,10 @@ def test_poll_without_news_is_stored_only_in_an_outage(outcome: Any, is_equal: A
 
 def test_later_process_counts_an_outage_from_its_own_start() -> None:
     story = Story()
-    story.see(Unreachable("down"), at=0)
+    story.see(DOWN, at=0)
 
     assert story.watch.memory.carried()["troubles"] == {"silent": NOW}
     kept = story.watch.memory.handed_over()
     assert kept["troubles"] == {"silent": None}
     later = Story(memory=WatchState.recalled(kept), max_outage=20.0)
-    assert [bool(later.see(Unreachable("down"), at=at).error) for at in (100, 119, 120)] == [False, False, True]
+    assert [bool(later.see(DOWN, at=at).error) for at in (100, 119, 120)] == [False, False, True]
