@@ -199,17 +199,13 @@ def test_connection_test_shows_what_it_found(live_crew, spoil, shown):
     assert TOKEN not in message
 
 
-@pytest.mark.parametrize(
-    ("connection", "shown"),
-    [("crew://:secret-token@crew.example/http", "allow_http"), ("crew://:secret-token@", ""), ("crew://x", "")],
-)
-def test_connection_test_names_wrong_setting(monkeypatch, connection, shown):
-    monkeypatch.setenv(CONNECTION, connection)
+@pytest.mark.parametrize("uri", ["crew://:secret-token@crew.example/http", "crew://:secret-token@", "crew://x"])
+def test_connection_test_fails_for_a_wrong_setting(monkeypatch, uri):
+    monkeypatch.setenv(CONNECTION, uri)
 
     works, message = CrewHook().test_connection()
 
     assert works is False
-    assert shown in message
     assert "secret-token" not in message
 
 
