@@ -199,6 +199,7 @@ def test_modules_loaded_by_airflow_load_no_client(newly_loaded, module):
 def test_task_without_a_call_loads_no_client(newly_loaded, module):
     assert module in newly_loaded[module]
     assert not newly_loaded[module] & {"requests", "urllib3", "aiohttp", "airflow_provider_crew.tracing"}
+    assert not [name for name in newly_loaded[module] if name.startswith("airflow_provider_crew.answers")]
 
 
 def test_sync_client_loads_no_event_loop(newly_loaded):

@@ -57,19 +57,6 @@ def but_for_types(node: ast.AST) -> Iterator[ast.AST]:
             yield from but_for_types(child)
 
 
-def when_loaded(module: str) -> set[str]:
-    """Find what is imported as soon as a module is."""
-    return set(imports(outside_functions(tree(module))))
-
-
-def outside_functions(node: ast.AST) -> Iterator[ast.AST]:
-    for child in ast.iter_child_nodes(node):
-        is_for_types = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
-        if not is_for_types and not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield child
-            yield from outside_functions(child)
-
-
 def ours(imported: set[str]) -> set[str]:
     """Name the modules of this package among what is imported: ``a.b`` may be one, or something in ``a``."""
     named = {name if name in MODULES else name.rpartition(".")[0] for name in imported}
@@ -119,14 +106,6 @@ def test_imports_point_down(layer):
         for other in ours(at_run_time(module))
         if any(is_in(part, other) for part in upward) or other in ON_TOP
     } == set()
-
-
-def test_plain_run_loads_nothing_of_answers():
-    others = [module for module in MODULES if not is_in(f"{NAME}.answers", module)]
-
-    assert [
-        module for module in others if any(is_in(f"{NAME}.answers", other) for other in when_loaded(module))
-    ] == []
 
 
 def test_imports_have_no_circles_even_among_types():
