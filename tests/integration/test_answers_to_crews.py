@@ -77,6 +77,23 @@ def test_answer_is_sent_as_given(dialog, resume, option, text, feedback, approve
     assert len(dialog.crew.kickoffs) == 1
 
 
+def test_lost_response_of_a_crew_that_continues_is_enough(dialog):
+    waiting = dialog.asked()
+    dialog.crew.faults.reset(on="resume", after_taken=True)
+
+    assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
+    assert len(dialog.answers) == len(dialog.requests) == 1
+
+
+def test_answer_in_the_dashboard_closes_the_request(dialog):
+    waiting = dialog.asked()
+    dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)
+
+    assert dialog.ended(waiting)["output"] == "The end"
+    assert dialog.crew.required_actions == ["closed"]
+    assert dialog.answers == []
+
+
 def test_three_questions_in_a_row_are_answered(dialog):
     dialog.crew.scenario = asking("draft-1", "draft-2", "# Draft 3", resume="production")
     waiting = None

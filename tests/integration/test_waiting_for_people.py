@@ -268,6 +268,14 @@ def waiting_task(service: WatchedService, waits: str) -> Any:
 
 class TestSensor:
     @in_every_mode
+    def test_with_human_input_waits_for_one_never_seen(self, asking, store, mode):
+        kickoff_id = asking.take(INPUTS, None, {})
+        asking.at_look(6, lambda: approve(asking))
+        task = Task(lambda: sensor(kickoff_id, human_input=True, max_outage=0.01, **mode), store=store)
+
+        assert poked(task)["output"] == "Approved."
+
+    @in_every_mode
     @pytest.mark.parametrize("remembering", [pytest.param(True, marks=sensors_remember), False])
     def test_remembers_between_attempts_that_it_saw_the_execution(self, asking, store, mode, remembering):
         kickoff_id = seen_once(asking)
