@@ -24,8 +24,6 @@ class Received:
     start: float
     end: float
     attributes: dict[str, Any]
-    events: list[str]
-    is_error: bool
 
 
 class OtlpReceiver:
@@ -84,8 +82,6 @@ def _spans_of(request: ExportTraceServiceRequest) -> list[Received]:
             span.start_time_unix_nano / 1e9,
             span.end_time_unix_nano / 1e9,
             {each.key: getattr(each.value, str(each.value.WhichOneof("value"))) for each in span.attributes},
-            [event.name for event in span.events],
-            span.status.code == span.status.STATUS_CODE_ERROR,
         )
         for resource in request.resource_spans
         for scope in resource.scope_spans

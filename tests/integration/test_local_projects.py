@@ -222,16 +222,6 @@ def test_stop_ends_its_process_and_no_other(crew, step, state):
         assert crew.status(other)["state"] == state
 
 
-def test_stopping_the_server_ends_all_that_it_has_started(crew):
-    crew = crew(*STEPS, GO, DONE)
-    with crew.serve():
-        crew.until(crew.kickoff(), "RUNNING")
-        eventually(lambda: len(crew.written("started")) == 2)
-
-    eventually(lambda: not any(is_alive(pid) for pid in crew.written("started")))
-    assert not Path(crew.kickoffs[0]["storage"]).exists()
-
-
 class TestKept:
     """Executions in a file, for the next service."""
 
