@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from threading import Event
 
 from pydantic import PrivateAttr
@@ -19,11 +17,6 @@ class HeldAnswer(HangFault):
 
     _released: Event = PrivateAttr(default_factory=Event)
     _held: Event = PrivateAttr(default_factory=Event)
-    _when: Callable[[], bool] = PrivateAttr(default_factory=lambda: lambda: True)
-
-    def hold_when(self, condition: Callable[[], bool]) -> None:
-        """Hold only an answer that is due while a condition holds."""
-        self._when = condition
 
     @property
     def is_held(self) -> bool:
@@ -37,8 +30,7 @@ class HeldAnswer(HangFault):
     async def happen(self, exchange: Exchange) -> None:
         """Wait for the release. A client that has disconnected meanwhile gets no answer."""
         answer = await exchange.take()
-        if await asyncio.to_thread(self._when):
-            self._held.set()
-            while not self._released.is_set():
-                await exchange.pause(_PAUSE)
+        self._held.set()
+        while not self._released.is_set():
+            await exchange.pause(_PAUSE)
         await exchange.send(answer)
