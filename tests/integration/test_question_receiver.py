@@ -26,6 +26,10 @@ def other(**changes):
     return CALL | {"meta": {"airflow": META["airflow"] | changes}}
 
 
+def basic(user):
+    return f"Basic {base64.b64encode(f'{user}:{SECRET}'.encode()).decode()}"
+
+
 def without(name):
     return {key: value for key, value in CALL.items() if key != name}
 
@@ -70,11 +74,7 @@ FORGED: dict[str, tuple[int, Any, dict[str, Any]]] = {
     "beginning of the secret": (401, CALL, {"Authorization": "Bearer webhook-secret"}),
     "longer secret": (401, CALL, {"Authorization": f"Bearer {SECRET}x"}),
     "secret without a scheme": (401, CALL, {"Authorization": SECRET}),
-    "secret as a user's password": (
-        401,
-        CALL,
-        {"Authorization": f"Basic {base64.b64encode(f'x:{SECRET}'.encode()).decode()}"},
-    ),
+    "secret as a user's password": (401, CALL, {"Authorization": basic("x")}),
     "secret that is not ASCII": (401, CALL, {"Authorization": "Bearer \xe9\xe8"}),
     "wrong secret and a large body": (401, b"x" * 1_000_000, {"Authorization": "Bearer x"}),
     "large body": (413, b"{" + b" " * 65536 + b"}", {}),
@@ -197,7 +197,7 @@ def test_draft_that_is_long_is_cut(questions):
     [
         ("", f"bearer  {SECRET}", 204),
         ("crew", f"Bearer {SECRET}", 401),
-        ("crew", f"Basic {base64.b64encode(f'crew:{SECRET}'.encode()).decode()}", 204),
+        ("crew", basic("crew"), 204),
     ],
 )
 def test_login_makes_the_secret_basic(questions, login, header, status):
