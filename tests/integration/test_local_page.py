@@ -24,7 +24,8 @@ class Page(HTMLParser):
 
     def __init__(self, html):
         super().__init__()
-        self.tags, self.links, self.text, self._open = [], {}, "", ("", {})
+        self.tags, self.links, self.text = [], {}, ""
+        self._open: tuple[str, dict[str, str | None]] = ("", {})
         self.feed(html)
 
     def handle_starttag(self, tag, attributes):
