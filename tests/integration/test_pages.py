@@ -119,12 +119,6 @@ def test_a_connection_as_shown_is_read(monkeypatch, shown):
     assert (settings.address, settings.token) == ("https://my-crew.crewai.com", "TOKEN")
 
 
-def test_every_field_of_a_connection_is_told():
-    told = {field.strip("`"): label for label, field, _ in table("docs/connection.md", "Fields") if field}
-
-    assert told == {name: field["label"] for name, field in CONNECTION_FIELDS.items()}
-
-
 @pytest.mark.parametrize(
     "operator", [CrewKickoffOperator, CrewRunOperator, CrewBatchOperator, CrewExecutionSensor]
 )
@@ -249,22 +243,14 @@ def test_readme_does_not_exaggerate_the_number_of_fault_cases():
     assert sum(len(re.findall(cells, text, re.MULTILINE)) for text in pages) > int(stated)
 
 
-def test_an_error_refers_to_the_errors_page_by_its_title():
+def test_errors_page_has_its_title_every_exception_and_every_cost():
     title = PAGES["docs/errors.md"].splitlines()[0].removeprefix("# ")
+    exceptions = {row[0].strip("`") for row in table("docs/errors.md", "Exceptions in code")}
+    costs = [[cell.strip("`") for cell in row[:2]] for row in table("docs/errors.md", "Cost")]
 
     assert title in str(errors.CrewError("out of credit")).splitlines()[-1]
-
-
-def test_errors_page_lists_every_airflow_exception():
-    listed = {row[0].strip("`") for row in table("docs/errors.md", "Exceptions in code")}
-
-    assert listed == {kind.__name__ for kind in ends.EndedTask.__subclasses__()}
-
-
-def test_errors_page_quotes_every_cost():
-    quoted = [[cell.strip("`") for cell in row[:2]] for row in table("docs/errors.md", "Cost")]
-
-    assert sorted(quoted) == sorted([cost.value, cost.sentence] for cost in errors.Cost)
+    assert exceptions == {kind.__name__ for kind in ends.EndedTask.__subclasses__()}
+    assert sorted(costs) == sorted([cost.value, cost.sentence] for cost in errors.Cost)
 
 
 def test_errors_page_quotes_log_lines_of_the_package():
@@ -284,31 +270,27 @@ def test_scenario_page_lists_every_key():
         assert model.model_fields.keys() <= listed
 
 
-def test_connection_page_lists_every_option_and_default():
-    listed = {row[0].strip("`"): row[1].strip("`") for row in table("docs/connection.md", "Configuration options")}
+def test_connection_page_lists_every_field_and_option():
+    fields = {field.strip("`"): label for label, field, _ in table("docs/connection.md", "Fields") if field}
+    options = {
+        row[0].strip("`"): row[1].strip("`") for row in table("docs/connection.md", "Configuration options")
+    }
 
-    assert listed == {name: option["default"] for name, option in CONFIGURATION["crew"]["options"].items()}
-
-
-def test_xcoms_page_lists_every_key():
-    listed = {row[0].partition(" ")[0].strip("`") for row in rows(PAGES["docs/xcoms.md"])}
-
-    keys = {RETURN_VALUE, KICKOFF_ID, USAGE, RESULT, DASHBOARD_KEY, PROGRESS, SENT, ROW, DEFERRAL, QUESTION}
-    assert listed == keys
+    assert fields == {name: field["label"] for name, field in CONNECTION_FIELDS.items()}
+    assert options == {name: option["default"] for name, option in CONFIGURATION["crew"]["options"].items()}
 
 
-def test_xcoms_page_lists_every_key_of_the_progress():
-    listed = {key for row in table("docs/xcoms.md", PROGRESS) for key in re.findall(r"`(\w+)`", row[0])}
-
-    assert listed == {*begun("57a13a6e", 0.0), "choices", "batch", "if_lost"}
-
-
-def test_xcoms_page_lists_every_metric():
-    listed = {row[0].strip("`") for row in table("docs/xcoms.md", "Metrics")}
-
+def test_xcoms_page_lists_every_key_and_every_metric():
+    keys = {row[0].partition(" ")[0].strip("`") for row in rows(PAGES["docs/xcoms.md"])}
+    known = {RETURN_VALUE, KICKOFF_ID, USAGE, RESULT, DASHBOARD_KEY, PROGRESS, SENT, ROW, DEFERRAL, QUESTION}
+    of_progress = {key for row in table("docs/xcoms.md", PROGRESS) for key in re.findall(r"`(\w+)`", row[0])}
+    metrics = {row[0].strip("`") for row in table("docs/xcoms.md", "Metrics")}
     kickoffs = {f"crew.kickoff.{end}" for end in ("started", "not_taken", "uncertain")}
-    ends = {f"crew.execution.{end}" for end in (*_METRICS.values(), "completed", "broken", "duration")}
-    assert listed == kickoffs | ends | {f"crew.tokens.{kind}" for kind in ("prompt", "completion", "total")}
+    executions = {f"crew.execution.{end}" for end in (*_METRICS.values(), "completed", "broken", "duration")}
+
+    assert keys == known
+    assert of_progress == {*begun("57a13a6e", 0.0), "choices", "batch", "if_lost"}
+    assert metrics == kickoffs | executions | {f"crew.tokens.{kind}" for kind in ("prompt", "completion", "total")}
 
 
 def test_command_line_page_lists_every_command(capsys):

@@ -28,8 +28,9 @@ SHOWN = """(seen) => {
     const keys = Object.fromEntries(Object.entries(CHOICES).map(([key, title]) => [title, key]));
     const choices = Object.fromEntries(of.choices.map(([title, effect]) => [keys[title], effect]));
     const tasks = [...of.rows, ...of.coming].map(({ name, state, seconds }) => [name, state, seconds]);
-    const text = draw(Header({ of })) + (of.question ? draw(Question({ of: of.question, task: {} })) : "");
-    return { ...of, choices, tasks, text };
+    const { question, batch } = of;
+    const form = question && Question({ of: question, task: {} });
+    return { ...of, choices, tasks, text: draw([Header({ of }), form, batch && Results({ of: batch })]) };
 }"""
 MODULES = """
 const names = ["story", "tab", "question", "markdown", "output", "batch", "safe", "attempts", "airflow"];

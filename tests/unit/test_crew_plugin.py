@@ -10,7 +10,9 @@ import pytest
 
 from airflow_provider_crew.client.errors import InvalidOutput
 from airflow_provider_crew.client.progress import begun, ended
+from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.plugins.crew import CrewPlugin
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.task.verdict import UNREPORTED, Facts, if_lost, verdict, while_waiting
 from tests.system.crew_tab_contents import batch_progress
 
@@ -18,19 +20,19 @@ FILES = Path(__file__).parents[2] / "airflow_provider_crew" / "plugins" / "tab"
 SCRIPTS = sorted(FILES.glob("*.js"))
 
 
-def test_plugin_is_an_entry_point():
+def test_entry_point_has_a_tab_for_tasks_of_crews_and_a_page():
     (found,) = entry_points(group="airflow.plugins", name="crew")
+    tab, page = found.load()().react_apps
+    registered = re.findall(r"^globalThis\.(\w+) =", (FILES / "crew.js").read_text(), flags=re.MULTILINE)
 
-    assert found.load() is CrewPlugin
+    assert registered == [tab["name"], page["name"]] == ["Crew", "Crews"]
+    assert (tab["destination"], page["destination"]) == ("task_instance", "nav")
+    assert (tab["applies_to"], page.get("applies_to")) == ({"task.template_fields": ["crew_conn_id"]}, None)
+    assert all("crew_conn_id" in each.template_fields for each in (CrewRunOperator, CrewExecutionSensor))
 
 
 @pytest.mark.parametrize(
-    ("base_url", "root"),
-    [
-        ("http://localhost:8080", ""),
-        ("https://x.example/air/flow", "/air/flow"),
-        ("https://x.example/air/", "/air"),
-    ],
+    ("base_url", "root"), [("http://localhost:8080", ""), ("https://x.example/air/flow/", "/air/flow")]
 )
 def test_file_addresses_follow_the_base_url(monkeypatch, base_url, root):
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", base_url)
@@ -38,25 +40,6 @@ def test_file_addresses_follow_the_base_url(monkeypatch, base_url, root):
     for app in CrewPlugin().react_apps:
         files = [app[name].removeprefix(f"{root}/crew-tab/") for name in ("bundle_url", "icon", "icon_dark_mode")]
         assert files == ["crew.js", "crew.svg", "crew-dark.svg"]
-
-
-def test_bundle_registers_each_app_under_its_name():
-    places = {app["name"]: app["destination"] for app in CrewPlugin().react_apps}
-    registered = re.findall(r"^globalThis\.(\w+) =", (FILES / "crew.js").read_text(), flags=re.MULTILINE)
-
-    assert places == {"Crew": "task_instance", "Crews": "nav"}
-    assert registered == [*places]
-
-
-def test_tab_applies_to_tasks_with_a_crew_connection():
-    from airflow_provider_crew.operators.crew import CrewRunOperator
-    from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-
-    tab, page = CrewPlugin().react_apps
-
-    assert "applies_to" not in page
-    assert tab["applies_to"] == {"task.template_fields": ["crew_conn_id"]}
-    assert all("crew_conn_id" in each.template_fields for each in (CrewRunOperator, CrewExecutionSensor))
 
 
 def test_tab_and_page_are_turned_off_by_one_option(monkeypatch):
