@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from textwrap import wrap
@@ -14,6 +15,7 @@ from airflow_provider_crew.answers.question import QUESTION, empty_box, question
 from airflow_provider_crew.answers.trigger import AnswerTrigger
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import proves_nothing_was_done
+from airflow_provider_crew.client.models import Running
 from airflow_provider_crew.client.payload import answer_to_crew
 from airflow_provider_crew.client.text import forms_of, in_words, mask, one_line, quoted
 from airflow_provider_crew.client.wording import duration
@@ -273,6 +275,8 @@ class AnsweringAttempt(Attempt):
         """Answer once if no user has answered in time, or answer nothing, and continue to wait."""
         self.task.warn(f"No user has answered within {duration(self.task.options.response_timeout or 0)}.")
         if (choice := self._choice_at_timeout()) != "leave":
+            if self._has_continued(known):
+                return Plan(**known)
             self.waiting.known["sent_back"] = choice == "send_back"
             option, text = (SEND_BACK, _TIMEOUT) if choice == "send_back" else (APPROVE, _APPROVAL)
             self._note_answer(option, datetime.fromtimestamp(time.time(), UTC).isoformat())
@@ -281,6 +285,13 @@ class AnsweringAttempt(Attempt):
         if self._opened != self.waiting.question:
             return self._open(known)
         return Plan(asks=False, **known)
+
+    def _has_continued(self, known: dict[str, Any]) -> bool:
+        """Whether the crew has waited, and no longer does: the last poll may be a minute old."""
+        with suppress(errors.CallError):
+            is_at_work = isinstance(self.status(self.kickoff_id), Running)
+            return is_at_work and bool((known["memory"] or {}).get("troubles"))
+        return False
 
     def _choice_at_timeout(self) -> str:
         """Return which of on_response_timeout applies to the known question."""

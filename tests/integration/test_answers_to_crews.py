@@ -509,6 +509,14 @@ class TestResponseTimeout:
         dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)
         assert dialog.ended(waiting)["output"] == "The end"
 
+    def test_crew_that_was_just_answered_elsewhere_gets_no_answer(self, dialog, late):
+        waiting = late("send_back")
+        time.sleep(0.2)  # beyond the timeout, so that the trigger fires before its next poll
+        dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)
+
+        assert dialog.ended(self.fired(dialog, waiting))["output"] == "The end"
+        assert dialog.answers == []
+
     @pytest.mark.parametrize("status", [503, 422])
     def test_automatic_answer_is_sent_once(self, dialog, late, status):
         waiting = late("approve")
