@@ -13,7 +13,7 @@ import pytest
 from airflow.providers.common.compat.sdk import Connection
 
 from airflow_provider_crew.client.errors import Cost, InvalidSettings
-from airflow_provider_crew.hooks.connection import CrewConnection, load_secret, read_connection
+from airflow_provider_crew.hooks.connection import load_secret, read_connection
 from airflow_provider_crew.hooks.crew import CrewHook
 from tests.unit.crew_builders import PART_OF_TOKEN, TOKEN
 
@@ -247,14 +247,6 @@ def test_webhook_secret_and_its_basic_credentials_are_masked(monkeypatch: pytest
 
     assert masked >= {"hunter2", "bWU6aHVudGVyMg=="}
     assert "hunter2" not in repr(secret)
-
-
-def test_connection_repr_has_no_secret() -> None:
-    fields = {"user_bearer_token": USER_TOKEN, "proxy": "http://me:hunter2@proxy.example:3128"}
-    read = read_connection(connection(extra=fields))
-
-    assert isinstance(read, CrewConnection)
-    assert not [secret for secret in (TOKEN, USER_TOKEN, "hunter2") if secret in repr(read)]
 
 
 @pytest.mark.parametrize("fields", [{"host": "crew.example/{}"}, {"schema": "team/{}"}])

@@ -2,9 +2,8 @@
 Decisions of a watch, poll by poll, as text: ``python -m tests.unit.test_watch`` prints ``watch.txt`` again.
 
 Each story has a title, its rules if they are not the usual ones, and one line for each poll: after how many
-seconds, what came of it, what is logged (the task of the crew that a line names, or else its level), and what the
-watch does then. A poll ``until the end`` is repeated as often as the watch asks for. The event of an error and its
-facts are on lines of their own.
+seconds, what came of it, the beginning of what is logged (or that it warns), and what the watch does then. A poll
+``until the end`` is repeated as often as the watch asks for. An error has its event and its facts on more lines.
 """
 
 from __future__ import annotations
@@ -23,12 +22,10 @@ from airflow_provider_crew.client.models import (
     Failed,
     Paused,
     Progress,
-    Running,
     TaskResult,
     read_execution,
 )
 from airflow_provider_crew.client.watch import Step
-from airflow_provider_crew.client.wording import describe_progress
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, logged, running
 
@@ -47,6 +44,8 @@ OUTCOMES: dict[str, Any] = {
         usage={"total_tokens": 312},
         last_task=TaskResult(task_id="facts_task", agent="Writer", output="facts", execution_time=None),
     ),
+    "a task of an unknown number": running("writing_task", 0, total=0),
+    "a step": running("write_summary", 3, total=None, unit="step"),
     "long name": running("a\nERROR b" * 1000, 1, current_agent="agent " * 1000),
     "paused": Paused(
         status="paused",
@@ -158,7 +157,7 @@ def played(told: str, *, carried: bool) -> Iterator[str]:
             what, is_last = outcome.removesuffix(" until the end"), outcome.endswith(" until the end")
             seen = outcome_of(what)
             step = story.see_until_the_end(lambda: seen) if is_last else story.see(seen)  # noqa: B023
-            logs = ", ".join(logged(step))
+            logs = "; ".join(logged(step))
             does = then(story, step) + (f" at {story.time:g} s, after {story.looks} polls" if is_last else "")
         yield f"{at:>6} {outcome:<32} | {logs:<31} | {does}".rstrip(" |")
         if step and step.completed and step.completed.tasks:
@@ -200,22 +199,6 @@ def test_stopped_execution_is_not_a_failed_one(word: str, key: str) -> None:
 
     assert type(error) is ExecutionStopped
     assert (error.cost, error.kickoff_id, error.usage) == (Cost.ENDED, KICKOFF_ID, {"total_tokens": 7})
-
-
-@pytest.mark.parametrize(
-    ("execution", "parts"),
-    [
-        (running(), ["running"]),
-        (WRITING, ["2", "3", "writing_task"]),
-        (running("writing_task", 0, total=0), ["writing_task"]),
-        (running("writing_task", 1, total=2, current_agent="Writer"), ["2", "2", "writing_task", "Writer"]),
-        (running("write_summary", 3, total=None, unit="step"), ["step", "4", "write_summary"]),
-    ],
-)
-def test_progress_names_the_task_and_its_number(execution: Running, parts: list[str]) -> None:
-    known = r"\d+|step|running|started|writing_task|write_summary|Writer"
-
-    assert re.findall(known, describe_progress(execution)) == parts
 
 
 def test_watch_notes_a_response_and_work() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_crew.client.errors import CallError, InvalidSettings, Unreachable
@@ -98,17 +97,13 @@ class Story:
 
 def logged(step: Step) -> list[str]:
     """
-    Return what each log line of a step carries: the task of the crew that it names, its beginning, or ``warning``.
+    Return the beginning of each log line of a step, or ``warning``.
 
     The lines of one warning count once, because their number depends on the wording.
     """
     carried: list[str] = []
     for line in step.lines:
-        task = re.search(r"\w+_task\b", line.text)
-        if line.level == logging.WARNING:
-            carried += [] if carried[-1:] == ["warning"] else ["warning"]
-        else:
-            assert line.level == logging.INFO
-            assert len(line.text) <= 300
-            carried.append(task.group() if task else line.text.partition(".")[0][:30])
+        assert len(line.text) <= 300 or line.level == logging.WARNING
+        text = "warning" if line.level == logging.WARNING else line.text.partition(".")[0][:60]
+        carried += [] if carried[-1:] == [text] == ["warning"] else [text]
     return carried
