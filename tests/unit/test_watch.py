@@ -62,6 +62,8 @@ OUTCOMES: dict[str, Any] = {
     **{f"429 retry after {after}": errors.RateLimited("429", retry_after=after) for after in (1, 45, 60, 7200)},
     **{f"503 retry after {after}": errors.ServiceError("503", retry_after=after) for after in (1, 60, 7200)},
     "500": errors.ServiceError("500", http_status=500),
+    "a gateway's 503": errors.ServiceError("503", http_status=503),
+    "a page with 503": errors.UnreadableResponse("503", http_status=503),
     "no connection": errors.Unreachable("no connection", lacks_connection=True),
     "HTML": errors.UnreadableResponse("<html>"),
     "401": errors.NotAuthenticated("The token is not accepted."),
@@ -167,6 +169,7 @@ def played(told: str, *, carried: bool) -> Iterator[str]:
         if step and step.error:
             yield f"       > {step.error.event}"
             yield from (f"       > {name}: {fact}" for name, fact in facts(step.error))
+            yield from (f"       > has done {task.task_id}" for task in story.watch.memory.history.tasks)
 
 
 def table(*, carried: bool = False) -> str:
