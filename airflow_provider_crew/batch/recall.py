@@ -31,7 +31,8 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
     known = (*board.rows, *removed)
     state.tokens = sum(((row.line or {}).get("usage") or {}).get("total_tokens", 0) for row in known)
     state.metered = sum(row.attempts for row in known if ((row.line or {}).get("usage") or {}).get("total_tokens"))
-    state.unmetered = sum((row.line or {}).get("status") in {"success", "invalid_output"} for row in known)
+    ended = [row.line for row in known if row.line and row.status in {"success", "invalid_output"}]
+    state.unmetered = sum(not (line["usage"] or {}).get("total_tokens") for line in ended)
     state.is_billed |= bool(stored and stored["is_billed"])
     state.is_billed |= any(row.sent_at is not None or (row.line or {}).get("kickoff_id") for row in known)
     keys = {row.key for row in board.rows}

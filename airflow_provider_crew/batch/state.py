@@ -189,7 +189,8 @@ class Board:
         if most is None:
             return math.inf
         if self.state.tokens:
-            executions = math.ceil((most - self.state.tokens) / self._tokens_of_one)
+            # One without reported tokens counts as an average one, as a running one does.
+            executions = math.ceil((most - self.state.tokens) / self._tokens_of_one) - self.state.unmetered
         else:  # few, until the first one tells; none, if the crew does not report its usage
             executions = 0 if self.state.unmetered else FIRST_WINDOW
         return executions - self.active

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ def crew(live_crew: Any) -> None:
 
 @pytest.fixture
 def batch(batch: Any) -> Any:
-    return lambda count=40, **options: batch(count, max_active=100, **options)
+    return lambda rows=40, **options: batch(rows, max_active=100, **options)
 
 
 def topics(live_crew: Any) -> list[int]:
@@ -137,6 +138,23 @@ def test_crew_without_usage_cannot_be_limited(live_crew, batch, misfits):
     with pytest.raises(CrewTaskFailed):
         batch(max_tokens=1_000_000, **misfits).run()
     assert len(live_crew.kickoffs) == 4
+
+
+@both_ways
+def test_rows_without_usage_count_as_average_ones(live_crew, batch, deferrable):
+    number = count(1)
+
+    def say_no_more() -> None:
+        if next(number) == 4:
+            live_crew.scenario = QUICK.model_copy(update={"usage": {}})
+
+    live_crew.at_kickoff = say_no_more
+    task = batch(max_tokens=10 * TOKENS, deferrable=deferrable)
+    for _ in range(2):
+        with pytest.raises(CrewTaskFailed):
+            task.run()
+        assert len(live_crew.kickoffs) == 10
+        task.clear()
 
 
 @both_ways
