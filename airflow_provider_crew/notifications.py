@@ -256,9 +256,14 @@ def _failure(context: Context, task_id: str, map_index: int, state: str) -> _Fai
 
 def _left_to_sensor(context: Context, task_id: str, index: int) -> list[str]:
     """Return the executions that kickoff tasks have started for a sensor that has not run."""
-    tasks, found = context["dag"].task_dict, list[Any]()
-    for name in sorted(tasks[task_id].upstream_task_ids) if "kickoff_id" in _fields(context, task_id) else ():
-        if issubclass(getattr(tasks[name], "operator_class", type(tasks[name])), CrewKickoffOperator):
+    if "kickoff_id" not in _fields(context, task_id):
+        return []
+    tasks, states, found = context["dag"].task_dict, task_states(context), list[Any]()
+    others = [other for other in tasks if "kickoff_id" in _fields(context, other)]
+    have_run = [tasks[other] for other in others if states.get((other, index)) in {"success", "failed"}]
+    for name in sorted(tasks[task_id].upstream_task_ids):
+        is_left = not any(name in other.upstream_task_ids for other in have_run)
+        if is_left and issubclass(getattr(tasks[name], "operator_class", type(tasks[name])), CrewKickoffOperator):
             # The rows of a mapped sensor exist only if all those of its kickoff task have succeeded.
             rows = read_xcoms(context, name, "kickoff_id") if index < 0 else []
             found += rows or [read_xcom(context, name, index, "kickoff_id")]

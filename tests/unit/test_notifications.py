@@ -310,6 +310,17 @@ def test_alert_of_dag_has_executions_whose_sensor_has_not_run(
         assert ("2 executions" in text) == (len(rows) == 2)
 
 
+def test_execution_for_which_another_sensor_has_waited_is_not_left(alert, dag, airflow, sent):
+    with dag:
+        CrewExecutionSensor(task_id="second", kickoff_id=dag.task_dict["kickoff"].output)
+    airflow.states = {(task, -1): "success" for task in ("kickoff", "second")} | {("pair", -1): "upstream_failed"}
+    airflow.xcoms["kickoff", -1, "kickoff_id"] = KICKOFF_ID
+
+    alert(of_run(dag))
+
+    assert sent == []
+
+
 def test_alert_of_dag_has_all_of_a_long_event(alert, dag, airflow, sent):
     failed = Failed(status="error", kickoff_id=KICKOFF_ID, error="x" * 9_000, execution_time=6.0)
     error = execution_failed(failed, "task 2 of 3, writing_task (Writer)")
