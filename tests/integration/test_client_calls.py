@@ -11,7 +11,6 @@ import pytest
 
 from airflow_provider_crew.client.errors import InvalidKickoffId, Rejected, UncertainKickoff
 from airflow_provider_crew.client.payload import KickoffRequest
-from airflow_provider_crew.local import CrewInput, LocalCrewService, Scenario, ScenarioTask
 from tests.integration.clients import INPUTS, KICKOFF, TOKEN
 from tests.integration.hostile import answer
 from tests.option_values import OPTIONS
@@ -65,19 +64,6 @@ def test_reads_share_connection_and_kickoff_does_not(crew, service):
     first, second, kickoff = (sent.client for sent in service.requests)
     assert first == second
     assert kickoff != first
-
-
-@pytest.mark.parametrize("path", ["both", "status_first", "id_first"])
-@pytest.mark.parametrize("dialect", ["documented", "deployed"])
-def test_run_reads_the_same_in_all_dialects_and_paths(connect, dialect, path):
-    tasks = (ScenarioTask(name="writing_task", agent="Writer", output='{"title": "{topic}"}'),)
-    scenario = Scenario(tasks=tasks, inputs=(CrewInput(name="topic"),), dialect=dialect, status_paths=path)
-    with LocalCrewService(scenario, token=TOKEN) as service:
-        crew = connect(service.url)
-        kickoff_id = crew.kickoff(KickoffRequest.of({"topic": "harbours"}))
-        result = crew.status(kickoff_id).result()
-
-    assert (result["kickoff_id"], result["output_json"]) == (kickoff_id, {"title": "harbours"})
 
 
 TRICKS = [

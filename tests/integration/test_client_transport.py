@@ -39,17 +39,6 @@ class TestDeadline:
         assert time.monotonic() - began > 0.9
         assert (caught.value.sent, caught.value.timed_out) == (True, True)
 
-    def test_ends_answer_that_never_comes_on_kept_connection(self, connect, service):
-        crew = connect(service.url, request_timeout=2)
-        crew.inputs()
-        service.faults.hang(on="status")
-
-        with pytest.raises(Unreachable) as caught:
-            crew.status("some-id")
-
-        assert (caught.value.sent, caught.value.timed_out) == (True, True)
-        assert crew.inputs().names == ("topic", "audience")
-
     def test_ends_connect_that_is_not_accepted(self, connect):
         with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as waiting:
             for _ in range(4):

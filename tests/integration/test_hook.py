@@ -19,15 +19,13 @@ from airflow.providers.common.compat.sdk import redact
 from asgiref.sync import async_to_sync
 
 from airflow_provider_crew.client.errors import (
-    Cost,
-    ExecutionFailed,
     ExecutionNotFound,
 )
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local.faults.exchange import Exchange
 from airflow_provider_crew.local.faults.kinds import ResetFault
 from tests.airflow_runs import eventually
-from tests.integration.tasks import CONNECTION, FAILING, INPUTS, SLOW, TOKEN
+from tests.integration.tasks import CONNECTION, INPUTS, SLOW, TOKEN
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -91,17 +89,6 @@ async def test_secrets_are_masked_outside_the_event_loop(monkeypatch):
 
     assert (await CrewHook().inputs_async()).names
     assert TOKEN in told
-
-
-def test_failed_crew_raises_its_own_error(hook, live_crew):
-    live_crew.scenario = FAILING
-
-    with pytest.raises(ExecutionFailed, match="out of credit") as caught:
-        hook.wait(hook.kickoff({}), poll_interval=0.05)
-
-    assert caught.value.error == "out of credit"
-    assert caught.value.cost is Cost.ENDED
-    assert caught.value.kickoff_id == live_crew.kickoffs[0].kickoff_id
 
 
 def test_unknown_execution_ends_wait_at_once(hook, live_crew):

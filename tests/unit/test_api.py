@@ -148,15 +148,10 @@ def test_request_knows_its_proxy_credentials(
 ) -> None:
     proxy = f"http://{credentials}@proxy.example:3128"
     monkeypatch.setenv("HTTPS_PROXY", proxy if by_environment else "http://other.example:1")
-    api = CrewApi(settings(proxy=None if by_environment else proxy))
-    name, _, password = map(unquote, credentials.partition(":"))
+    request = CrewApi(settings(proxy=None if by_environment else proxy)).inputs()
 
-    request = api.inputs()
-    page = f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}; {password or name}"
-    shown = Response(request, 407, {}, page.encode()).excerpt()
-
-    assert shown.startswith("***")
-    assert len(password or name) < 8 or (password or name) not in shown
+    basic = base64.b64encode(unquote(credentials).encode()).decode()
+    assert Response(request, 407, {}, f"Basic {basic}".encode()).excerpt() == "***"
     assert credentials not in repr(request)
 
 
