@@ -34,16 +34,6 @@ def answer(
     return Response(request, status, headers or {}, content)
 
 
-def live_answer(state: str = "RUNNING", status: Any = None, **fields: Any) -> dict[str, Any]:
-    """Build what a deployed crew says about an execution: all its fields, most of them null."""
-    names = (
-        *("result", "result_json", "usage_metrics", "progress", "last_event", "events", "events_count"),
-        *("events_by_type", "triggered_by", "execution_origin", "last_step", "last_executed_task", "flow_id"),
-        "source",
-    )
-    return {"state": state, "status": status, **dict.fromkeys(names), **fields}
-
-
 class Script(CrewClient):
     """Client that takes the outcomes of its requests from a list, and keeps the requests."""
 

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.errors import Cost, ExecutionStopped
 from airflow_provider_crew.client.models import (
     Completed,
     Failed,
@@ -46,6 +45,7 @@ OUTCOMES: dict[str, Any] = {
     ),
     "a task of an unknown number": running("writing_task", 0, total=0),
     "a step": running("write_summary", 3, total=None, unit="step"),
+    "revoked": read_execution({"state": "REVOKED", "usage_metrics": {"total_tokens": 7}}, KICKOFF_ID),
     "long name": running("a\nERROR b" * 1000, 1, current_agent="agent " * 1000),
     "paused": Paused(
         status="paused",
@@ -192,16 +192,6 @@ def test_default_interval_notices_the_end_within_a_twentieth(run_time: float, di
         told.time += told.see(RESEARCH).poll_again_in
 
     assert told.time - run_time <= max(5.0, run_time / 20) + 1e-6
-
-
-@pytest.mark.parametrize("word", ["REVOKED", "Cancelled", "canceled", "stopped", "KILLED", "aborted", "timed_out"])
-@pytest.mark.parametrize("key", ["state", "status"])
-def test_stopped_execution_is_not_a_failed_one(word: str, key: str) -> None:
-    body = {key: word, "error": "It was ended.", "usage_metrics": {"total_tokens": 7}}
-    error = Story().see(read_execution(body, KICKOFF_ID)).error
-
-    assert type(error) is ExecutionStopped
-    assert (error.cost, error.kickoff_id, error.usage) == (Cost.ENDED, KICKOFF_ID, {"total_tokens": 7})
 
 
 def test_watch_notes_a_response_and_work() -> None:
