@@ -163,7 +163,7 @@ def _start_or_raise(task: Task, record: Record, decision: Decision) -> None:
                 "Execution %s of an earlier attempt has ended, so this one may start another.", kickoff_id
             )
         case Decision.FAIL_STOPPED:
-            event = "The execution of an earlier attempt was stopped in the crew's dashboard."
+            event = "The execution of an earlier attempt was stopped, by a person or by that attempt's request."
             raise errors.ExecutionStopped(event, kickoff_id=kickoff_id)
         case Decision.FAIL_OTHER_INPUTS:
             ti = task.ti
