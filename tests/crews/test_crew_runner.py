@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.airflow_runs import eventually
-from tests.crews.hosting import EXAMPLE, INPUTS, answer, by_hand, crewai_version, hosting, kickoff
+from tests.crews.hosting import EXAMPLE, INPUTS, PYTHON, answer, by_hand, crewai_version, hosting, kickoff
 
 SECRET = "a-key-that-nobody-may-see"
 
@@ -137,64 +137,44 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_interpreter_without_crewai_is_named(tmp_path):
-    with hosting(str(EXAMPLE), tmp_path, python=sys.executable) as run:
-        (told,) = run.until("not_loaded")
-        assert run.process.wait() == 1
-
-    assert sys.executable in told["error"]
-    assert "--python" in told["error"]
-    assert told["traceback"] == "", "nobody needs to see our own code"
-
-
-def test_old_crewai_is_rejected_before_any_kickoff(tmp_path):
-    metadata = tmp_path / "crewai-1.9.3.dist-info" / "METADATA"
-    metadata.parent.mkdir()
-    metadata.write_text("Metadata-Version: 2.1\nName: crewai\nVersion: 1.9.3\n", encoding="utf-8")
-    with hosting(str(EXAMPLE), tmp_path, python=sys.executable, PYTHONPATH=str(tmp_path)) as run:
-        (told,) = run.until("not_loaded")
-
-    assert "1.9.3" in told["error"]
-    assert "1.10.1" in told["error"]
-
-
-def test_broken_project_shows_its_traceback_but_no_secret(tmp_path):
-    (tmp_path / "broken.py").write_text(
-        "import os\ndef crew():\n    raise LookupError('no database at ' + os.environ['DATABASE'])\n",
-        encoding="utf-8",
-    )
-    (tmp_path / ".env").write_text(f"DATABASE={SECRET}\n", encoding="utf-8")
-    with hosting("broken:crew", tmp_path) as run:
-        (told,) = run.until("not_loaded", "ready")
-        assert run.process.wait() == 1
-
-    assert told["error"] == "LookupError: no database at ***"
-    assert 'broken.py", line 3, in crew' in told["traceback"]
-    assert SECRET not in str(told)
+_BROKEN = "import os\ndef crew():\n    raise LookupError('no database at ' + os.environ['DATABASE'])\n"
+_METADATA = "crewai-1.9.3.dist-info/METADATA"
+_OLD = {_METADATA: "Metadata-Version: 2.1\nName: crewai\nVersion: 1.9.3\n"}
+_PYPROJECT = {"pyproject.toml": '[tool.crewai]\ntype = "crew"\n'}
+_TWO_CREWS = "class A:\n    is_crew_class = True\nclass B(A): pass\n"
 
 
 @pytest.mark.parametrize(
-    ("files", "names"),
+    ("files", "project", "python", "error", "traceback"),
     [
-        ({}, ["pyproject.toml", "[tool.crewai]"]),
-        ({"src/two/crew.py": ""}, []),
+        ({}, str(EXAMPLE), sys.executable, [sys.executable, "--python"], None),
+        (_OLD, str(EXAMPLE), sys.executable, ["1.9.3", "1.10.1"], None),
         (
-            {"src/two/crew.py": "class A:\n    is_crew_class = True\nclass B(A): pass\n"},
-            ["two.crew:A", "two.crew:B"],
+            {"broken.py": _BROKEN, ".env": f"DATABASE={SECRET}\n"},
+            "broken:crew",
+            PYTHON,
+            ["LookupError: no database at ***"],
+            'broken.py", line 3, in crew',
         ),
+        ({}, "", PYTHON, ["pyproject.toml", "[tool.crewai]"], None),
+        (_PYPROJECT | {"src/two/crew.py": ""}, "", PYTHON, [], None),
+        (_PYPROJECT | {"src/two/crew.py": _TWO_CREWS}, "", PYTHON, ["two.crew:A", "two.crew:B"], None),
     ],
+    ids=["no crewai", "an old crewai", "broken", "no project", "no crew", "two crews"],
 )
-def test_folder_must_have_one_crew(tmp_path, files, names):
-    project = tmp_path / "project"
-    project.mkdir()
+def test_project_that_cannot_run_says_why(tmp_path, files, project, python, error, traceback):
     for name, content in files.items():
-        (project / name).parent.mkdir(parents=True)
-        (project / name).write_text(content, encoding="utf-8")
-        (project / "pyproject.toml").write_text('[tool.crewai]\ntype = "crew"\n', encoding="utf-8")
-    with hosting(str(project), tmp_path) as run:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    paths = {"PYTHONPATH": str(tmp_path)} if files is _OLD else {}
+    with hosting(project or str(tmp_path), tmp_path, python=python, **paths) as run:
         (told,) = run.until("not_loaded", "ready")
+        assert run.process.wait() == 1
 
-    assert [name for name in (str(project), *names) if name not in told["error"]] == []
+    assert [each for each in (*error, *([] if project else [str(tmp_path)])) if each not in told["error"]] == []
+    assert (traceback or "") in told["traceback"]
+    assert traceback or not told["traceback"], "nobody needs to see our own code"
+    assert SECRET not in str(told)
 
 
 def test_crew_without_code_has_input_defaults(tmp_path):

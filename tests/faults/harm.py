@@ -90,15 +90,15 @@ def without(name: str, *, grace: float = 0) -> Harm:
 
 
 def suspended(name: str, seconds: float = 0) -> Harm:
-    """Return the harm that lets one of Airflow's processes hang, for that long at least."""
+    """Return the harm that lets all of Airflow's processes of a kind hang, for that long at least."""
 
     @contextmanager
     def harm(airflow: AirflowStack, database: PostgresServer) -> Iterator[None]:
-        process = psutil.Process(airflow.processes[name].pid)
+        parents = [psutil.Process(process.pid) for process in airflow.all_of(name)]
         with ExitStack() as stack:
-            for each in (process, *process.children(recursive=True)):
-                each.suspend()
-                stack.callback(each.resume)
+            for process in (each for parent in parents for each in (parent, *parent.children(recursive=True))):
+                process.suspend()
+                stack.callback(process.resume)
             until = time.monotonic() + seconds
             yield
             time.sleep(max(until - time.monotonic(), 0))

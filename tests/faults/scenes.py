@@ -148,11 +148,11 @@ class Scene:
         if until:
             self.wait_for(until)
 
-    def start_and_hold_the_answer(self) -> HeldAnswer:
-        """Start a run whose kickoff starts an execution. The row releases the answer."""
-        held = self.hold("kickoff")
+    def start_and_hold(self, operation: Any) -> HeldAnswer:
+        """Start a run, and hold the answer to the first such request. The row releases it, if ever."""
+        held = self.hold(operation)
         self.start()
-        self.execution()
+        eventually(lambda: held.is_held, pause=0.2)
         return held
 
     def start_without_an_answer(self) -> None:
@@ -329,7 +329,7 @@ class Scene:
 
     def frozen_with_the_answer(self) -> tuple[psutil.Process, psutil.Process]:
         """Return the task's process and its supervisor when the task has the answer, but cannot report it."""
-        held = self.start_and_hold_the_answer()
+        held = self.start_and_hold("kickoff")
         process = self.process()
         supervisor = process.parent()
         assert supervisor

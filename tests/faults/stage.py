@@ -13,10 +13,9 @@ from airflow_provider_crew.local.record import ReceivedRequest
 from dev.postgres import PostgresServer
 from dev.stack import AirflowStack
 from tests.airflow_runs import TOKEN
-from tests.faults.batches import check_batch
+from tests.faults.batches import check_batch, check_each
 from tests.faults.facts import Facts, facts_of, kickoff_record, named_in
 from tests.faults.harm import Harm, Incident, whole
-from tests.faults.mapped import check_each
 from tests.faults.outcomes import check_outcome
 from tests.faults.rows import Ends, Row
 from tests.faults.scenes import Scene, standing

@@ -112,7 +112,7 @@ def test_scheduler_killed_while_waiting(scene):
 )
 def test_scheduler_killed_before_answer(scene):
     """The scheduler and its workers are killed before the answer to a kickoff."""
-    held = scene.start_and_hold_the_answer()
+    held = scene.start_and_hold("kickoff")
     with scene.harmed():
         held.release()
 
@@ -127,7 +127,7 @@ def test_scheduler_killed_before_answer(scene):
 )
 def test_scheduler_replaced_before_answer(scene):
     """Only the scheduler is killed before the answer to a kickoff."""
-    scene.start_and_hold_the_answer()
+    scene.start_and_hold("kickoff")
     with scene.harmed():
         scene.wait_for("failed")
 

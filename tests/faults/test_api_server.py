@@ -83,7 +83,7 @@ def test_result_without_api_server(scene):
 )
 def test_answer_without_api_server(scene):
     """The crew answers a kickoff while the API server is down for longer than workers tolerate."""
-    held = scene.start_and_hold_the_answer()
+    held = scene.start_and_hold("kickoff")
     process = scene.process()
     with scene.harmed():
         held.release()
@@ -113,7 +113,7 @@ def test_kickoff_without_api_server(scene):
 )
 def test_api_server_hangs_at_answer(scene):
     """The API server hangs for 15 seconds when the crew answers a kickoff."""
-    held = scene.start_and_hold_the_answer()
+    held = scene.start_and_hold("kickoff")
     with scene.harmed():
         held.release()
     if scene.way != "kickoff":

@@ -31,9 +31,7 @@ ON_RESUMING = Code(f"lambda context: {_PROGRESS} and killed_once()")
 @batch_row(again, ways=RUN)
 def test_batch_killed_before_a_group(scene):
     """The worker is killed before it starts the first rows."""
-    held = scene.hold("inputs")
-    scene.start()
-    eventually(lambda: held.is_held, pause=0.2)
+    scene.start_and_hold("inputs")
     scene.kill()
 
 
@@ -122,10 +120,8 @@ def _end(scene):
 
 def _run_with_uncertain_row(scene):
     """Run the batch to its end, and kill its worker while the response to a kickoff is held back."""
-    held = scene.hold("kickoff")
-    scene.start()
+    scene.start_and_hold("kickoff")
     scene.execution(_AT_A_TIME)
-    eventually(lambda: held.is_held, pause=PAUSE)
     scene.kill()
     scene.wait_until_over(finishing=True)
 

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,24 +26,6 @@ from tests.faults.scenes import Scene, standing
 
 TASKS_TEST = "airflow tasks test"
 DAG_TEST = "dag.test()"
-BY_HAND = pytest.mark.parametrize("command", [TASKS_TEST, DAG_TEST])
-
-
-@pytest.fixture
-def scene(request, airflow, database, dags) -> Iterator[Callable[[str], Scene]]:
-    with ExitStack() as stack:
-
-        def written(way: str) -> Scene:
-            crew = stack.enter_context(LocalCrewService(LONG, token=TOKEN))
-            dag_id = f"by_hand_{abs(hash(request.node.nodeid))}"
-            scene = Scene(airflow, database, crew, dags, dag_id, way)
-            scene.connect()
-            scene.write_dag({})
-            airflow.api.wait_for_dag(dag_id)
-            scene.pause()
-            return scene
-
-        yield written
 
 
 class ByHand:
@@ -81,53 +64,53 @@ class ByHand:
             self.process.wait()
 
 
-@pytest.fixture
-def run_by_hand(tmp_path) -> Iterator[Callable[[Scene, str], ByHand]]:
+@pytest.fixture(params=[TASKS_TEST, DAG_TEST])
+def run_by_hand(request, airflow, database, dags, tmp_path) -> Iterator[Callable[..., tuple[Scene, ByHand]]]:
     with ExitStack() as stack:
 
-        def run(scene: Scene, command: str) -> ByHand:
-            return stack.enter_context(closing(ByHand(scene, command, tmp_path)))
+        def run(way: str, **hang: Any) -> tuple[Scene, ByHand]:
+            crew = stack.enter_context(LocalCrewService(LONG, token=TOKEN))
+            scene = Scene(airflow, database, crew, dags, f"by_hand_{abs(hash(request.node.nodeid))}", way)
+            scene.connect()
+            scene.write_dag({})
+            airflow.api.wait_for_dag(scene.dag_id)
+            scene.pause()
+            if hang:
+                crew.faults.hang(**hang)
+            return scene, stack.enter_context(closing(ByHand(scene, request.param, tmp_path)))
 
         yield run
 
 
-@BY_HAND
 @pytest.mark.parametrize("way", ["deferred", "sync"])
-def test_it_kicks_off_once_and_tells_the_result(scene, run_by_hand, command, way):
-    played = scene(way)
-    by_hand = run_by_hand(played, command)
-    played.finish()
+def test_it_kicks_off_once_and_tells_the_result(run_by_hand, way):
+    scene, by_hand = run_by_hand(way)
+    scene.finish()
     told = by_hand.ended()
 
     assert by_hand.process.returncode == 0, told
-    (taken,) = played.crew.kickoffs
+    (taken,) = scene.crew.kickoffs
     assert taken.kickoff_id in told
     assert TOKEN not in told
 
 
-@BY_HAND
 @pytest.mark.parametrize("way", ["deferred", "sync"])
-def test_ctrl_c_names_the_running_execution(scene, run_by_hand, command, way):
-    played = scene(way)
-    by_hand = run_by_hand(played, command)
-    played.execution()
-    eventually(lambda: len(played.crew.requests.on("status")) >= 2)
+def test_ctrl_c_names_the_running_execution(run_by_hand, way):
+    scene, by_hand = run_by_hand(way)
+    scene.execution()
+    eventually(lambda: len(scene.crew.requests.on("status")) >= 2)
     by_hand.press_ctrl_c()
     told = by_hand.ended()
 
-    (taken,) = played.crew.kickoffs
+    (taken,) = scene.crew.kickoffs
     assert taken.kickoff_id in told
-    assert standing(played.crew, taken) == "running"
+    assert standing(scene.crew, taken) == "running"
 
 
-@BY_HAND
-def test_ctrl_c_before_the_answer_to_the_kickoff_waits_for_it(scene, run_by_hand, command):
-    played = scene("sync")
-    played.crew.faults.hang(on="kickoff", after_taken=True, seconds=8)
-    by_hand = run_by_hand(played, command)
-    execution = played.execution()
+def test_ctrl_c_before_the_answer_to_the_kickoff_waits_for_it(run_by_hand):
+    scene, by_hand = run_by_hand("sync", on="kickoff", after_taken=True, seconds=8)
+    execution = scene.execution()
     by_hand.press_ctrl_c()
-    told = by_hand.ended()
 
-    assert execution in told
-    assert len(played.crew.kickoffs) == 1
+    assert execution in by_hand.ended()
+    assert len(scene.crew.kickoffs) == 1

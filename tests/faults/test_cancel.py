@@ -71,7 +71,7 @@ def test_cancel_run_marked_as_failed(scene):
 @row(CANCELLED, ways=("sync", "kickoff"), retries=2, **ALWAYS)
 def test_cancel_marked_before_the_answer(scene):
     """The task is marked as failed before the answer to its kickoff."""
-    held = scene.start_and_hold_the_answer()
+    held = scene.start_and_hold("kickoff")
     process = scene.process()
     scene.mark("failed")
     os.kill(process.pid, signal.SIGTERM)

@@ -49,7 +49,7 @@ def workers_shut_down(airflow, database):
 @celery_row(Ends("failed", "nothing", "running", tries=2), ways=_KICKS_OFF, harm=workers_killed, retries=2)
 def test_celery_worker_killed_before_the_answer(scene):
     """A Celery worker is killed with its child processes before the answer to a kickoff."""
-    scene.start_and_hold_the_answer()
+    scene.start_and_hold("kickoff")
     with scene.harmed():
         pass
 
@@ -77,7 +77,7 @@ def test_completes_without_celery_workers(scene):
 @celery_row(COMPLETED, ways=_KICKS_OFF, harm=workers_shut_down, retries=0)
 def test_warm_shutdown_before_the_answer(scene):
     """A Celery worker shuts down (warm) before the answer to a kickoff."""
-    held = scene.start_and_hold_the_answer()
+    held = scene.start_and_hold("kickoff")
     with scene.harmed():
         time.sleep(5)
         held.release()
@@ -153,7 +153,7 @@ def test_delivered_twice_while_waiting(scene):
 @celery_row(COMPLETED, ways=_KICKS_OFF, harm=delivered_twice, retries=0)
 def test_delivered_twice_before_the_answer(scene):
     """The broker delivers a task twice before the answer to its kickoff."""
-    held = scene.start_and_hold_the_answer()
+    held = scene.start_and_hold("kickoff")
     with scene.harmed():
         _wait_for_deliveries(scene, 2)
         held.release()
@@ -196,7 +196,7 @@ one_scheduler_killed = killed("scheduler")
 @celery_row(COMPLETED, ways=_KICKS_OFF, harm=one_scheduler_killed, retries=0)
 def test_one_scheduler_killed_before_the_answer(scene):
     """One of two schedulers is killed before the answer to a kickoff."""
-    held = scene.start_and_hold_the_answer()
+    held = scene.start_and_hold("kickoff")
     with scene.harmed():
         time.sleep(40)
         held.release()

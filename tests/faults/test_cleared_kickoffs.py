@@ -90,7 +90,7 @@ with create_session() as session:
 
 
 @row(
-    {"sync": COMPLETED_IN_ATTEMPT_2, "kickoff": Ends("success", "the kickoff ID", "completed", tries=2)},
+    COMPLETED_IN_ATTEMPT_2,
     ways=("sync", "kickoff"),
     needs_store=("sync", "kickoff"),
     post_execute=Code("lambda *_: until('cleared')"),

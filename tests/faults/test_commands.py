@@ -16,11 +16,9 @@ from tests.faults.scenes import Scene
 DECLINED = 1
 
 
-def command(scene: Scene, name: str, *arguments: str, code: int = 0, token: str = "") -> dict[str, Any]:
+def command(scene: Scene, name: str, *arguments: str, code: int = 0) -> dict[str, Any]:
     """Run a command for the task, with a token of Airflow's REST API, and return what it prints."""
-    if not token:
-        login = requests.get(f"{scene.airflow.url}/auth/token", timeout=120)
-        token = str(login.json()["access_token"])
+    token = str(requests.get(f"{scene.airflow.url}/auth/token", timeout=120).json()["access_token"])
     about = (scene.dag_id, scene.run.run_id, scene.task_id)
     done = subprocess.run(
         [sys.executable, "-m", "airflow_provider_crew", name, *about, "--json", *arguments],

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, RUN, SENSOR, Ends, paid_again, row
 from tests.faults.scenes import RETRY_LATER, waiting
-
-# An event carries no result of that size, so the task reads it.
-LARGE = "x" * 100_000
-
-
-def done_and_then(scene, harm: Callable[[], None]) -> None:
-    """Let the crew complete after a poll, and cause the fault after the next one."""
-    execution = scene.execution()
-    steps = iter([lambda: scene.crew.finish(execution), harm])
-    scene.after_request = lambda _: next(steps, lambda: None)()
 
 
 @row(COMPLETED, ways=("deferred", "sync", *SENSOR))
@@ -65,7 +53,7 @@ def test_waiting_forgotten(scene):
     COMPLETED_IN_ATTEMPT_2,
     core=(),
     needs_store=("deferred",),
-    scenario=LONG.model_copy(update={"output": LARGE}),
+    scenario=LONG.model_copy(update={"output": 100_000 * "x"}),
     max_outage=25,  # on a busy machine, a triggerer may wait 10 seconds for the connection
     retries=1,
     pre_execute=RETRY_LATER,
@@ -73,7 +61,9 @@ def test_waiting_forgotten(scene):
 def test_waiting_down_when_read(scene):
     """An outage longer than `max_outage` begins before a large result is read, and ends before the retry."""
     waiting(scene)
-    done_and_then(scene, scene.crew.faults.refuse)
+    execution = scene.execution()
+    steps = iter([lambda: scene.crew.finish(execution), scene.crew.faults.refuse])
+    scene.after_request = lambda _: next(steps, lambda: None)()
     scene.wait_for("running", tries=2)
     scene.crew.faults.clear()
     scene.now("retry")

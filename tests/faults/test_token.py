@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tests.airflow_runs import TOKEN
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, Ends, row
 from tests.faults.scenes import waiting
 
 # Searching the log for the token also finds a token that starts with it.
 NEW_TOKEN = f"{TOKEN}-of-today"
-
-
-REFUSED = Ends("failed", "nothing", "not started", kickoffs=0)
 
 
 def disconnect(scene) -> None:
@@ -37,15 +32,6 @@ def test_token_revoked(scene):
     scene.wait_until_over()
     scene.connect(password=NEW_TOKEN)
     scene.run.clear(scene.task_id)
-    scene.finish()
-
-
-@row(COMPLETED, ways=RUN)
-def test_connection_deleted(scene):
-    """The connection is deleted while the task waits."""
-    waiting(scene)
-    disconnect(scene)
-    scene.looked()
     scene.finish()
 
 
@@ -77,7 +63,7 @@ def test_connection_deleted_for_long(scene):
     scene.finish()
 
 
-@row(replace(REFUSED, tries=2), ways=RUN, retries=1)
+@row(Ends("failed", "nothing", "not started", kickoffs=0, tries=2), ways=RUN, retries=1)
 def test_no_connection(scene):
     """The connection does not exist."""
     disconnect(scene)

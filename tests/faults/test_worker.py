@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from airflow_provider_crew.local import Scenario
-from tests.airflow_runs import eventually
 from tests.faults.rows import COMPLETED_IN_ATTEMPT_2, LONG, RUN, SENSOR, Ends, row
 from tests.faults.scenes import Code
 
@@ -17,9 +16,7 @@ KILLED = Code("killed_once")
 @row(COMPLETED_IN_ATTEMPT_2, ways=(*RUN, "kickoff"), core=("deferred",), retries=1)
 def test_killed_before_the_kickoff(scene):
     """The worker is killed before the kickoff is sent."""
-    held = scene.hold("inputs")
-    scene.start()
-    eventually(lambda: held.is_held, pause=0.2)
+    scene.start_and_hold("inputs")
     scene.kill()
     scene.finish()
 
@@ -71,9 +68,7 @@ def test_killed_with_its_supervisor_with_the_answer(scene):
 @row(COMPLETED_IN_ATTEMPT_2, ways=RUN, core=("deferred",), needs_store=RUN, retries=1)
 def test_killed_before_the_deferral(scene):
     """The worker is killed between the kickoff and the deferral."""
-    held = scene.hold("status")
-    scene.start()
-    eventually(lambda: held.is_held, pause=0.2)
+    scene.start_and_hold("status")
     scene.kill()
     scene.finish()
 

@@ -13,6 +13,13 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew.local.executions import Execution
+from tests.integration import tasks
+
+# A deployed crew reports its usage, even that of failed executions.
+QUICK, FAILING, SLOW = (
+    each.model_copy(update={"dialect": "deployed"}) for each in (tasks.QUICK, tasks.FAILING, tasks.SLOW)
+)
+TOKENS = QUICK.usage["total_tokens"]
 
 
 class Killed(BaseException):

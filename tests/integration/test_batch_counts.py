@@ -12,18 +12,12 @@ import pytest
 from airflow.providers.common.compat.sdk import Stats
 
 from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed
-from tests.integration import tasks
+from tests.integration.batches import FAILING, QUICK, SLOW, TOKENS
 from tests.integration.operators import both_ways
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
-
-# A deployed crew reports the usage of failed executions, too.
-QUICK, FAILING, SLOW = (
-    each.model_copy(update={"dialect": "deployed"}) for each in (tasks.QUICK, tasks.FAILING, tasks.SLOW)
-)
-TOKENS = QUICK.usage["total_tokens"]
 
 
 @pytest.fixture(autouse=True)

@@ -12,19 +12,13 @@ from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed
 from airflow_provider_crew.local import Scenario
 from airflow_provider_crew.local.scenario import ScenarioTask
-from tests.integration import tasks
-from tests.integration.batches import Killed, killed_at
+from tests.integration.batches import FAILING, QUICK, SLOW, TOKENS, Killed, killed_at
 from tests.integration.operators import both_ways
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
 
-# Only a deployed crew reports its usage.
-QUICK, FAILING, SLOW = (
-    each.model_copy(update={"dialect": "deployed"}) for each in (tasks.QUICK, tasks.FAILING, tasks.SLOW)
-)
-TOKENS = QUICK.usage["total_tokens"]
 ABOUT = round(40 * TOKENS, -4)
 
 
