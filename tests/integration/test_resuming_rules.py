@@ -17,7 +17,6 @@ from airflow_provider_crew.client.errors import (
     ExecutionUnknown,
     InvalidKickoffId,
     LostContact,
-    UncertainKickoff,
     WaitedTooLong,
 )
 from airflow_provider_crew.exceptions import CrewTaskFailed, CrewTaskTimeout
@@ -157,22 +156,6 @@ def test_result_at_another_address_is_not_given_up(live_crew, store, monkeypatch
         task.clear()
         assert task.run()["output"] == "x" * 70_000
         assert len(live_crew.kickoffs) == 1
-
-
-def test_attempt_begun_twice_does_not_kick_off(live_crew):
-    """Airflow 3.1 and 3.2 begin an attempt twice if they cannot load the DAG."""
-    live_crew.scenario = SLOW
-    task = Task(lambda: run(deferrable=True))
-    task.deferred()
-    task.ti.try_number -= 1
-    task.reschedules = 1
-
-    with pytest.raises(CrewTaskFailed) as caught:
-        task.run()
-
-    assert isinstance(caught.value.failure, UncertainKickoff)
-    assert caught.value.cost is Cost.RUNNING
-    assert len(live_crew.kickoffs) == 1
 
 
 def test_task_cleared_while_deferring_reattaches(live_crew, store):

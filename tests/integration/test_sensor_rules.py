@@ -206,16 +206,6 @@ def test_poke_without_news_stores_nothing(live_crew, store):
 
 
 @sensors_remember
-def test_ended_outage_does_not_count_for_later_pokes(live_crew, store):
-    kickoff_id = kicked_off(live_crew)
-    for _ in range(3):
-        live_crew.faults.answer(503, on="status", times=1)
-        live_crew.faults.answer(200, body=RUNNING, on="status", times=1)
-
-    assert poked(waiting(kickoff_id, **RESCHEDULE, store=store, poke_interval=0.1, max_outage=0.15))
-
-
-@sensors_remember
 def test_outage_of_an_earlier_attempt_does_not_count(live_crew, store):
     kickoff_id = kicked_off(live_crew, SLOW)
     live_crew.faults.answer(503, on="status", for_seconds=60)

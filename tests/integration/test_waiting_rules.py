@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -16,32 +15,9 @@ from airflow_provider_crew.client.errors import (
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.task import task as kit
 from tests.integration.operators import both_ways, run
-from tests.integration.tasks import CONNECTION, QUICK, SLOW, TOKEN, Task, TaskInstance, fired, revived
+from tests.integration.tasks import SLOW, Task, TaskInstance, fired, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
-
-
-@both_ways
-def test_result_is_the_same_in_every_mode(live_crew, deferrable):
-    tasks = tuple(task.model_copy(update={"seconds": 0.1}) for task in QUICK.tasks)
-    live_crew.scenario = QUICK.model_copy(update={"output": '{"port": "Hamburg"}', "tasks": tasks})
-    task = Task(lambda: run(deferrable=deferrable))
-
-    result = task.run()
-
-    (taken,) = live_crew.kickoffs
-    assert result["kickoff_id"] == task.ti.xcoms["kickoff_id"] == taken.kickoff_id
-    assert (result["output"], result["output_json"]) == ('{"port": "Hamburg"}', {"port": "Hamburg"})
-    assert [(told["task_id"], told["agent"]) for told in result["tasks"]] == [
-        ("research_task", "Researcher"),
-        ("writing_task", "Writer"),
-        ("review_task", "Editor"),
-    ]
-    assert result["execution_time"] == pytest.approx(0.3)
-    assert (result["tasks_complete"], result["usage"]) == (True, None)
-    assert set(result) == {
-        *("kickoff_id", "output", "output_json", "tasks", "tasks_complete", "usage", "execution_time")
-    }
 
 
 def test_execution_completed_at_first_poll_is_not_deferred(live_crew):
@@ -51,26 +27,12 @@ def test_execution_completed_at_first_poll_is_not_deferred(live_crew):
     assert live_crew.calls == ["inputs", "kickoff", "status"]
 
 
-def test_serialized_trigger_is_plain_and_holds_no_secret(live_crew, monkeypatch):
+def test_trigger_may_outlast_the_deadline_by_a_minute(live_crew):
     live_crew.scenario = SLOW
-    monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?user_bearer_token=user-token-3141")
-    live_crew.faults.answer(401, body={"error": TOKEN, "message": f"Bearer {TOKEN} is wrong"}, on="status")
-
     began = time.monotonic()
     waiting = Task(lambda: run(deferrable=True, timeout=3600)).deferred()
-    took = time.monotonic() - began
 
-    path, stored = waiting.trigger.serialize()
-    text = json.dumps(stored, allow_nan=False)
-    assert path == "airflow_provider_crew.triggers.crew.CrewExecutionTrigger"
-    assert TOKEN not in text
-    assert "3141" not in text
-    assert stored["memory"]["said_trouble"]
-    # The trigger may begin again hours later, and one failed look then must not count for hours.
-    assert stored["memory"]["troubles"] == {"rejected": None}
-    assert revived(waiting.trigger).serialize() == (path, stored)
-    assert waiting.kwargs == {"try_number": 1, "cancels_on_kill": False}
-    assert 3600 + 60 - took <= waiting.timeout.total_seconds() <= 3600 + 60
+    assert 3600 + 60 - (time.monotonic() - began) <= waiting.timeout.total_seconds() <= 3600 + 60
 
 
 @pytest.mark.usefixtures("live_crew")

@@ -25,6 +25,7 @@ from uuid import uuid4
 import aiohttp
 import pytest
 import requests
+from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowTaskTerminated
 from airflow.sdk.execution_time.context import set_current_context
@@ -240,6 +241,14 @@ class Process:
     def __init__(self) -> None:
         self.is_dead = False
         self._told = threading.Event()
+        self._rung = threading.Event()
+
+    @contextmanager
+    def limited(self, seconds: float) -> Iterator[None]:
+        """Limit the time as Airflow does."""
+        with alarm(seconds) as limit:
+            signal.signal(signal.SIGALRM, lambda *given: (self._rung.set(), limit.handle_timeout(*given)))
+            yield
 
     @contextmanager
     def of(self, operator: Any) -> Iterator[None]:
@@ -270,6 +279,10 @@ class Process:
         """Kill the process. Call this from another thread."""
         self._send(_KILL, lambda: self.is_dead)
 
+    def ring(self) -> None:
+        """Let execution_timeout pass. Call this from another thread."""
+        self._send(signal.SIGALRM, self._rung.is_set)
+
     @staticmethod
     def _send(number: int, has_arrived: Callable[[], bool]) -> None:
         until = time.monotonic() + _PATIENCE
@@ -279,6 +292,10 @@ class Process:
 
 
 _KILL = signal.SIGUSR1
+
+
+def _executed(operator: Any, context: Any) -> Any:
+    return operator.execute(context)
 
 
 class Task:
@@ -301,9 +318,10 @@ class Task:
         self.ti.try_number += 1
         self.ti.id = uuid4()
         self.ti.start_date = datetime.now(UTC)
+        self.ti.first_poke = None
         left = self.world.xcoms.pop(self.ti.task_id, {})
         self.ti._ti_context_from_server = SimpleNamespace(task_reschedule_count=0, xcom_keys_to_clear=[*left])
-        return self._outcome(lambda: lambda operator, context: operator.execute(context))
+        return self._outcome(lambda: _executed)
 
     def resume(self, deferral: dict[str, Any]) -> Outcome:
         """Continue an attempt that was deferred, with its event if there is one."""
@@ -333,6 +351,11 @@ class Task:
         self._state = "failed"
         self.tell_to_end()
 
+    def ring(self) -> None:
+        """Let execution_timeout pass. Call this from another thread."""
+        if self._process:
+            self._process.ring()
+
     def kill(self) -> None:
         """Kill the process of the task. A triggerer goes on. Call this from another thread."""
         if self._process:
@@ -353,6 +376,18 @@ class Task:
                 return self._in_worker(step)
             except TaskDeferred as deferred:
                 step = self._resumed_by(self._stored(deferred))
+            except AirflowRescheduleException as later:
+                self.ti.first_poke = self.ti.start_date
+                step = self._poked_at(later.reschedule_date)
+
+    def _poked_at(self, moment: datetime) -> Callable[[Any, Any], Any]:
+        """Wait outside of a worker, and return the next poke."""
+        self._state = "up_for_reschedule"
+        while datetime.now(UTC) < moment:
+            time.sleep(0.01)
+            if self._state != "up_for_reschedule":
+                raise Marked
+        return _executed
 
     def _in_worker(self, step: Callable[[Any, Any], Any]) -> Any:
         operator, process = self.make(), Process()
@@ -369,7 +404,7 @@ class Task:
             self._process = process
             stack.callback(setattr, self, "_process", None)
             operator.render_template_fields(context)
-            with alarm(limit.total_seconds()) if limit else ExitStack():
+            with process.limited(limit.total_seconds()) if limit else ExitStack():
                 result = step(operator, context)
             operator.post_execute(context, result)
             self._state = "success"

@@ -11,7 +11,7 @@ from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from tests.integration.tasks import INPUTS
 from tests.promises.harness import Outcome, Task, World
 
-_OF_A_WAIT = frozenset({"timeout", "output_type"})
+_OF_A_WAIT = frozenset({"timeout", "max_outage", "output_type"})
 
 
 class Job:
@@ -92,6 +92,7 @@ class Sensor(Job):
     """Two tasks: one starts the execution, and the other waits for it."""
 
     deferrable = False
+    mode = "poke"
 
     def __init__(self, world: World, **options: Any) -> None:
         super().__init__(world, **options)
@@ -106,7 +107,7 @@ class Sensor(Job):
         if "row_timeout" in options:
             options["timeout"] = options.pop("row_timeout")
         own = {name: value for name, value in options.items() if name in {*_OF_A_WAIT, "execution_timeout"}}
-        named = {"task_id": "crew", "kickoff_id": self.kickoff_id, "poke_interval": 0.02}
+        named = {"task_id": "crew", "kickoff_id": self.kickoff_id, "poke_interval": 0.02, "mode": self.mode}
         return CrewExecutionSensor(deferrable=self.deferrable, **named | own)
 
     def attempt(self) -> Outcome:
@@ -120,6 +121,14 @@ class Sensor(Job):
     @property
     def now(self) -> Task:
         return self.task if self.kickoff_id else self.kickoff
+
+
+class DeferredSensor(Sensor):
+    deferrable = True
+
+
+class RescheduledSensor(Sensor):
+    mode = "reschedule"
 
 
 class Batch(Job):
@@ -153,6 +162,8 @@ KINDS: Mapping[str, Callable[..., Job]] = {
     "run": Run,
     "deferred run": DeferredRun,
     "sensor": Sensor,
+    "deferred sensor": DeferredSensor,
+    "rescheduled sensor": RescheduledSensor,
     "batch": Batch,
     "deferred batch": DeferredBatch,
 }

@@ -43,12 +43,12 @@ def assert_sent_nothing(world: World, outcome: Outcome) -> None:
     assert not world.crew.requests.on("kickoff")
 
 
-def assert_later_attempt_finds_it(world: World, job: Job) -> None:
+def assert_later_attempt_finds_it(world: World, job: Job, *, others: int = 0) -> None:
     """The next attempt waits for the same execution, and returns its result."""
     world.forget()
     world.finish()
     assert_succeeded(job.attempt())
-    assert len(world.crew.kickoffs) == job.rows
+    assert len(world.crew.kickoffs) == job.rows + others
 
 
 def complete_later(world: World, **task: Any) -> None:
@@ -161,6 +161,49 @@ def _last_write_before_kickoff(world: World, make: MakeJob) -> int:
     return len(writes)
 
 
+@promise
+def deleted_connection_sends_nothing_until_it_is_back(world: World, make: MakeJob) -> None:
+    job = make(world, max_outage=0.2)
+    world.disconnect()
+    outcome = job.attempt()
+    assert_sent_nothing(world, outcome)
+    assert outcome.is_retried
+    world.connect()
+    assert_later_attempt_finds_it(world, job)
+
+
+@promise
+def failed_check_of_inputs_sends_nothing(world: World, make: MakeJob) -> None:
+    job, faults = make(world, max_outage=0.2), world.crew.faults
+    spoils: dict[Callable[[], Any], bool] = {
+        lambda: faults.answer(500, on="inputs", times=100): True,
+        faults.refuse: True,
+        lambda: faults.answer(401, on="inputs", times=100): False,
+        lambda: faults.huge(80_000_000, on="inputs", times=100): False,
+    }
+    for spoil, is_retried in spoils.items():
+        spoil()
+        outcome = job.attempt()
+        faults.clear()
+        assert_sent_nothing(world, outcome)
+        assert outcome.is_retried is is_retried
+    job.clear()
+    assert_later_attempt_finds_it(world, job)
+
+
+@promise
+def store_that_stays_away_sends_nothing(world: World, make: MakeJob) -> None:
+    for away in ("get", "set"):
+        job = make(world)
+        job.now.store.breaks_at = away.__eq__
+        outcome = job.attempt()
+        assert outcome.cost in {"none", "unknown"}
+        assert outcome.is_retried
+        assert not world.crew.requests.on("kickoff")
+        job.now.store.breaks_at = lambda _: False
+    assert_later_attempt_finds_it(world, job)
+
+
 # A kickoff is sent once.
 
 
@@ -173,6 +216,47 @@ def lost_response_to_kickoff_is_uncertain(world: World, make: MakeJob) -> None:
     assert not outcome.is_retried
     assert job.attempt().cost == "unknown"
     assert len(world.crew.kickoffs) == 1
+    job.clear()
+    assert_succeeded(job.attempt())
+    assert len(world.crew.kickoffs) == 2
+
+
+@promise
+def uncertain_kickoff_is_retried_only_by_choice(world: World, make: MakeJob) -> None:
+    world.crew.faults.reset(on="kickoff", after_taken=True)
+    job = make(world, on_uncertain_kickoff="retry")
+    outcome = job.attempt()
+    assert outcome.cost == "unknown"
+    assert outcome.is_retried
+    assert_succeeded(job.attempt())
+    assert len(world.crew.kickoffs) == 2
+
+
+@promise
+def failure_after_uncertain_kickoff_is_not_free(world: World, make: MakeJob) -> None:
+    world.crew.faults.reset(on="kickoff", after_taken=True)
+    job = make(world)
+    job.attempt()
+    job.clear()
+    world.crew.faults.answer(500, on="inputs", times=100)
+    assert job.attempt().cost == "unknown"
+    assert len(world.crew.kickoffs) == 1
+
+
+@promise
+def execution_timeout_during_kickoff_loses_nothing(world: World, make: MakeJob) -> None:
+    world.crew.scenario = SLOW
+    limits: dict[str, Any] = {"execution_timeout": timedelta(hours=1), "timeout": 5}
+    world.crew.faults.answer(504, on="kickoff", after_taken=True)
+    job = make(world, **limits)
+    world.at("kickoff", job.now.ring)
+    outcome = job.attempt()
+    assert outcome.cost == "unknown"
+    assert job.has_rows or not outcome.is_retried
+    job = make(world, **limits)
+    world.at("kickoff", job.now.ring)
+    assert job.attempt().cost == "running"
+    assert_later_attempt_finds_it(world, job, others=1)
 
 
 @promise
@@ -272,7 +356,7 @@ def later_call_brings_a_better_id(world: World, make: MakeJob) -> None:
 
 @promise
 def rejected_for_a_moment_is_sent_again(world: World, make: MakeJob) -> None:
-    world.crew.faults.answer(429, on="kickoff")
+    world.crew.faults.answer(429, on="kickoff", retry_after=1)
     assert_succeeded(make(world).attempt())
     assert len(world.crew.kickoffs) == 1
 
@@ -390,7 +474,7 @@ def _be_away(job: Job, since: Callable[[], bool]) -> None:
     left = iter(range(3))
     store = job.now.store
     store.breaks_with = api_error(503)
-    store.breaks_at = lambda call: call == "set" and since() and next(left, None) is not None
+    store.breaks_at = lambda _: since() and next(left, None) is not None
 
 
 @promise
@@ -468,9 +552,11 @@ def long_outage_ends_attempt_that_is_found_again(world: World, make: MakeJob) ->
     world.crew.scenario = SLOW
     world.each_poll_takes(300)
     world.crew.faults.answer(500, on="status", times=10_000)
-    job = make(world, timeout=7200)
-    outcome = job.attempt()
-    assert outcome.cost == "running"
+    job = make(world, timeout=7200, max_outage=0.2)
+    assert job.attempt().cost == "running"
+    world.disconnect()
+    assert job.attempt().cost in {"running", "unknown"}
+    world.connect()
     world.crew.faults.clear()
     assert_later_attempt_finds_it(world, job)
 
@@ -486,6 +572,20 @@ def unknown_execution_is_not_replaced(world: World, make: MakeJob) -> None:
     job.clear()
     job.attempt()
     world.crew.faults.clear()
+    assert_later_attempt_finds_it(world, job)
+
+
+@promise
+def rejected_token_ends_attempt_that_is_found_again(world: World, make: MakeJob) -> None:
+    world.crew.scenario = SLOW
+    world.each_poll_takes(300)
+    world.crew.faults.answer(401, on="status", times=10_000)
+    job = make(world, timeout=7200)
+    outcome = job.attempt()
+    assert outcome.cost == "running"
+    assert not outcome.is_retried
+    world.crew.faults.clear()
+    job.clear()
     assert_later_attempt_finds_it(world, job)
 
 

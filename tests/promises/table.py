@@ -16,12 +16,18 @@ RED: dict[tuple[str, str], str] = {}
 ABSENT: dict[tuple[str, str], str] = {
     ("kickoff_option_rendered_to_nothing_sends_nothing", "tool"): "takes no such option",
     ("secret_connection_rendered_to_nothing_sends_nothing", "tool"): "takes no such option",
-    ("later_call_brings_a_better_id", "sensor"): "its kickoff has succeeded, with the first ID",
+    **{
+        ("later_call_brings_a_better_id", f"{mode}sensor"): "its kickoff has succeeded, with the first ID"
+        for mode in ("", "deferred ", "rescheduled ")
+    },
     ("misfitting_output_is_kept_and_checked_again_at_no_cost", "tool"): "takes no output_type",
-    (
-        "execution_timeout_during_poll_ends_attempt",
-        "deferred batch",
-    ): "polls in the triggerer only, without an alarm",
+    **{
+        (
+            "execution_timeout_during_poll_ends_attempt",
+            f"deferred {kind}",
+        ): "has no alarm in the triggerer"
+        for kind in ("sensor", "batch")
+    },
 }
 
 
