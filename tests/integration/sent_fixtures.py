@@ -8,8 +8,7 @@ import pytest
 import trustme
 
 from tests.integration.hostile import tls_with
-from tests.integration.sent_clients import Trust
-from tests.integration.sent_server import SentServer, sent_server
+from tests.integration.sent_server import SentServer, Trust, sent_server
 
 
 @pytest.fixture(scope="module")

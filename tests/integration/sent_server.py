@@ -11,11 +11,19 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 # Longer than any client waits, so that a step that stalls ends when the client hangs up.
 _PATIENCE = 120.0
 ACCEPTED = b'{"kickoff_id": "k-1"}'
+
+
+class Trust(NamedTuple):
+    """Certificates: the file of the authority to trust, what it has issued, and what another has."""
+
+    authority: str
+    known: ssl.SSLContext
+    unknown: ssl.SSLContext
 
 
 class _Layer(Protocol):

@@ -6,11 +6,8 @@ import asyncio
 import io
 import json
 import math
-import os
-import signal
 import threading
 from collections.abc import Iterator
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,13 +22,10 @@ from airflow_provider_crew.client.errors import (
     NotCancelled,
     WaitedTooLong,
 )
-from airflow_provider_crew.client.models import Completed, Failed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
-from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.task.verdict import Facts, while_waiting
 from airflow_provider_crew.triggers.events import DEFERRAL
-from tests.airflow_runs import eventually
 from tests.integration.clients import INPUTS, TOKEN
 from tests.integration.operators import kickoff, run
 from tests.integration.tasks import CONNECTION, QUICK, SLOW, Task
@@ -61,90 +55,70 @@ def kickoff_id(crew) -> str:
     return str(crew.kickoffs[0].kickoff_id)
 
 
-def outcome(cancel, kickoff_id: str) -> NotCancelled:
-    with pytest.raises(NotCancelled) as caught:
-        cancel(kickoff_id)
-    return caught.value
+def ended(cancel: Any, *kickoff_ids: str) -> tuple[str, bool]:
+    """Return how a cancellation ends: the end or the cost that is told, and whether it may pass."""
+    try:
+        end = cancel(*kickoff_ids)
+    except NotCancelled as error:
+        return str(error.cost), error.passes
+    return type(end).__name__, False
 
 
-def test_running_execution_is_cancelled(crew, cancel, kickoff_id):
-    end = cancel(kickoff_id)
+UNKNOWN_ID = "11111111-2222-3333-4444-555555555555"
+FOREVER: dict[str, Any] = {"for_seconds": math.inf}
+# Responses to requests to stop an execution, how the cancellation ends, whether it may pass, and the requests.
+CANCELLATIONS: dict[str, tuple[Any, str, bool, int]] = {
+    "stops": (lambda _: None, "Failed", False, 1),
+    "request lost": (lambda faults: faults.reset(on="stop"), "Failed", False, 2),
+    "response lost": (lambda faults: faults.reset(on="stop", after_taken=True), "Failed", False, 1),
+    "403": (lambda faults: faults.answer(403, on="stop", **FOREVER), Cost.RUNNING, False, 1),
+    "404": (lambda faults: faults.answer(404, on="stop", **FOREVER), Cost.RUNNING, False, 1),
+    "405": (lambda faults: faults.answer(405, on="stop", **FOREVER), Cost.RUNNING, False, 1),
+    "goes on": (lambda faults: faults.answer(200, body={}, on="stop", **FOREVER), Cost.RUNNING, True, 3),
+}
 
-    assert isinstance(end, Failed)
-    assert (end.word == "REVOKED") == (crew.scenario.dialect == "deployed")
-    assert [request.method for request in crew.requests.on("stop")] == ["POST"]
-    assert crew.requests.on("stop")[0].body == b""
+
+@pytest.mark.parametrize(("spoil", "end", "passes", "stops"), CANCELLATIONS.values(), ids=CANCELLATIONS)
+def test_running_execution_is_cancelled(crew, cancel, kickoff_id, spoil, end, passes, stops):
+    spoil(crew.faults)
+
+    assert ended(cancel, kickoff_id) == (str(end), passes)
+    assert [(each.method, each.body) for each in crew.requests.on("stop")] == [("POST", b"")] * stops
 
 
 def test_completed_execution_is_left_as_it_is(crew, cancel, kickoff_id):
     crew.finish(kickoff_id)
 
-    assert isinstance(cancel(kickoff_id), Completed)
-
-
-@pytest.mark.parametrize("status", [403, 404, 405])
-def test_crew_without_the_endpoint_is_asked_once(crew, cancel, kickoff_id, status):
-    crew.faults.answer(status, on="stop", for_seconds=math.inf)
-
-    error = outcome(cancel, kickoff_id)
-
-    assert (error.cost, error.kickoff_id, error.passes) == (Cost.RUNNING, kickoff_id, False)
-    assert len(crew.requests.on("stop")) == 1
-
-
-@pytest.mark.parametrize("after_taken", [False, True])
-def test_lost_answer_is_asked_for_again(crew, cancel, kickoff_id, after_taken):
-    crew.faults.reset(on="stop", after_taken=after_taken)
-
-    assert isinstance(cancel(kickoff_id), Failed)
-    assert len(crew.requests.on("stop")) == 2 - after_taken
-
-
-def test_crew_that_accepts_and_never_stops_is_still_running(crew, cancel, kickoff_id):
-    accepted = {"status": "stopped", "kickoffId": kickoff_id}
-    crew.faults.answer(200, on="stop", body=accepted, for_seconds=math.inf)
-
-    error = outcome(cancel, kickoff_id)
-
-    assert (error.cost, error.passes) == (Cost.RUNNING, True)
-    assert len(crew.requests.on("stop")) == 3
+    assert ended(cancel, kickoff_id) == ("Completed", False)
 
 
 @pytest.mark.parametrize("status", [401, 500])
 def test_cost_is_unknown_if_the_status_is_unreadable(crew, cancel, kickoff_id, status):
-    crew.faults.answer(status, on="status", for_seconds=math.inf)
+    crew.faults.answer(status, on="status", **FOREVER)
 
-    assert outcome(cancel, kickoff_id).cost is Cost.UNKNOWN
+    assert ended(cancel, kickoff_id)[0] == str(Cost.UNKNOWN)
 
 
-def test_unknown_execution_has_unknown_cost(crew, cancel):
-    assert outcome(cancel, "11111111-2222-3333-4444-555555555555").cost is Cost.UNKNOWN
+def test_unknown_execution_has_unknown_cost(crew, cancel, kickoff_id):
+    assert ended(cancel, UNKNOWN_ID)[0] == str(Cost.UNKNOWN)
     assert len(crew.requests.on("stop")) == 1
+    assert ended(cancel, UNKNOWN_ID, kickoff_id)[0] == str(Cost.UNKNOWN)
+    assert crew.kickoffs[0].standing(crew.now()).over
 
 
-@pytest.mark.parametrize("ended", [0, 1])
-def test_execution_with_two_ids_ends_when_both_have_ended(crew, cancel, kickoff_id, ended):
+@pytest.mark.parametrize("first", [0, 1])
+def test_execution_with_two_ids_ends_when_both_have_ended(crew, cancel, kickoff_id, first):
     CrewHook().kickoff(INPUTS)
     ids = [execution.kickoff_id for execution in crew.kickoffs]
-    crew.revoke(ids[ended])
+    crew.revoke(ids[first])
     crew.faults.answer(405, on="stop", for_seconds=math.inf)
-    with pytest.raises(NotCancelled) as caught:
-        cancel(*ids)
-    assert caught.value.cost is Cost.RUNNING
+    assert ended(cancel, *ids)[0] == str(Cost.RUNNING)
     assert {request.path for request in crew.requests.on("stop")} == {f"/stop/{each}" for each in ids}
 
     crew.faults.clear()
 
     assert cancel(*ids).kickoff_id == kickoff_id
     assert all(execution.standing(crew.now()).over for execution in crew.kickoffs)
-
-
-def test_unknown_id_beside_an_ended_one_has_unknown_cost(crew, cancel, kickoff_id):
-    with pytest.raises(NotCancelled) as caught:
-        cancel("11111111-2222-3333-4444-555555555555", kickoff_id)
-
-    assert caught.value.cost is Cost.UNKNOWN
-    assert crew.kickoffs[0].standing(crew.now()).over
 
 
 @pytest.mark.parametrize(("answer", "code", "asked"), [("y\n", 0, 1), ("n\n", 1, 0), ("", 1, 0)])
@@ -185,38 +159,28 @@ class TestTimeout:
 
         assert len(live_crew.requests.on("stop")) == stops
 
-    def test_result_that_arrives_by_then_is_read_by_a_retry(self, live_crew, store):
-        def complete(request: ReceivedRequest) -> None:
-            if request.operation == "stop":
-                live_crew.finish(live_crew.kickoffs[0].kickoff_id)
-
-        live_crew.scenario = SLOW
-        live_crew.faults.answer(500, on="stop")
-        live_crew.after = complete
-        task = Task(lambda: run(deferrable=False, timeout=0.5, cancel_on_timeout=True), store=store, retries=1)
-
-        with pytest.raises(WaitedTooLong) as caught:
-            task.run()
-
-        assert caught.value.cost is Cost.ENDED
-        assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-        assert len(live_crew.kickoffs) == 1
-
-    def test_crew_that_fails_by_then_is_a_failed_crew(self, live_crew, store):
-        failed: Any = {"status": "error", "error": "The API key was revoked."}
-
-        def fail(request: ReceivedRequest) -> None:
-            if request.operation == "stop":
-                live_crew.set_status(live_crew.kickoffs[0].kickoff_id, failed)
-
+    @pytest.mark.parametrize(
+        ("end", "error"),
+        [
+            ({"status": "completed", "result": "Done."}, WaitedTooLong),
+            ({"status": "error", "error": "The API key was revoked."}, ExecutionFailed),
+        ],
+    )
+    def test_execution_that_ends_by_then_is_not_cancelled(self, live_crew, store, end, error):
         live_crew.scenario = SLOW
         live_crew.faults.answer(400, on="stop")
-        live_crew.after = fail
+        live_crew.after = lambda request: (
+            live_crew.set_status(live_crew.kickoffs[0].kickoff_id, end) if request.operation == "stop" else None
+        )
+        task = Task(lambda: run(deferrable=False, timeout=0.5, cancel_on_timeout=True), store=store, retries=1)
 
-        with pytest.raises(ExecutionFailed) as caught:
-            Task(lambda: run(deferrable=False, timeout=0.5, cancel_on_timeout=True), store=store).run()
+        with pytest.raises(error) as caught:
+            task.run()
 
-        assert type(caught.value) is ExecutionFailed
+        assert (type(caught.value), caught.value.cost) == (error, Cost.ENDED)
+        if error is WaitedTooLong:
+            assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+            assert len(live_crew.kickoffs) == 1
 
     def test_retry_after_a_cancellation_starts_another(self, live_crew, store):
         live_crew.scenario = SLOW
@@ -265,40 +229,6 @@ def test_task_marked_while_its_kickoff_is_sent_cancels(live_crew, store, monkeyp
 
     assert len(live_crew.requests.on("stop")) == 1
     assert "retry" not in caught.value.next_step
-
-
-@pytest.mark.parametrize("is_cleared", [False, True])
-def test_signal_interrupts_a_slow_poll(live_crew, store, monkeypatch, is_cleared):
-    operator = run(deferrable=False, cancel_on_kill=True)
-    monkeypatch.setattr(api_server, "has_ended", lambda _: not is_cleared)
-    monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?request_timeout=3600")
-    live_crew.scenario = SLOW
-    live_crew.faults.hang(on="status")
-    live_crew.at_look(2, lambda: live_crew.finish(live_crew.kickoffs[0].kickoff_id))
-    heard = threading.Event()
-
-    def hear(*_: Any) -> None:
-        heard.set()
-        operator.on_kill()
-
-    def send_signal() -> None:
-        eventually(lambda: live_crew.requests.on("status"), pause=0.02)
-        while not heard.wait(0.1):  # Python does not notice one that comes just before the main thread blocks
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    before = signal.signal(signal.SIGTERM, hear)
-    sending = threading.Thread(target=send_signal)
-    sending.start()
-    try:
-        with nullcontext() if is_cleared else pytest.raises(ExecutionCancelled):
-            Task(lambda: operator, store=store).run()
-    finally:
-        sending.join()
-        signal.signal(signal.SIGTERM, before)
-
-    assert live_crew.requests.on("status")[0].status is None  # never answered
-    assert len(live_crew.requests.on("stop")) == (not is_cleared)
-    assert len(live_crew.kickoffs) == 1
 
 
 @pytest.mark.parametrize(

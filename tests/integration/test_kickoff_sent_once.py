@@ -13,14 +13,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from airflow_provider_crew.client.errors import Unreachable
+from airflow_provider_crew.client.api import resend
+from airflow_provider_crew.client.client import CrewClient
+from airflow_provider_crew.client.errors import Cost, CrewError, RateLimited, UncertainKickoff, Unreachable
 from airflow_provider_crew.client.settings import ServiceSettings
 from tests.integration.clients import KICKOFF, TOKEN
-from tests.integration.sent_clients import LIMITED, NOT_SENT, STARTED, UNCERTAIN, Trust, send
 from tests.integration.sent_server import (
     ACCEPTED,
     SentServer,
     Step,
+    Trust,
     answer,
     garbage,
     ready,
@@ -34,6 +36,31 @@ from tests.integration.sent_server import (
 )
 
 pytest_plugins = ["tests.integration.sent_fixtures"]
+
+NOT_SENT, UNCERTAIN, STARTED, LIMITED = "not sent", "uncertain", "started", "limited"
+
+
+class Sent(NamedTuple):
+    """What came of a kickoff."""
+
+    outcome: str
+    error: CrewError | None
+    pauses: list[float]
+
+
+def send(settings: ServiceSettings) -> Sent:
+    """Send a kickoff as the hook does."""
+    pauses: list[float] = []
+    with CrewClient(settings) as crew:
+        try:
+            assert resend(lambda: crew.kickoff(KICKOFF), only_if_not_started=True, sleep=pauses.append) == "k-1"
+        except CrewError as error:
+            is_uncertain = isinstance(error, UncertainKickoff)
+            assert error.cost is (Cost.UNKNOWN if is_uncertain else Cost.NONE)  # noqa: PT017
+            is_limited = isinstance(error, RateLimited)
+            return Sent(UNCERTAIN if is_uncertain else LIMITED if is_limited else NOT_SENT, error, pauses)
+    return Sent(STARTED, None, pauses)
+
 
 # As a policy may repeat what was certainly not taken.
 MOST_ATTEMPTS = 3

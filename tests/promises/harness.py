@@ -247,7 +247,12 @@ class Process:
     def limited(self, seconds: float) -> Iterator[None]:
         """Limit the time as Airflow does."""
         with alarm(seconds) as limit:
-            signal.signal(signal.SIGALRM, lambda *given: (self._rung.set(), limit.handle_timeout(*given)))
+
+            def ring(*given: Any) -> None:
+                self._rung.set()
+                limit.handle_timeout(*given)
+
+            signal.signal(signal.SIGALRM, ring)
             yield
 
     @contextmanager

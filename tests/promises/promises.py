@@ -19,6 +19,7 @@ import requests
 from airflow_provider_crew.client.errors import WaitedTooLong
 from airflow_provider_crew.local import CrewInput, LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.scenario import Delivery
+from tests.airflow_runs import eventually
 from tests.integration.tasks import QUICK, SLOW, TOKEN, api_error
 from tests.promises.harness import Marked, Outcome, World
 from tests.promises.kinds import Job
@@ -200,8 +201,6 @@ def store_that_stays_away_sends_nothing(world: World, make: MakeJob) -> None:
         assert outcome.cost in {"none", "unknown"}
         assert outcome.is_retried
         assert not world.crew.requests.on("kickoff")
-        job.now.store.breaks_at = lambda _: False
-    assert_later_attempt_finds_it(world, job)
 
 
 # A kickoff is sent once.
@@ -627,6 +626,25 @@ def marked_task_stops_each_execution_once(world: World, make: MakeJob) -> None:
     assert outcome.error
     assert sorted(world.stopped_ids) == sorted(world.kickoff_ids)
     assert len(world.kickoff_ids) == job.rows
+
+
+@promise
+def marked_task_waits_for_no_slow_poll(world: World, make: MakeJob) -> None:
+    world.connect(cancel_on_kill=True, request_timeout=3600)
+    world.crew.scenario = SLOW
+    world.crew.faults.hang(on="status")
+    job = make(world)
+
+    def mark() -> None:
+        eventually(lambda: world.crew.requests.on("status"), pause=0.02)
+        job.mark()
+
+    marking = threading.Thread(target=mark)
+    marking.start()
+    outcome = job.attempt()
+    marking.join()
+    assert outcome.error
+    assert world.stopped_ids == world.kickoff_ids
 
 
 @promise
