@@ -103,14 +103,3 @@ def test_reattaching_ignores_options_rendered_to_nothing(live_crew, store, name,
 
     assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
     assert len(live_crew.kickoffs) == 1
-
-
-def test_resumed_sensor_takes_its_id_from_the_event(live_crew):
-    live_crew.scenario = SLOW
-    kickoff_id = live_crew.take(INPUTS, None, {})
-    task = Rendered(sensor, upstream=kickoff_id, kickoff_id=TEMPLATE, deferrable=True)
-    event = {"kickoff_id": kickoff_id, "result": json.dumps({"kickoff_id": kickoff_id, "output": "Done."})}
-    deferral = task.deferred()
-    task.upstream = None
-
-    assert task.resume(deferral, event)["output"] == "Done."

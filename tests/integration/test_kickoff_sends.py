@@ -34,25 +34,6 @@ def kickoff(*, retries: int = 0, **options: Any) -> Task:
     return Task(lambda: CrewKickoffOperator(**{"task_id": "crew", "inputs": INPUTS, **options}), retries=retries)
 
 
-def test_kickoff_sends_inputs_and_origin(live_crew):
-    started = kickoff()
-    started.run()
-
-    assert live_crew.calls == ["inputs", "kickoff"]
-    assert live_crew.requests.on("kickoff")[0].json == {
-        "inputs": INPUTS,
-        "meta": {
-            "airflow": {
-                "dag_id": "research",
-                "run_id": "manual__2026-01-01",
-                "task_id": "crew",
-                "map_index": -1,
-                "try_number": 1,
-            }
-        },
-    }
-
-
 def test_mapped_task_outputs_are_sent_as_lists(live_crew):
     inputs = {
         **INPUTS,

@@ -8,7 +8,6 @@ from urllib.parse import urlencode
 import pytest
 from airflow.exceptions import AirflowRescheduleException
 
-from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
@@ -52,18 +51,6 @@ def test_link_that_cannot_be_pushed_fails_nothing(crew, task_log):
     assert "the XCom backend is full" in task_log.text
 
 
-def test_link_of_a_reattached_attempt_points_to_its_execution(crew, store):
-    crew.scenario = SLOW
-    operator = run(deferrable=True)
-    task = Task(lambda: operator, store=store, retries=1)
-    task.deferred()
-
-    task.deferred()
-
-    assert page_of(task, operator) == PAGES + crew.kickoffs[0].kickoff_id
-    assert len(crew.kickoffs) == 1
-
-
 @pytest.mark.parametrize("options", [{"mode": "poke"}, {"mode": "reschedule"}, {"deferrable": True}])
 def test_link_of_a_sensor_points_to_its_execution(crew, options):
     crew.scenario = SLOW if "reschedule" in options.values() else QUICK
@@ -77,17 +64,6 @@ def test_link_of_a_sensor_points_to_its_execution(crew, options):
         assert crew.scenario is SLOW
 
     assert page_of(task, operator) == PAGES + kickoff_id
-
-
-def test_uncertain_kickoff_links_up_to_the_placeholder(crew):
-    operator = run()
-    task = Task(lambda: operator)
-    crew.faults.answer(504, on="kickoff")
-
-    with pytest.raises(CrewTaskFailed):
-        task.run()
-
-    assert page_of(task, operator) == PAGES
 
 
 def test_page_of_a_crew_is_pushed_before_the_kickoff(live_crew, monkeypatch):

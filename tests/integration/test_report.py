@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 
 import pytest
 
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from tests.integration.operators import in_every_way, run_task
-from tests.integration.tasks import SLOW, fired, poked
+from tests.integration.tasks import poked
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -62,19 +61,6 @@ def test_log_output_false_keeps_the_output_out_of_the_log(
     assert "::group::" not in log
     if switch == "configuration that cannot be read":
         assert "AirflowConfigException" in task_log.warnings
-
-
-@pytest.mark.parametrize("end", [ENDED, BROKE], ids=["completed", "failed"])
-def test_logged_event_has_no_output(live_crew, end):
-    live_crew.scenario = SLOW
-    live_crew.at_look(1, lambda: live_crew.set_status(live_crew.kickoffs[0].kickoff_id, WROTE, end))
-    task = run_task(live_crew, deferrable=True)
-
-    event = asyncio.run(fired(task.revived(task.deferred())))
-
-    # Airflow logs the representation of each event.
-    assert SECRET not in repr(event)
-    assert SECRET in str(list(event.values()))
 
 
 EVIL = "::endgroup::\n\x1b[31m[2026-01-01T00:00:00.000+0000] {a.py:1} INFO - ::group::forged\r::endgroup::\u2028x"

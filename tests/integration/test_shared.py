@@ -19,7 +19,6 @@ import psutil
 import pytest
 
 from airflow_provider_crew.client.errors import LostContact, WaitedTooLong
-from airflow_provider_crew.client.poll import _sessions
 from airflow_provider_crew.hooks.connection import load_connection_async
 from airflow_provider_crew.hooks.polling import _shared
 from airflow_provider_crew.local import LocalCrewService
@@ -110,21 +109,6 @@ async def test_watches_share_lookup_and_connections(live_crew, look_ups):
     assert len({request.client for request in live_crew.requests}) <= 100
 
 
-def test_connections_are_closed_with_their_event_loop(live_crew):
-    kickoff_ids = kicked_off(live_crew, 2)
-
-    async def run() -> None:
-        watches = watch(*kickoff_ids)
-        await seen(polled(live_crew, kickoff_ids, times=2))
-        await seen(lambda: open_connections(live_crew) > 0)
-        await stopped(watches)
-
-    asyncio.run(run())
-
-    assert open_connections(live_crew) == 0
-    assert not _sessions
-
-
 async def test_rotated_token_is_picked_up_with_one_lookup(live_crew, look_ups, monkeypatch):
     clock = SimpleNamespace(now=1000.0)
     monkeypatch.setattr(
@@ -187,6 +171,7 @@ def test_other_event_loop_shares_nothing(live_crew, look_ups):
             return await watch(kickoff_id)[0]
 
         assert read_event(asyncio.run(run())).result
+        assert open_connections(live_crew) == 0
 
     assert look_ups.number == 2
     assert len(_shared) == 1, "ended event loops are kept"
@@ -217,17 +202,6 @@ async def test_server_that_never_answers_ends_no_watch_late(monkeypatch, timing)
         watches = watch(*["4711"] * 300, deadline=time.time() + 2, max_outage=None)
 
         assert await errors_of(watches, 120) == {WaitedTooLong}
-
-
-async def test_poll_that_waits_for_a_place_gets_one(live_crew, monkeypatch, timing):
-    timing(concurrent_polls=1)
-    connect(monkeypatch, live_crew.url, request_timeout=0.5)
-    kickoff_ids = kicked_off(live_crew, 8)
-    live_crew.faults.hang(seconds=0.3, on="status", times=8)
-
-    watches = watch(*kickoff_ids, poll_interval=0.1, max_outage=20)
-    await seen(polled(live_crew, kickoff_ids))
-    await stopped(watches)
 
 
 async def test_waiting_for_a_place_is_no_outage(live_crew, monkeypatch, timing):

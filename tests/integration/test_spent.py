@@ -13,7 +13,6 @@ from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import ScenarioTask
 from tests.integration.operators import in_every_way, run_task, sensor_task
 from tests.integration.tasks import (
-    ASKING,
     FAILING,
     QUICK,
     SLOW,
@@ -94,16 +93,6 @@ def test_usage_of_an_invalid_output_is_pushed_and_counted_once(live_crew, counte
     assert tokens(counted) == TOKENS
 
 
-def test_usage_that_xcom_rejects_is_a_warning(live_crew, task_log):
-    live_crew.scenario = FAILING.model_copy(update=DEPLOYED)
-    task = run_task(live_crew)
-    task.ti.refused_xcoms = frozenset({"usage"})
-
-    with pytest.raises(ExecutionFailed):
-        task.run()
-    assert "the XCom backend is full" in task_log.warnings
-
-
 def test_usage_that_is_no_number_is_left_out(live_crew, counted):
     live_crew.scenario = SLOW.model_copy(update=DEPLOYED)
     task = sensor_task(live_crew)
@@ -114,24 +103,6 @@ def test_usage_that_is_no_number_is_left_out(live_crew, counted):
 
     assert task.run()["usage"] == {"total_tokens": 7, "cost": 0.25}
     assert tokens(counted) == {"crew.tokens.total": 7}
-
-
-@in_every_way
-@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "later"])
-def test_paused_flow_is_told_once(live_crew, store, kind, options, at_once, task_log):
-    skip_where_pokes_forget(options)
-
-    def pause() -> None:
-        live_crew.set_status(live_crew.kickoffs[0].kickoff_id)
-        live_crew.at_look(3, lambda: live_crew.approve(live_crew.kickoffs[0].kickoff_id))
-
-    running = () if at_once else ({"state": "RUNNING"},)
-    live_crew.scenario = ASKING.model_copy(update={"kind": "flow", "statuses": running})
-    live_crew.at_look(1, pause)
-    task = kind(live_crew, store=store, **options)
-
-    assert poked(task)["output"] == "Approved."
-    assert task_log.text.count("waiting for human input") == 1
 
 
 @in_every_way

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from dataclasses import asdict, fields
 from types import SimpleNamespace
@@ -11,25 +10,17 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.client.errors import (
-    InvalidSettings,
-    WatchBroken,
-)
 from airflow_provider_crew.client.watch import WatchRules
-from airflow_provider_crew.task.verdict import Facts, while_waiting
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
-from airflow_provider_crew.triggers.events import DEFERRAL, read_event
+from airflow_provider_crew.triggers.events import DEFERRAL
 from tests.integration.tasks import (
-    CONNECTION,
     FAILING,
     INPUTS,
     QUICK,
     SLOW,
     TASK_STATES,
-    TOKEN,
     TaskInstance,
     fired,
-    revived,
 )
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -71,16 +62,6 @@ async def test_first_poll_waits_for_the_interval_of_another_process(live_crew, p
     assert pauses[0] == (pytest.approx(30, abs=1), [])
 
 
-@pytest.mark.usefixtures("live_crew")
-async def test_serialized_trigger_builds_the_same_trigger():
-    everything = trigger(
-        "7", token_type="user", max_outage=5.0, kicked_off_at=1.0, deferred_at=2.0, memory={"started_at": 3.0}
-    )
-
-    assert revived(everything).serialize() == everything.serialize()
-    assert TOKEN not in json.dumps(everything.serialize())
-
-
 @pytest.mark.parametrize(
     ("ago", "waits"),
     [(0.0, 0.5), (0.3, 0.2), (5.0, 0.0), (-3600.0, 0.5), (None, 0.0)],
@@ -99,28 +80,6 @@ async def test_does_not_fire_too_soon_after_the_deferral(
 
     before_it_fires = pauses[-1]
     assert before_it_fires == (pytest.approx(waits, abs=1e-3), ["status"])
-
-
-async def test_connection_that_stays_unusable_ends_the_wait(live_crew, monkeypatch, timing):
-    timing(longest_rejection=0.15)
-    kickoff_id = kicked_off(live_crew)
-    monkeypatch.setenv(CONNECTION, "crew://nowhere")
-
-    end = read_event(await fired(trigger(kickoff_id)))
-
-    assert isinstance(end.error, WatchBroken)
-    assert isinstance(end.error.cause, InvalidSettings)
-
-
-async def test_first_polls_are_spread_over_one_interval(live_crew, pauses, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.hooks.polling.random.random", lambda: 0.5)
-    kickoff_id = kicked_off(live_crew)
-    watching = trigger(kickoff_id, poll_interval=0.6)
-
-    await fired(watching)
-
-    before_it_looks = pauses[0]
-    assert before_it_looks == (pytest.approx(0.3), [])
 
 
 @pytest.mark.parametrize(
@@ -179,33 +138,3 @@ async def test_only_a_mark_cancels(live_crew, monkeypatch, cancels, state, defer
     await marked.on_kill()
 
     assert len(live_crew.requests.on("stop")) == stops
-
-
-@pytest.mark.parametrize(
-    ("is_supported", "error", "effect"),
-    [(True, "ExecutionCancelled", "new execution, which is billed again"), (False, "CrewError", "same execution")],
-)
-async def test_cancellation_says_how_to_go_on(live_crew, monkeypatch, is_supported, error, effect):
-    monkeypatch.setattr(TASK_STATES, lambda **_: {"run": {"crew": "failed"}})
-    monkeypatch.setattr("airflow_provider_crew.triggers.watching.read_own_xcom", lambda *_: 5.0)
-    if not is_supported:
-        live_crew.faults.answer(404, on="stop")
-    marked = trigger(
-        kicked_off(live_crew, SLOW),
-        deferred_at=5.0,
-        cancel_on_kill=True,
-        shown=while_waiting(Facts(), reattachable=True, cancels=True),
-    )
-    marked.task_instance = TaskInstance(try_number=2)  # type: ignore[assignment]
-    loop, polled = asyncio.get_running_loop(), asyncio.Event()
-    live_crew.at_look(2, lambda: loop.call_soon_threadsafe(polled.set))
-    running = asyncio.create_task(fired(marked))
-    await polled.wait()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-
-    await marked.on_kill()
-
-    end = live_crew.xcoms.progress[-1]["end"]
-    assert end["error"] == error
-    assert effect in end["next_step"]

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
 
-from airflow_provider_crew.client.errors import (
-    Cost,
-)
+from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.task import task as kit
-from tests.integration.operators import both_ways, run
-from tests.integration.tasks import SLOW, Task, TaskInstance, fired, revived
+from tests.integration.operators import both_ways, in_every_way, run, run_task
+from tests.integration.tasks import SLOW, Task, TaskInstance, fired, poked, revived, skip_where_pokes_forget
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -104,3 +103,54 @@ def test_running_execution_with_a_large_status_is_deferred_again(live_crew, stor
     live_crew.finish(live_crew.kickoffs[0].kickoff_id)
     assert task.resume(waiting, event)["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
     assert len(live_crew.kickoffs) == 1
+
+
+def at_work(name: str, agent: str, done: int, last: str | None = None) -> dict[str, Any]:
+    """Return the status of a deployed crew with three tasks."""
+    progress = {"unit": "task", "completed": done, "total": 3, "current": name, "current_agent": agent}
+    last_task = last and {"name": last, "output": f"Output of {last}"}
+    return {"state": "RUNNING", "progress": progress | {"duration_seconds": 0.5}, "last_executed_task": last_task}
+
+
+WORKING = (
+    at_work("research_task", "Researcher", 0),
+    at_work("writing_task", "Writer", 1, "research_task"),
+    at_work("review_task", "Editor", 2, "writing_task"),
+)
+ENDED = {"state": "SUCCESS", "result": "Done.", "last_executed_task": {"name": "review_task", "output": "Done."}}
+THREE = {"unit": "task", "completed": 3, "total": 3, "current": None, "duration_seconds": 60.0}
+
+
+@in_every_way
+@pytest.mark.parametrize("last", [{"progress": THREE}, {}], ids=["last answer has progress", "it has none"])
+def test_result_has_what_polls_saw_of_a_deployed_crew(live_crew, store, kind, options, last):
+    skip_where_pokes_forget(options)
+    live_crew.scenario = SLOW.model_copy(update={"statuses": (*WORKING, ENDED | last)})
+
+    result = poked(kind(live_crew, store=store, **options))
+
+    assert [(task["task_id"], task["agent"]) for task in result["tasks"]] == [
+        ("research_task", "Researcher"),
+        ("writing_task", "Writer"),
+        ("review_task", "Editor"),
+    ]
+    first, second, third = (task["execution_time"] for task in result["tasks"])
+    assert first >= 0.5
+    assert second is not None
+    assert (result["execution_time"] == 60.0, (third or 0.0) > 50) == ((True, True) if last else (False, False))
+    assert result["execution_time"] >= 0.5
+
+
+@both_ways
+@pytest.mark.parametrize("without", ["log_output", "small result"])
+def test_result_that_the_task_reads_has_what_polls_saw(live_crew, store, deferrable, without):
+    output = "x" * (64 * 1024 if without == "small result" else 1)
+    live_crew.scenario = SLOW.model_copy(
+        update={"statuses": (*WORKING, ENDED | {"progress": THREE, "result": output})}
+    )
+
+    result = run_task(live_crew, store=store, deferrable=deferrable, log_output=without != "log_output").run()
+
+    assert [task["task_id"] for task in result["tasks"]][-1:] == ["review_task"]
+    assert result["tasks"][-1]["agent"] == "Editor"
+    assert result["tasks"][-1]["execution_time"] > 50

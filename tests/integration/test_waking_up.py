@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_provider_crew.client.errors import Cost, ServiceError
 from airflow_provider_crew.client.timing import Timing
 from tests.integration.operators import every_operator, kickoff
 from tests.integration.tasks import CONNECTION, Task
@@ -45,24 +43,6 @@ def test_missing_answer_is_waited_for(live_crew, monkeypatch):
 
     assert Task(kickoff).run()
     assert live_crew.calls == ["inputs"] * 4 + ["kickoff"]
-
-
-@every_operator
-@however_inputs_are_checked
-def test_crew_that_stays_asleep_is_left_to_a_retry(live_crew, store, operator, validate_inputs):
-    live_crew.fall_asleep(ASLEEP)
-    task = Task(lambda: operator(validate_inputs=validate_inputs), store=store, retries=1)
-
-    with pytest.raises(ServiceError) as caught:
-        task.run()
-
-    assert caught.value.cost is Cost.NONE
-    assert not isinstance(caught.value, AirflowFailException)
-    assert set(live_crew.calls) == {"inputs"}
-    assert store.kickoff is None
-    live_crew.fall_asleep(0)
-    assert task.run()
-    assert len(live_crew.kickoffs) == 1
 
 
 @pytest.mark.parametrize("spoil", [{"status": 500}, {"status": 404}, {"status": 200, "body": "<html>"}], ids=str)

@@ -617,6 +617,17 @@ def failed_execution_has_ended(world: World, make: MakeJob) -> None:
 
 
 @promise
+def stopped_execution_is_not_started_again(world: World, make: MakeJob) -> None:
+    for number, dialect in enumerate(("documented", "deployed")):
+        world.crew.scenario = SLOW.model_copy(update={"dialect": dialect})
+        job = make(world)
+        world.at("status", lambda: world.crew.revoke(world.kickoff_ids[-1]), number=3)
+        assert job.attempt().cost == "ended"
+        job.attempt()
+        assert len(world.crew.kickoffs) == number + 1
+
+
+@promise
 def marked_task_stops_each_execution_once(world: World, make: MakeJob) -> None:
     world.connect(cancel_on_kill=True)
     world.crew.scenario = SLOW
