@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -163,12 +164,6 @@ def test_record_that_is_overwritten_at_once_is_an_error(run, airflow):
         assert run("adopt", airflow, execution, "--yes", crew=crew)[0] == FAILED
 
 
-def test_task_without_a_record_is_given_none(run, airflow):
-    with playing("deployed", ENDLESS) as crew:
-        assert run("adopt", airflow, kick_off(crew), "--yes", crew=crew)[0] == FAILED
-    assert airflow.changes == []
-
-
 @pytest.mark.parametrize("name", ["adopt", "forget"])
 def test_airflow_without_task_states_is_named(run, name):
     with serving("3.2.2") as api, playing("deployed", ENDLESS) as crew:
@@ -209,29 +204,32 @@ def rows_in(api: AirflowApi) -> dict[str, Row]:
     return {row.key: row for row in rows}
 
 
-@pytest.mark.parametrize(
-    ("kind", "arguments"),
-    [
-        ("agent", []),
-        ("agent", ["--row", "a"]),
-        ("batch", []),
-        ("batch", ["--row", "z"]),
-        ("batch", ["--row", "b"]),
-    ],
-    ids=["agent", "row of an agent", "batch", "unknown row", "row with an execution"],
-)
-def test_record_that_no_attempt_would_read_is_not_written(run, airflow, kind, arguments):
-    store_of_kind(airflow, kind)
+def store_of_run(api: AirflowApi, value: Any = None) -> None:
+    """Store the record of a run, or a value in its place."""
+    store(api, LOST)
+    if value:
+        (body,) = api.stored.values()
+        body["value"] = value
+
+
+NOTHING_TO_ADOPT: dict[str, tuple[Callable[[AirflowApi], object], list[str]]] = {
+    "nothing": (lambda _: None, []),
+    "row of a run": (store_of_run, ["--row", "a"]),
+    "unreadable record": (lambda api: store_of_run(api, "s3://bucket/of/a/backend"), []),
+    "agent": (lambda api: store_of_kind(api, "agent"), []),
+    "row of an agent": (lambda api: store_of_kind(api, "agent"), ["--row", "a"]),
+    "batch": (lambda api: store_of_kind(api, "batch"), []),
+    "unknown row": (lambda api: store_of_kind(api, "batch"), ["--row", "z"]),
+    "row with an execution": (lambda api: store_of_kind(api, "batch"), ["--row", "b"]),
+}
+
+
+@pytest.mark.parametrize(("prepare", "arguments"), NOTHING_TO_ADOPT.values(), ids=NOTHING_TO_ADOPT)
+def test_record_that_no_attempt_would_read_is_not_written(run, airflow, prepare, arguments):
+    prepare(airflow)
     with playing("deployed", ENDLESS) as crew:
         execution = kick_off(crew)
         assert run("adopt", airflow, execution, "--yes", *arguments, crew=crew)[0] == FAILED
-    assert airflow.changes == []
-
-
-def test_row_of_another_kind_of_task_is_not_adopted(run, airflow):
-    store(airflow, LOST)
-    with playing("deployed", ENDLESS) as crew:
-        assert run("adopt", airflow, kick_off(crew), "--yes", "--row", "a", crew=crew)[0] == FAILED
     assert airflow.changes == []
 
 
@@ -296,15 +294,6 @@ def test_unknown_execution_is_adopted_by_force_only(run, airflow):
     assert only_record(airflow).kickoff_id == "4711"
 
 
-def test_unreadable_record_is_kept(run, airflow):
-    store(airflow, LOST)
-    (body,) = airflow.stored.values()
-    body["value"] = "s3://bucket/of/a/backend"
-    with playing("deployed", ENDLESS) as crew:
-        assert run("adopt", airflow, kick_off(crew), "--yes", crew=crew)[0] == FAILED
-    assert airflow.changes == []
-
-
 @pytest.mark.parametrize(("status", "code"), [(401, FAILED), (503, UNDECIDED)])
 def test_execution_that_is_unreadable_is_not_adopted(run, airflow, status, code):
     store(airflow, LOST)
@@ -315,9 +304,10 @@ def test_execution_that_is_unreadable_is_not_adopted(run, airflow, status, code)
     assert (ended, told["cost"] == Cost.NONE, airflow.changes) == (code, False, [])
 
 
-def test_question_shows_the_names_of_the_task_unchanged(run, airflow, monkeypatch):
+@pytest.mark.parametrize("answer", ["no\n", "\n"])
+def test_unconfirmed_record_is_not_forgotten(run, airflow, monkeypatch, answer):
     store(airflow, LOST)
-    monkeypatch.setattr("sys.stdin", io.StringIO("no\n"))
+    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
     code, _, shown = run("forget", airflow)
     assert (code, airflow.changes) == (FAILED, [])
     assert all(name in shown for name in NAMES)
@@ -338,13 +328,6 @@ def test_failed_rows_are_forgotten_together(run, airflow):
     assert len(airflow.stored) == 1
 
 
-def test_unconfirmed_record_is_not_forgotten(run, airflow, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
-    store(airflow, LOST)
-    assert run("forget", airflow)[0] == FAILED
-    assert airflow.changes == []
-
-
 @pytest.mark.parametrize("arguments", [("--failed", "--map-index", "1"), ("--token", "x")])
 def test_wrong_usage_changes_nothing(capsys, arguments):
     with pytest.raises(SystemExit) as ended:
@@ -363,26 +346,20 @@ ANSWERS: dict[str, tuple[int, bytes]] = {
 }
 
 
-@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
-def test_error_of_airflow_is_one_line(run, airflow, answer):
-    airflow.answer = lambda _: answer
-    code, told, shown = run("forget", airflow, "--yes")
-    assert (code, told, len(shown.splitlines())) == (FAILED, {}, 1)
+UNUSABLE = ["", "two\nlines", "\N{SNOWMAN}"]
 
 
-def test_unreachable_airflow_is_one_line(run):
-    with serving("3.3.2") as api:
-        pass
-    code, told, shown = run("forget", api, "--yes")
-    assert (code, told, len(shown.splitlines())) == (FAILED, {}, 1)
-
-
-@pytest.mark.parametrize("token", ["", "two\nlines", "\N{SNOWMAN}"])
-def test_unusable_token_is_one_line(run, monkeypatch, token):
+@pytest.mark.parametrize(
+    ("answer", "token"),
+    [*((answer, OWN_TOKEN) for answer in [*ANSWERS.values(), None]), *(((401, b""), token) for token in UNUSABLE)],
+    ids=[*ANSWERS, "away", *map(repr, UNUSABLE)],
+)
+def test_error_of_airflow_is_one_line(run, monkeypatch, answer, token):
     monkeypatch.setenv("AIRFLOW_CLI_TOKEN", token)
     with serving("3.3.2") as api:
-        api.answer = lambda _: (401, b"")
-        code, told, shown = run("forget", api, "--yes")
+        api.answer = lambda _: answer
+        ended = run("forget", api, "--yes") if answer else None
+    code, told, shown = ended or run("forget", api, "--yes")
     assert (code, told, len(shown.splitlines())) == (FAILED, {}, 1)
 
 

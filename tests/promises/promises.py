@@ -234,7 +234,7 @@ def uncertain_kickoff_is_retried_only_by_choice(world: World, make: MakeJob) -> 
 @promise
 def failure_after_uncertain_kickoff_is_not_free(world: World, make: MakeJob) -> None:
     world.crew.faults.reset(on="kickoff", after_taken=True)
-    job = make(world)
+    job = make(world, max_outage=0.2)
     job.attempt()
     job.clear()
     world.crew.faults.answer(500, on="inputs", times=100)
