@@ -19,6 +19,9 @@ RED: dict[tuple[str, str], str] = {
 ABSENT: dict[tuple[str, str], str] = {
     ("kickoff_option_rendered_to_nothing_sends_nothing", "tool"): "takes no such option",
     ("secret_connection_rendered_to_nothing_sends_nothing", "tool"): "takes no such option",
+    ("failed_check_of_inputs_sends_nothing", "tool"): "an agent decides what comes after a failed call",
+    ("uncertain_kickoff_is_retried_only_by_choice", "tool"): "takes no such option",
+    ("marked_task_waits_for_no_slow_poll", "tool"): "learns of a mark between two polls",
     ("later_call_brings_a_better_id", "sensor"): "its kickoff has succeeded, with the first ID",
     ("later_call_brings_a_better_id", "deferred sensor"): "its kickoff has succeeded, with the first ID",
     ("later_call_brings_a_better_id", "rescheduled sensor"): "its kickoff has succeeded, with the first ID",
