@@ -32,73 +32,51 @@ UNKNOWN = NOTHING | {"state": "NOT FOUND", "status": "Task not found or Invalid 
 WORKING = NOTHING | {"state": "RUNNING", "status": "Task is Running"}
 SINCE = {"started_at": "1970-01-01T00:16:40Z", "updated_at": "1970-01-01T00:16:42Z", "duration_seconds": 2.5}
 PROGRESS = {"unit": "task", "completed": 1, "total": 2, "remaining": 1, "current": "second", "current_agent": "B"}
-ENDED = {"completed": 2, "remaining": 0, "current": None, "current_agent": None} | {
-    "updated_at": "1970-01-01T00:16:45Z",
-    "duration_seconds": 5.0,
-}
+OF_A_FLOW = {"unit": "step", "total": None, "remaining": None, "current_agent": None}
+ENDED = {"completed": 2, "remaining": 0, "current": None, "current_agent": None, "duration_seconds": 5.0}
 FIRST = {"name": "first", "description": "look at tides", "output": "about tides", "meta": META}
 SECOND = {"name": "second", "description": "", "output": "for sailors", "meta": META}
+USAGE = {"total_tokens": 7}
 RESULTS = [
     {"task_id": "first", "output": "about tides", "agent": "A", "execution_time": 2.0},
     {"task_id": "second", "output": "for sailors", "agent": "B", "execution_time": 3.0},
 ]
 
-# Dialect, what the scenario has besides, seconds after the kickoff, and the body of the status.
-STATUSES: dict[str, tuple[str, dict[str, Any], float, Any]] = {
-    "running": (
-        "documented",
-        {},
-        2.5,
-        {"status": "running", "current_task": "second", "progress": {"completed_tasks": 1, "total_tasks": 2}},
-    ),
-    "completed": (
-        "documented",
-        {},
-        9,
-        {"status": "completed", "result": {"output": "for sailors", "tasks": RESULTS}, "execution_time": 5.0},
-    ),
-    "failed": (
-        "documented",
-        {"tasks": FAILING},
-        9,
-        {"status": "error", "error": "out of credit", "execution_time": 5.0},
-    ),
-    "running crew": ("deployed", {}, 2.5, WORKING | {"progress": PROGRESS | SINCE, "last_executed_task": FIRST}),
-    "running flow": (
-        "deployed",
-        {"kind": "flow"},
-        2.5,
-        WORKING
-        | {
-            "progress": PROGRESS
-            | SINCE
-            | {"unit": "step", "total": None, "remaining": None, "current_agent": None}
-        },
-    ),
-    "completed crew": (
-        "deployed",
-        {"usage": {"total_tokens": 7}},
-        9,
-        NOTHING
-        | {"state": "SUCCESS", "status": None, "result": "for sailors", "usage_metrics": {"total_tokens": 7}}
-        | {"progress": PROGRESS | SINCE | ENDED, "last_executed_task": SECOND},
-    ),
-    "failed crew": (
-        "deployed",
-        {"tasks": FAILING, "usage": {"total_tokens": 7}},
-        9,
-        NOTHING
-        | {"state": "FAILED", "status": "out of credit", "usage_metrics": {"total_tokens": 7}}
-        | {"last_executed_task": FIRST},
-    ),
-    "crew that waits for human input": ("deployed", {"tasks": ASKING}, 9, UNKNOWN),
+# Bodies of a status in the documented dialect.
+RUNNING = {"status": "running", "current_task": "second", "progress": {"completed_tasks": 1, "total_tasks": 2}}
+COMPLETED = {"status": "completed", "result": {"output": "for sailors", "tasks": RESULTS}, "execution_time": 5.0}
+FAILED = {"status": "error", "error": "out of credit", "execution_time": 5.0}
+
+# Bodies of a status in the deployed dialect.
+RUNNING_CREW = WORKING | {"progress": PROGRESS | SINCE, "last_executed_task": FIRST}
+RUNNING_FLOW = WORKING | {"progress": PROGRESS | SINCE | OF_A_FLOW}
+COMPLETED_CREW = NOTHING | {
+    "state": "SUCCESS",
+    "status": None,
+    "result": "for sailors",
+    "usage_metrics": USAGE,
+    "progress": PROGRESS | SINCE | ENDED | {"updated_at": "1970-01-01T00:16:45Z"},
+    "last_executed_task": SECOND,
 }
+ENDS = {"state": "FAILED", "status": "out of credit", "usage_metrics": USAGE, "last_executed_task": FIRST}
 
 
-@pytest.mark.parametrize("name", STATUSES)
-def test_status_of_an_execution(serve, clock, name):
-    dialect, more, seconds, body = STATUSES[name]
-    client = serve(Scenario(**{"dialect": dialect, "tasks": TASKS} | more))
+@pytest.mark.parametrize(
+    ("seconds", "scenario", "body"),
+    [
+        (2.5, {}, RUNNING),
+        (9, {}, COMPLETED),
+        (9, {"tasks": FAILING}, FAILED),
+        (2.5, {}, RUNNING_CREW),
+        (2.5, {"kind": "flow"}, RUNNING_FLOW),
+        (9, {"usage": USAGE}, COMPLETED_CREW),
+        (9, {"usage": USAGE, "tasks": FAILING}, NOTHING | ENDS),
+        (9, {"tasks": ASKING}, UNKNOWN),
+    ],
+)
+def test_status_of_an_execution(serve, clock, seconds, scenario, body):
+    dialect = "deployed" if "state" in body else "documented"
+    client = serve(Scenario(**{"dialect": dialect, "tasks": TASKS} | scenario))
     kickoff_id = client.kickoff(meta=META)
     clock.now += seconds
 
