@@ -288,7 +288,7 @@ class AnsweringAttempt(Attempt):
 
     def _has_continued(self, known: dict[str, Any]) -> bool:
         """Whether the crew has waited, and no longer does: the last poll may be a minute old."""
-        with suppress(errors.CallError):
+        with suppress(errors.CallError, errors.InvalidSettings):
             is_at_work = isinstance(self.status(self.kickoff_id), Running)
             return is_at_work and bool((known["memory"] or {}).get("troubles"))
         return False

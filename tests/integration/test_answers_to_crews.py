@@ -517,6 +517,17 @@ class TestResponseTimeout:
         assert dialog.ended(self.fired(dialog, waiting))["output"] == "The end"
         assert dialog.answers == []
 
+    def test_unusable_connection_ends_no_wait_for_an_automatic_answer(self, dialog, late, monkeypatch):
+        waiting = late("approve")
+        event = asyncio.run(fired(dialog.task.revived(waiting)))
+        with monkeypatch.context() as broken:
+            broken.setenv("AIRFLOW_CONN_CREW_DEFAULT", "crew://nowhere")
+            waiting = dialog.resumed(waiting, event)
+
+        assert dialog.answers == []
+        dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)
+        assert dialog.ended(waiting)["output"] == "The end"
+
     @pytest.mark.parametrize("status", [503, 422])
     def test_automatic_answer_is_sent_once(self, dialog, late, status):
         waiting = late("approve")
