@@ -23,7 +23,7 @@ from tests.integration.sent_server import answer as closing
 pytest_plugins = ["tests.integration.sent_fixtures"]
 
 # A kickoff whose response names an execution, or after which work may go on, is uncertain. The last column is the
-# answer of a person.
+# answer of a person. `response_to_kickoff_decides_cost` in tests/promises shows the cost in each kind of task.
 RESPONSES = """
 status              | body    | kickoff              | inputs             | status             | answer
 --------------------|---------|----------------------|--------------------|--------------------|----------
