@@ -88,7 +88,7 @@ class Outcome:
 class Instance(TaskInstance):
     """A task instance as one process has it."""
 
-    job: Task
+    job: Any
 
     def xcom_push(self, key: str, value: Any) -> None:
         self.job.push(key, value)

@@ -199,21 +199,12 @@ def _stage(patch: pytest.MonkeyPatch, folder: Path) -> Iterator[Callable[[], Wor
     numbers = itertools.count()
     current: list[World] = []
     log = logging.getLogger("airflow_provider_crew")
-    runner = "airflow.sdk.execution_time.task_runner.RuntimeTaskInstance"
 
-    def states(*, task_ids: list[str], run_ids: list[str], **_: Any) -> Any:
+    def state(task_id: str) -> str:
         current[-1].airflow_answers()
-        return {run_ids[0]: {task_id: current[-1].tasks[task_id].state for task_id in task_ids}}
+        return current[-1].tasks[task_id].state
 
-    def xcom_set(key: str, value: Any, *, task_id: str, **_: Any) -> None:
-        current[-1].tasks[task_id].push(key, value)
-
-    def xcom_get(*, key: str, task_id: str, **_: Any) -> Any:
-        return current[-1].tasks[task_id].pull(key)
-
-    patch.setattr(f"{runner}.get_task_states", staticmethod(states))
-    patch.setattr("airflow.sdk.bases.xcom.BaseXCom.set", staticmethod(xcom_set))
-    patch.setattr("airflow.sdk.bases.xcom.BaseXCom.get_one", staticmethod(xcom_get))
+    virtual.patch_airflow(patch, state, lambda task_id: current[-1].tasks[task_id])
     patch.setattr("airflow_provider_crew.api_server.open_required_action", lambda *_, **__: None)
     patch.setattr("airflow_provider_crew.triggers.watching.close_required_action", lambda *_: None)
     patch.setattr("airflow_provider_crew.triggers.watching.read_required_action", lambda _: None)

@@ -25,6 +25,7 @@ from airflow_provider_crew.local.answer import Answer
 from airflow_provider_crew.local.faults.calls import Faults
 from airflow_provider_crew.local.faults.exchange import Exchange
 from airflow_provider_crew.local.record import ReceivedRequest
+from tests.integration.tasks import TASK_STATES
 
 START = 1_800_000_000.0
 _REQUEST_TAKES = 0.05
@@ -221,15 +222,38 @@ def _get_async(send: Send) -> Callable[..., Any]:
     return get
 
 
-def _each(_: Threads, work: Callable[[Any], Any], items: Any) -> Iterator[list[tuple[Any, Any]]]:
+def one_by_one(_: Threads, work: Callable[[Any], Any], items: Any) -> Iterator[list[tuple[Any, Any]]]:
+    """Do the work of threads in this one."""
     for item in items:
-        yield [(item, _outcome(work, item))]
+        outcome: Future[Any] = Future()
+        try:
+            outcome.set_result(work(item))
+        except BaseException as error:  # noqa: BLE001 - raised where the outcome is read
+            outcome.set_exception(error)
+        yield [(item, outcome)]
+
+
+def patch_airflow(patch: pytest.MonkeyPatch, state: Callable[[str], str], job: Callable[[str], Any]) -> None:
+    """Let states and XComs that are not asked of a task instance be those of jobs, by the ID of the task."""
+
+    def states(*, task_ids: list[str], run_ids: list[str], **_: Any) -> Any:
+        return {run_ids[0]: {task_id: state(task_id) for task_id in task_ids}}
+
+    def xcom_set(key: str, value: Any, *, task_id: str, **_: Any) -> None:
+        job(task_id).push(key, value)
+
+    def xcom_get(*, key: str, task_id: str, **_: Any) -> Any:
+        return job(task_id).pull(key)
+
+    patch.setattr(TASK_STATES, staticmethod(states))
+    patch.setattr("airflow.sdk.bases.xcom.BaseXCom.set", staticmethod(xcom_set))
+    patch.setattr("airflow.sdk.bases.xcom.BaseXCom.get_one", staticmethod(xcom_get))
 
 
 @contextmanager
 def installed(patch: pytest.MonkeyPatch, clock: Clock, send: Send) -> Iterator[None]:
     """Let everything in this process wait by a clock, and send requests without sockets, one after the other."""
-    patch.setattr(Threads, "each", _each)
+    patch.setattr(Threads, "each", one_by_one)
     patch.setattr(requests.adapters.HTTPAdapter, "send", _send_sync(clock, send))
     patch.setattr(aiohttp.ClientSession, "get", _get_async(send))
     patch.setattr(ExecutorSafeguard, "test_mode", True)
@@ -242,12 +266,3 @@ def installed(patch: pytest.MonkeyPatch, clock: Clock, send: Send) -> Iterator[N
         yield
     finally:
         asyncio.set_event_loop_policy(before)
-
-
-def _outcome(work: Callable[[Any], Any], item: Any) -> Any:
-    outcome: Future[Any] = Future()
-    try:
-        outcome.set_result(work(item))
-    except BaseException as error:  # noqa: BLE001 - raised where the outcome is read
-        outcome.set_exception(error)
-    return outcome

@@ -11,10 +11,11 @@ from airflow_provider_crew.answers.question import QUESTION, Call, Undeliverable
 from airflow_provider_crew.client.errors import HumanInputNeeded
 from airflow_provider_crew.task.ask import REQUEST
 from airflow_provider_crew.triggers.events import told_error
-from tests.model.process import TASKS, TaskInstance, Wrong
+from tests.integration.tasks import TaskInstance
+from tests.model.process import TASKS, Wrong, stored_in
 
 if TYPE_CHECKING:
-    from tests.model.world import World
+    from tests.model.world import Replies, World
 
 _MOST_CLICKS = 2
 # States of a task whose questions the receiver takes.
@@ -66,18 +67,20 @@ def may_surprise(world: World) -> bool:
 # The crew.
 
 
-def of_crew(world: World) -> Iterator[tuple[str, World]]:
-    """Yield what a crew does that may ask."""
-    dialog, status = world.dialog, world.crew[-1] if world.crew else ""
-    if status == "running" and dialog.asked < TASKS[world.task].questions and is_the_time(world):
-        yield f"The crew asks q{dialog.asked + 1}.", _asked(world.answers(asked=dialog.asked + 1))
-    if status == "waiting" and is_the_time(world):
-        yield f"A user answers q{dialog.asked} in the crew's dashboard.", _works(world)
+def may_ask(world: World) -> bool:
+    """Whether the crew may ask a question."""
+    is_running = world.crew[-1:] == ("running",)
+    return is_running and world.dialog.asked < TASKS[world.task].questions and is_the_time(world)
 
 
-def _asked(world: World) -> World:
+def may_be_approved(world: World) -> bool:
+    """Whether a user may answer in the crew's dashboard."""
+    return world.crew[-1:] == ("waiting",) and is_the_time(world)
+
+
+def asked(world: World) -> World:
     """Return the state in which the receiver has taken the question, or has rejected it."""
-    world = world.with_end(f"e{len(world.crew)}", "waiting")
+    world = world.answers(asked=world.dialog.asked + 1).with_end(f"e{len(world.crew)}", "waiting")
     task = {name: getattr(TaskInstance, name) for name in ("dag_id", "run_id", "task_id", "map_index")}
     meta = {"airflow": {**task, "try_number": world.dialog.asker}}
     call = Call.of({"task_id": f"q{world.dialog.asked}", "task_output": "A draft.", "meta": meta})
@@ -88,14 +91,15 @@ def _asked(world: World) -> World:
     return world.pushed({QUESTION: json.dumps(box, sort_keys=True)}).answers(shows="", given="")
 
 
-def _works(world: World) -> World:
+def works(world: World) -> World:
+    """Return the state in which the crew has got the answer that it waits for."""
     return world.with_end(f"e{len(world.crew)}", "running").answers(has_worked=world.state == "deferred")
 
 
 # The user.
 
 
-def of_user(world: World) -> Iterator[tuple[str, World]]:
+def answers(world: World) -> Iterator[tuple[str, World]]:
     """Yield answers under Required Actions, even from a page that still shows the question before."""
     dialog = world.dialog
     is_found = world.state in _GOES_ON or _is_recorded(world)
@@ -132,11 +136,11 @@ def _is_recorded(world: World) -> bool:
 # The trigger.
 
 
-def of_trigger(world: World, stored: dict[str, Any], ends: Iterator[Event]) -> Iterator[Event]:
+def events(world: World, stored: dict[str, Any], ends: Iterator[Event]) -> Iterator[Event]:
     """
     Yield the events of a trigger of a crew that asks. ``watched()`` in ``triggers/watching.py`` makes them.
 
-    :param ends: Events of another crew. The end of the time to wait is a surprise here.
+    :param ends: Those of another crew. The end of the time to wait is a surprise here.
     """
     dialog = world.dialog
     if stored["asked"] and dialog.given:
@@ -171,11 +175,15 @@ def _needs(world: World, stored: dict[str, Any]) -> Iterator[tuple[str, World]]:
         yield "finds that the crew waits", world
 
 
-def while_deferred(world: World, stored: dict[str, Any]) -> Iterator[tuple[str, World]]:
-    """Yield what a trigger does before its event."""
-    dialog = world.dialog
-    if stored.get("asked") and dialog.shows and not dialog.given and world.crew[-1] == "running":
-        yield "The trigger closes the request, because the crew works.", world.answers(shows="", has_worked=True)
+def is_answered(world: World) -> bool:
+    """Whether a trigger finds that the crew works, although it asks under Required Actions."""
+    is_open = world.state == "deferred" and world.dialog.shows and not world.dialog.given
+    return bool(is_open) and world.crew[-1] == "running" and stored_in(world.trigger)["asked"]
+
+
+def closed(world: World) -> World:
+    """Return the state in which a trigger has closed its request."""
+    return world.answers(shows="", has_worked=True)
 
 
 def left_trigger(world: World) -> World:
@@ -186,13 +194,8 @@ def left_trigger(world: World) -> World:
 # A process.
 
 
-def replies(
-    world: World, slot: str, what: str, question: str
-) -> Iterator[tuple[str, tuple[str, Any], World | Wrong]]:
-    """Yield what becomes of a request that a process opens, or of an answer that it sends."""
-    if what == "answer":
-        yield from _received(world, getattr(world, slot).start.resumes, question)
-        return
+def opens(world: World, _: str, question: str) -> Replies:
+    """Yield what becomes of a request that a process opens."""
     if world.state == "running":
         asks = world.answers(shows=question, given="")
         yield f"asks a user {question}", ("ok", None), _wrong(asks) or asks
@@ -200,16 +203,16 @@ def replies(
         yield "cannot ask a user", ("refused", None), world if world.state != "running" else world.surprised()
 
 
-def _received(
-    world: World, resumes: tuple[str, str], question: str
-) -> Iterator[tuple[str, tuple[str, Any], World | Wrong]]:
-    dialog, name = world.dialog, json.loads(resumes[1])["event"].get("responded_at", "")
+def sends(world: World, slot: str, question: str) -> Replies:
+    """Yield what becomes of an answer that a process sends."""
+    dialog, (_, resumes) = world.dialog, getattr(world, slot).start.resumes
+    name = json.loads(resumes)["event"].get("responded_at", "")
     shown, told = dialog.read[int(name[1:]) - 1] if name else (question, frozenset())
     name = name or world.kept(KEY)["answers"][-1]["at"]
     others = {other for asked, other in dialog.sent if asked == question}
     what, sent = f"sends answer {name} to {question}", world.answers(sent=dialog.sent | {(question, name)})
     is_expected = world.crew[-1] == "waiting" and question == f"q{dialog.asked}"
-    then = _works(sent) if is_expected else sent
+    then = works(sent) if is_expected else sent
     if shown != question:
         yield what, ("ok", ""), Wrong("An answer is sent to another question than its user had read.")
     elif others - told:

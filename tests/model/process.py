@@ -13,11 +13,11 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache, partial
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
 from airflow_provider_crew.batch.files import ResultFiles
+from airflow_provider_crew.batch.state import Threads
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Running
 from airflow_provider_crew.client.progress import PROGRESS
@@ -36,6 +37,8 @@ from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.exceptions import CrewTaskError
 from airflow_provider_crew.hooks.connection import load_connection
 from airflow_provider_crew.hooks.polling import Poller
+from tests.machine.airflow import Instance
+from tests.machine.virtual import one_by_one, patch_airflow
 
 NOW = 1_800_000_000.0
 ADDRESS = "https://crew.example"
@@ -54,15 +57,9 @@ _ERRORS: dict[str, Callable[[], BaseException]] = {
     "not stopped": lambda: errors.NotCancelled("405"),
     "silent": lambda: errors.Unreachable("The response is lost.", sent=True),
 }
-
-
-_LIKELY: dict[str, tuple[str, Any]] = {
-    **dict.fromkeys(("set", "delete", "finish"), ("ok", None)),
-    "get": ("ok", "null"),
-    "status": ("ok", "completed"),
-    "sleep": ("ok", 0.0),
-}
-"""Answers with which a process is played on, because most worlds give them."""
+Answer = tuple[str, Any]
+Likely = Callable[[tuple[Any, ...]], Answer | None]
+"""Returns the answer with which a process is played on, because its world probably gives it."""
 
 
 class Wrong(str):
@@ -93,55 +90,70 @@ class Process:
     """A process that waits for an answer, or has ended."""
 
     start: Start
-    answers: tuple[tuple[str, Any], ...] = ()
+    answers: tuple[Answer, ...] = ()
     request: tuple[Any, ...] = ("exit",)
     pushed: tuple[tuple[str, str], ...] = ()
     """XComs that it has pushed since the last answer."""
-    known: dict[tuple[str, Any], Process] = field(default_factory=dict)
+    has_ended: bool = False
+    known: dict[Answer, Process] = field(default_factory=dict)
 
-    def after(self, *answer: Any) -> Process:
+    def after(self, answer: Answer, likely: Likely) -> Process:
         """Return the process after one more answer."""
         if answer not in self.known:
-            self.known[answer] = Play(self.start, (*self.answers, answer)).process
+            self.known[answer] = Play(self.start, (*self.answers, answer), likely).process
         return self.known[answer]
 
 
+_NO_NEWS = {TOLD, *(("ok", value) for value in (None, 0.0, "null", "running", "restarting", "queued"))}
+_processes: dict[Any, Process] = {}
 _play: list[Play] = []
+
+
+def began(start: Start, likely: Likely) -> Process:
+    """Return a process that begins."""
+    if start not in _processes:
+        _processes[start] = Play(start, (), likely).process
+    return _processes[start]
 
 
 class Play:
     """One run of a process up to the first request without an answer."""
 
-    def __init__(self, start: Start, answers: tuple[tuple[str, Any], ...]) -> None:
-        self.process = self._last = Process(start, answers)
-        self._answers = iter(answers)
+    def __init__(self, start: Start, answers: tuple[Answer, ...], likely: Likely) -> None:
+        self.start = start
+        self._answers, self._taken, self._likely = [*answers], 0, likely
+        self._found: list[Process] = []
         self._operator: Any = None
         self._clock = start.now
         self._pushed: list[tuple[str, str]] = []
-        self._is_over = self.is_told = False
+        self._is_over = self.is_told = self._has_ended = False
         _play[:] = [self]
         random.seed(0)
         with suppress(BaseException):
             (self._trigger if start.trigger else self._task)()
         if not self._is_over:
-            self._last.pushed = tuple(self._pushed)
+            self._note("exit")
         _play.clear()
+        self.process = self._linked()
 
     def ask(self, *request: Any) -> Any:
         """Return the next answer to the process, or raise it."""
         while not self._is_over:
-            answer = next(self._answers, None)
-            if answer is None:
-                answer = self._likely_answer(request)
-            if answer is None:
-                self._is_over = True
-                break
+            self._has_ended |= request[0] == "finish"
+            if self._taken == len(self._answers):
+                self._note(*request)
+                answer = ("ok", "success") if self._has_ended and request == ("state",) else self._likely(request)
+                if answer is None:
+                    self._is_over = True
+                    break
+                self._answers.append(answer)
+            kind, value = self._answers[self._taken]
+            self._taken += 1
             self._pushed.clear()
-            if answer != TOLD:
-                kind, value = answer
-                if kind in _ERRORS:
-                    error = _ERRORS[kind]()
-                    raise error
+            if kind in _ERRORS:
+                error = _ERRORS[kind]()
+                raise error
+            if (kind, value) != TOLD:
                 return value
             before, self.is_told = {*threading.enumerate()}, True
             try:
@@ -151,14 +163,25 @@ class Play:
                     thread.join()
         raise Aborted
 
-    def _likely_answer(self, request: tuple[Any, ...]) -> Any:
-        """Note the request of the process, and return an answer with which to play on. None if there is none."""
-        self._last.request, self._last.pushed = request, tuple(self._pushed)
-        answer = _LIKELY.get(request[0])
-        if answer:
-            process = Process(self._last.start, (*self._last.answers, answer))
-            self._last = self._last.known.setdefault(answer, process)
-        return answer
+    def _note(self, *request: Any) -> None:
+        answers, pushed = tuple(self._answers), tuple(self._pushed)
+        self._found.append(Process(self.start, answers, request, pushed, self._has_ended))
+
+    def _linked(self) -> Process:
+        """
+        Return the first process that was found.
+
+        Processes are one if they have heard the same and will ask the same if nothing goes wrong, even if one was
+        told to end earlier. Of those that have ended, only what they will ask counts.
+        """
+        then: Process | None = None
+        for process in reversed(self._found):
+            process.known.update({self._answers[len(process.answers)]: then} if then else {})
+            heard = self.start, *(answer for answer in process.answers if answer not in _NO_NEWS)
+            will = self.is_told, process.request, process.pushed, *process.known.items()
+            then = _processes.setdefault((None if process.has_ended else heard, will), process)
+        assert then
+        return then
 
     def push(self, key: str, value: Any) -> None:
         """Push an XCom. Of the progress, only the sentences for the user count."""
@@ -171,6 +194,10 @@ class Play:
                 return
         self._pushed.append((key, json.dumps(value, sort_keys=True)))
 
+    def pull(self, key: str) -> Any:
+        """Return an XCom."""
+        return json.loads(self.ask("xcom", key))
+
     def sleep(self, seconds: float) -> None:
         """Let time pass, as much as the answer says."""
         if seconds:
@@ -181,12 +208,12 @@ class Play:
         return self._clock
 
     def _task(self) -> None:
-        start, operator = self.process.start, copy.copy(TASKS[self.process.start.task].operator())
+        start, operator = self.start, copy.copy(TASKS[self.start.task].operator())
         self._operator = operator
-        ti = TaskInstance(start, operator)
+        ti = _instance(start, operator)
         context: Any = {"ti": ti, "task": operator, "dag_run": SimpleNamespace(clear_number=0)}
         if TASKS[start.task].airflow >= (3, 3):
-            context["task_state_store"] = TaskStateStore()
+            context["task_state_store"] = SimpleNamespace(get=_get, set=_set, delete=partial(self.ask, "delete"))
         try:
             if start.resumes:
                 method, kwargs = start.resumes
@@ -212,44 +239,30 @@ class Play:
             callback(context)
 
     def _trigger(self) -> None:
-        path, stored = json.loads(self.process.start.trigger)
+        path, stored = json.loads(self.start.trigger)
         module, _, name = path.rpartition(".")
         trigger = getattr(import_module(module), name)(**stored)
-        trigger.task_instance = TaskInstance(self.process.start, None)
+        trigger.task_instance = _instance(self.start, None)
         if trigger.kickoff_id:  # the trigger of a batch has many
             hook = import_module("airflow_provider_crew.triggers.watching").hook_of(trigger)
             trigger.report = Poller(hook, trigger.kickoff_id, WatchRules(**trigger.rules)).report
         asyncio.run(trigger.on_kill())
 
 
-class TaskInstance:
-    """Airflow's task instance, as a process sees it."""
-
-    dag_id, run_id, task_id, map_index, id = "research", "manual", "crew", -1, "019ad"
-    start_date = datetime.fromtimestamp(NOW, UTC)
-
-    def __init__(self, start: Start, task: Any) -> None:
-        self.try_number, self.max_tries, self.task = start.try_number, start.max_tries, task
-        self._ti_context_from_server = SimpleNamespace(task_reschedule_count=0, xcom_keys_to_clear=start.left)
-
-    def xcom_push(self, key: str, value: Any) -> None:
-        _play[0].push(key, value)
-
-    def xcom_pull(self, *, key: str, **_: Any) -> Any:
-        return json.loads(_play[0].ask("xcom", key))
+def _instance(start: Start, task: Any) -> Instance:
+    """Return the task instance as a process has it."""
+    about = SimpleNamespace(task_reschedule_count=0, xcom_keys_to_clear=start.left)
+    ti = Instance(start.try_number, start.max_tries, start_date=datetime.fromtimestamp(NOW, UTC), task=task)
+    ti._ti_context_from_server, ti.job = about, _play[0]
+    return ti
 
 
-class TaskStateStore:
-    """Airflow's task state store, as a process sees it."""
+def _get(key: str) -> Any:
+    return json.loads(_play[0].ask("get", key))
 
-    def get(self, key: str) -> Any:
-        return json.loads(_play[0].ask("get", key))
 
-    def set(self, key: str, value: Any, **_: Any) -> None:
-        _play[0].ask("set", key, json.dumps(value, sort_keys=True))
-
-    def delete(self, key: str) -> None:
-        _play[0].ask("delete", key)
+def _set(key: str, value: Any, **_: Any) -> None:
+    _play[0].ask("set", key, json.dumps(value, sort_keys=True))
 
 
 class Files(ResultFiles):
@@ -257,12 +270,12 @@ class Files(ResultFiles):
 
     def write(self, name: str, lines: Any) -> None:
         try:
-            _play[0].ask("set", f"{FILE}{name}", json.dumps([*lines], sort_keys=True))
+            _set(f"{FILE}{name}", [*lines])
         except RuntimeError as error:
             raise CrewTaskError(str(error)) from None
 
     def read(self, name: str) -> Iterator[Any]:
-        return iter(json.loads(_play[0].ask("get", f"{FILE}{name}")) or ())
+        return iter(_get(f"{FILE}{name}") or ())
 
     def names(self, folder: str) -> list[str]:
         return [*_play[0].ask("names", f"{FILE}{folder}/")]
@@ -271,22 +284,6 @@ class Files(ResultFiles):
         with suppress(RuntimeError):
             for name in names:
                 _play[0].ask("delete", f"{FILE}{name}")
-
-
-class Threads:
-    """Threads of a batch, which do one thing after the other."""
-
-    def __init__(self, _most: int) -> None:
-        """Begin none."""
-
-    def each(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[list[tuple[Any, Future[Any]]]]:
-        for item in items:
-            outcome: Future[Any] = Future()
-            try:
-                outcome.set_result(work(item))
-            except Exception as error:  # noqa: BLE001 - raised where the outcome is read
-                outcome.set_exception(error)
-            yield [(item, outcome)]
 
 
 class Client:
@@ -300,7 +297,8 @@ class Client:
 
     def kickoff(self, request: Any) -> str:
         address = json.loads(request.body).get("crewWebhookUrl", "")
-        return str(_play[0].ask("kickoff", _play[0].is_told, address.rpartition("/")[2]))
+        what = "late kickoff" if _play[0].is_told else "kickoff"
+        return str(_play[0].ask(what, address.rpartition("/")[2]))
 
     def status(self, kickoff_id: str) -> Any:
         return execution(kickoff_id, _play[0].ask("status", kickoff_id))
@@ -328,6 +326,12 @@ def execution(kickoff_id: str, status: str) -> Any:
             return Completed(status="completed", kickoff_id=kickoff_id, output="A result.")
     word, error = ("revoked", "It was revoked.") if status == "stopped" else ("failed", "No.")
     return Failed(status="error", kickoff_id=kickoff_id, error=error, word=word)
+
+
+@cache
+def stored_in(trigger: str) -> dict[str, Any]:
+    """Return what Airflow's database has of a trigger."""
+    return dict(json.loads(trigger)[1])
 
 
 @dataclass(frozen=True)
@@ -376,6 +380,7 @@ def _while_playing(own: Callable[..., Any], other: Callable[..., Any]) -> Callab
 @contextmanager
 def played(task: Task) -> Iterator[None]:
     """Replace what surrounds the processes of a task."""
+    _processes.clear()
     pauses = dict.fromkeys(("batch_jitter", "batch_claim"), 0.0)
     with pytest.MonkeyPatch.context() as patch, replaced(**pauses):
         patch.setenv("AIRFLOW_CONN_CREW_DEFAULT", f"crew://:token-of-twenty-signs@{ADDRESS.partition('//')[2]}")
@@ -391,7 +396,7 @@ def played(task: Task) -> Iterator[None]:
             patch.setattr(f"airflow_provider_crew.{module}.load_secret", lambda _: secret)
         patch.setattr("airflow_provider_crew.api_server.open_required_action", _open_request)
         # An attempt sends one kickoff, so its number is unique.
-        part = SimpleNamespace(token_urlsafe=lambda _: f"{_play[0].process.start.try_number}")
+        part = SimpleNamespace(token_urlsafe=lambda _: f"{_play[0].start.try_number}")
         patch.setattr("airflow_provider_crew.client.calls.secrets", part)
         for owner in ("operators.base.CrewTask", "hooks.crew.CrewHook", "triggers.crew.CrewExecutionTrigger"):
             patch.setattr(f"airflow_provider_crew.{owner}.log", _Log())
@@ -400,13 +405,9 @@ def played(task: Task) -> Iterator[None]:
         patch.setattr("airflow_provider_crew.task.record.warn", lambda *_: None)
         patch.setattr("airflow_provider_crew.task.record.log", _Log())
         patch.setattr("airflow_provider_crew.batch.state.ResultFiles", Files)
-        patch.setattr("airflow_provider_crew.batch.state.Threads", Threads)
+        patch.setattr(Threads, "each", one_by_one)
         patch.setattr("airflow_provider_crew.versions.CLEARING_DELETES_TASK_STATE", task.airflow >= (3, 4))
-        states = "airflow.sdk.execution_time.task_runner.RuntimeTaskInstance.get_task_states"
-        patch.setattr(states, staticmethod(lambda **_: {"": {"": _play[0].ask("state")}}))
-        xcom = "airflow.sdk.bases.xcom.BaseXCom"
-        patch.setattr(f"{xcom}.set", staticmethod(lambda key, value, **_: _play[0].push(key, value)))
-        patch.setattr(f"{xcom}.get_one", staticmethod(lambda *, key, **_: json.loads(_play[0].ask("xcom", key))))
+        patch_airflow(patch, lambda _: _play[0].ask("state"), lambda _: _play[0])
         for name, own in (("sleep", Play.sleep), ("time", Play.now), ("monotonic", Play.now)):
             patch.setattr(time, name, _while_playing(own, getattr(time, name)))
         yield

@@ -28,8 +28,9 @@ from airflow_provider_crew.task.ask import close_request
 from airflow_provider_crew.task.decide import Decision, decide
 from airflow_provider_crew.task.earlier import poll_earlier
 from airflow_provider_crew.task.verdict import Verdict, verdict
+from tests.model.moves import steps
 from tests.model.process import TASKS, Task, Wrong, played
-from tests.model.world import World, began, steps, wrong_at_rest
+from tests.model.world import World, wrong_at_rest
 
 PAGES = Path(__file__).parents[2] / "docs"
 MORE = int(os.environ.get("CREW_MODEL_SURPRISES", "0"))
@@ -135,7 +136,6 @@ def walked(kind: str, *, to: Callable[[Wrong], bool] = lambda _: False) -> dict[
     """Return the shortest story of each broken promise, up to a certain one."""
     before: dict[World, tuple[World, str] | None] = {World(kind, TASKS[kind].surprises + MORE): None}
     left, stories = deque(before), dict[str, str]()
-    began.cache_clear()
     with played(TASKS[kind]):
         while left:
             world = left.popleft()

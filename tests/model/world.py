@@ -1,5 +1,5 @@
 """
-Everything around the processes of a task: its crew, its Airflow, and its user, in small immutable states.
+States of everything around the processes of a task, its crew, its Airflow and its user, and effects on them.
 
 An execution counts as running until a process looks, because nothing depends on the moment at which it ends.
 """
@@ -7,7 +7,7 @@ An execution counts as running until a process looks, because nothing depends on
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import cache
 from itertools import product
@@ -23,7 +23,21 @@ from airflow_provider_crew.task.record import KEY, KICKOFF_ID
 from airflow_provider_crew.task.settle import HEARD
 from airflow_provider_crew.triggers.events import DEFERRAL, told_completed, told_error
 from tests.model import answers
-from tests.model.process import DAYS, FILE, NOW, SECRET, TASKS, TOLD, Play, Process, Start, Wrong, execution
+from tests.model.process import (
+    DAYS,
+    FILE,
+    NOW,
+    SECRET,
+    TASKS,
+    TOLD,
+    Answer,
+    Process,
+    Start,
+    Wrong,
+    began,
+    execution,
+    stored_in,
+)
 
 RETRIES = 1
 _HOUR = 3_600.0
@@ -130,6 +144,11 @@ class World(NamedTuple):
         index = int(kickoff_id[1:]) - 1
         return self._replace(crew=(*self.crew[:index], status, *self.crew[index + 1 :]))
 
+    def likely(self, request: tuple[Any, ...]) -> Answer | None:
+        """Return the answer to a request if nothing goes wrong, as far as there is one."""
+        what, *about = request
+        return _LIKELY[what](self, *about) if what in _LIKELY else None
+
     def told(self) -> dict[str, str]:
         """
         Return what the user reads: the cost, and the effects of a retry and of clearing the task.
@@ -141,6 +160,22 @@ class World(NamedTuple):
             return {"clear": _STARTS_ANOTHER, "retry": _STARTS_ANOTHER, "cost": "running"}
         kept = xcoms.get(PROGRESS, "{}"), dict(self.store).get(KEY, "{}")
         return _told(*kept, self.state in _AT_REST, TASKS[self.task].has_record)
+
+
+_LIKELY: dict[str, Callable[..., Answer]] = {
+    "get": lambda it, key: ("ok", dict(it.store).get(key, "null")),
+    "xcom": lambda it, key: ("ok", dict(it.xcoms).get(key, "null")),
+    "names": lambda it, begin: (
+        "ok",
+        tuple(key.removeprefix(FILE) for key, _ in it.store if key.startswith(begin)),
+    ),
+    "state": lambda it: ("ok", it.state),
+    "kickoff": lambda it, _: ("ok", f"e{len(it.crew) + 1}"),
+    "status": lambda it, _: ("not found", None) if it.crew[-1:] == ("waiting",) else ("ok", "completed"),
+    "sleep": lambda _: ("ok", 0.0),
+    "answer": lambda *_: ("ok", ""),
+    **dict.fromkeys(("set", "delete", "open", "finish"), lambda *_: ("ok", None)),
+}
 
 
 @cache
@@ -159,36 +194,24 @@ def _told(progress: str, record: str, is_at_rest: bool, has_record: bool) -> dic
 
 
 Step = tuple[str, World | Wrong]
+Replies = Iterator[tuple[str, Answer, World | Wrong]]
 
 
-def steps(world: World) -> Iterator[Step]:
-    """Yield every next state, with what has happened."""
-    if TASKS[world.task].questions and "completed" in world.crew:  # the same as for other kinds
-        return
-    processes = _of_process(world, "process"), _of_process(world, "ghost")
-    for each in (_of_airflow(world), *processes, _of_crew(world), _of_user(world)):
-        for sentence, then in each:
-            yield sentence, _answered(world, then) if isinstance(then, World) else then
-
-
-def _answered(before: World, world: World) -> World:
+def answered(before: World, world: World) -> World:
     """Return the state in which each process has the answers that nobody chooses."""
     for slot in ("process", "ghost"):
         while (process := getattr(world, slot)) and process.request[0] in _NOBODY_CHOOSES:
-            match process.request:
-                case ("exit",):
-                    world = world.but(**{slot: None})
-                case ("names", folder):
-                    names = tuple(key.removeprefix(FILE) for key, _ in world.store if key.startswith(folder))
-                    world = _with(world, slot, process.after("ok", names))
-                case ("xcom", key):
-                    world = _with(world, slot, process.after("ok", dict(world.xcoms).get(key, "null")))
-                case _:
-                    world = _with(world, slot, process.after("ok", world.state))
+            answer = world.likely(process.request)
+            world = went_on(world, slot, process, answer) if answer else world.but(**{slot: None})
     if not world.surprises:
         return world.but(read="")
     read = before.told()["clear"]
     return world if read == world.told()["clear"] else world.but(read=read)
+
+
+def went_on(world: World, slot: str, process: Process, answer: Answer) -> World:
+    """Return the state in which a process has got an answer."""
+    return _with(world, slot, process.after(answer, world.likely))
 
 
 def _with(world: World, slot: str, process: Process) -> World:
@@ -203,26 +226,20 @@ def _with(world: World, slot: str, process: Process) -> World:
 # Airflow.
 
 
-def _of_airflow(world: World) -> Iterator[Step]:
-    match world.state:
-        case "queued" | "retry" if world.process is None:
-            kind = TASKS[world.task]
-            if world.try_number < kind.attempts or (world.resumes and kind.resumes_last):
-                yield _begun(world)
-        case "deferred":
-            yield from _of_trigger(world)
-        case "running" if world.process and world.may_surprise:
-            dead = _after_death(world.surprised(process=None))
-            yield "The worker dies.", dead
-            if world.may_be_told:
-                yield "The worker shuts down.", _told_to_end(world.surprised())
-            if not world.ghost and TASKS[world.task].has_ghosts:
-                yield "Airflow takes the process for dead, but it runs on.", dead.but(ghost=world.process)
-        case _ if world.process and world.is_told:
-            yield "Airflow kills the process.", _after_death(world.but(process=None))
+def is_due(world: World) -> bool:
+    """Whether Airflow starts a process."""
+    kind = TASKS[world.task]
+    has_attempts = world.try_number < kind.attempts or (world.resumes and kind.resumes_last)
+    return world.state in {"queued", "retry"} and world.process is None and bool(has_attempts)
 
 
-def _begun(world: World) -> Step:
+def may_fail(world: World) -> bool:
+    """Whether something may happen to the process of an attempt that Airflow takes for running."""
+    return world.state == "running" and world.process is not None and world.may_surprise
+
+
+def begun(world: World) -> World:
+    """Return the state in which a process has started."""
     resumes, number = world.resumes, world.try_number + (world.resumes is None)
     left = world.left if resumes else tuple(key for key, _ in world.xcoms if key.startswith(KICKOFF_ID))
     fresh: dict[str, Any] = {"is_calm": True, "is_told": False, "has_waited": False, "resumes": None}
@@ -230,21 +247,16 @@ def _begun(world: World) -> Step:
     fresh |= {"is_heard": any(key.startswith(HEARD) for key, _ in world.store)}
     world = world.but(**fresh, state="running", try_number=number, left=left, xcoms=xcoms, allowed=world.choice)
     now = NOW + world.dialog.late * _HOUR
-    process = began(Start(world.task, number, world.max_tries, left, resumes, now=now))
-    return f"Airflow {'resumes' if resumes else 'starts'} attempt {number}.", _with(world, "process", process)
+    process = began(Start(world.task, number, world.max_tries, left, resumes, now=now), world.likely)
+    return _with(world, "process", process)
 
 
-@cache
-def began(start: Start) -> Process:
-    return Play(start, ()).process
+def told_to_end(world: World) -> World:
+    process = None if world.is_told else world.process
+    return went_on(world.but(is_told=True), "process", process, TOLD) if process else world
 
 
-def _told_to_end(world: World) -> World:
-    is_new = world.process and not world.is_told
-    return _with(world.but(is_told=True), "process", world.process.after(*TOLD)) if is_new else world
-
-
-def _after_death(world: World) -> World:
+def after_death(world: World) -> World:
     """Return the state after a process has ended without a result."""
     if world.state == "restarting":
         return world.but(state="queued", max_tries=world.try_number + RETRIES)
@@ -264,20 +276,17 @@ def _expected(world: World, effect: str) -> str:
     return "" if is_news or is_open or is_old else effect
 
 
-def _of_trigger(world: World) -> Iterator[Step]:
-    """Yield what a trigger does."""
-    stored, (_, kwargs) = json.loads(world.trigger)[1], world.resumes or ("", "{}")
+def fires(world: World) -> Iterator[Step]:
+    """Yield the events of a trigger."""
+    if world.state != "deferred":
+        return
+    stored, (_, kwargs) = stored_in(world.trigger), world.resumes or ("", "{}")
     events = _events(world, stored)
     if "known_question" in stored:
-        events = answers.of_trigger(world, stored, events)
-        yield from answers.while_deferred(world, stored)
+        events = answers.events(world, stored, events)
     for what, then, event in events:
         resumes = "execute_complete", json.dumps({**json.loads(kwargs), "event": event})
-        yield f"The trigger {what}.", _left_trigger(then, resumes)
-    if world.may_surprise:
-        failed = "__fail__", json.dumps({"error": "Trigger failure"})
-        yield "The trigger fails.", _left_trigger(world.surprised(), failed)
-        yield "Another triggerer takes over.", _noticed(world.surprised())
+        yield f"The trigger {what}.", left_trigger(then, resumes)
 
 
 def _events(world: World, stored: dict[str, Any]) -> Iterator[answers.Event]:
@@ -304,24 +313,23 @@ def _error_of(news: str, kickoff_id: str) -> errors.CrewError:
     return kinds.get(news, errors.WaitedTooLong)("?", kickoff_id=kickoff_id)
 
 
-def _left_trigger(world: World, resumes: tuple[str, str]) -> World:
+def left_trigger(world: World, resumes: tuple[str, str]) -> World:
     if DEFERRAL in dict(world.xcoms):  # end_deferral() in triggers/watching.py
         world = world.pushed({DEFERRAL: "null"})
     return answers.left_trigger(world).but(state="queued", trigger="", resumes=resumes)
 
 
-def _noticed(world: World) -> World:
+def noticed(world: World) -> World:
     """Return the state in which a triggerer notices that a task has left its trigger."""
     start = Start(world.task, world.try_number, world.max_tries, trigger=world.trigger)
-    return world if world.ghost else world.but(ghost=began(start))
+    return world if world.ghost else world.but(ghost=began(start, world.likely))
 
 
 # The crew.
 
 
-def _of_crew(world: World) -> Iterator[Step]:
-    """Yield questions, and what the receiver keeps of the calls of crews whose kickoff got no response."""
-    yield from answers.of_crew(world)
+def calls(world: World) -> Iterator[Step]:
+    """Yield what the receiver keeps of the calls of crews whose kickoff got no response."""
     for path, kickoff_id in world.calls:
         address, store = read_address(path, SECRET), dict(world.store)
         assert address
@@ -376,60 +384,26 @@ def _is_choice(effect: str) -> bool:
 # A process.
 
 
-def _of_process(world: World, slot: str) -> Iterator[Step]:
-    process: Process | None = getattr(world, slot)
-    if process is None:
-        return
-    if process.request[0] == "finish":
-        yield from _finished(world, slot, process)
-        return
-    who = "The task" if slot == "process" else "The old process"
-    for sentence, answer, then in _answers(world, slot, process.request):
-        said = sentence and f"{who} {sentence}."
-        yield said, then if isinstance(then, Wrong) else _with(then, slot, process.after(*answer))
-
-
-Answers = Iterator[tuple[str, tuple[str, Any], World | Wrong]]
-
-
-def _answers(world: World, slot: str, request: tuple[Any, ...]) -> Answers:
-    match request:
-        case ("get", key):
-            yield from _read(world, key)
-        case ("set" | "delete", key, *values):
-            yield from _stored(world, slot, key, values)
-        case ("sleep",):
-            yield from _waits(world)
-        case ("kickoff", is_late, path):
-            yield from _kickoffs(world, slot, path, is_late=is_late)
-        case ("status", kickoff_id):
-            yield from _polls(world, kickoff_id)
-        case ("stop", kickoff_id):
-            yield from _stops(world, kickoff_id)
-        case ("open" | "answer" as what, question):
-            yield from answers.replies(world, slot, what, question)
-
-
-def _read(world: World, key: str) -> Answers:
+def reads(world: World, _: str, key: str) -> Replies:
     yield "", ("ok", dict(world.store).get(key, "null")), world
     if world.may_surprise and not key.startswith(FILE):
         yield f"cannot read {key}", ("refused", None), world.surprised()
 
 
-def _waits(world: World) -> Answers:
+def waits(world: World, _: str) -> Replies:
     if not world.has_waited:
         yield "waits", ("ok", 0.0), world.but(has_waited=True)
-    if not TASKS[world.task].questions:
-        yield "waits in vain", ("ok", DAYS), world.but(has_waited=True)
+    elif not TASKS[world.task].questions:
+        yield "waits in vain", ("ok", DAYS), world
 
 
-def _polls(world: World, kickoff_id: str) -> Answers:
+def polls(world: World, _: str, kickoff_id: str) -> Replies:
     for news, then in _looks(world, kickoff_id):
         is_fault = news in {"not found", "unreadable"}
         yield f"finds that {kickoff_id} is {news}", (news, None) if is_fault else ("ok", news), then
 
 
-def _stored(world: World, slot: str, key: str, values: list[str]) -> Answers:
+def stores(world: World, slot: str, key: str, *values: str) -> Replies:
     others = [(name, kept) for name, kept in world.store if name != key]
     store, what = tuple(sorted([*others, *((key, value) for value in values)])), _in_words(key, *values)
     # A task that was cleared has another ID. On 3.4, Airflow still takes what save_again() stores.
@@ -453,10 +427,12 @@ def _in_words(key: str, *values: str) -> str:
     return ", ".join(filter(None, [*known, *(name for name in ("reported", "delivered") if record[name])]))
 
 
-def _kickoffs(world: World, slot: str, path: str, *, is_late: bool) -> Answers:
+def kicks_off_late(*_: Any) -> Replies:
+    yield "sends a kickoff", ("ok", ""), Wrong("A kickoff is sent after the task was told to end.")
+
+
+def kicks_off(world: World, slot: str, path: str) -> Replies:
     name, started = f"e{len(world.crew) + 1}", _kicked_off(world, slot)
-    if is_late:
-        started = Wrong("A kickoff is sent after the task was told to end.")
     yield f"starts execution {name}", ("ok", name), started
     if world.may_surprise:
         calls = (*world.calls, *[(path, name)] * bool(path))
@@ -466,7 +442,7 @@ def _kickoffs(world: World, slot: str, path: str, *, is_late: bool) -> Answers:
         yield "sends a kickoff that the crew rejects", ("rejected", None), world.surprised()
 
 
-def _stops(world: World, kickoff_id: str) -> Answers:
+def stops(world: World, _: str, kickoff_id: str) -> Replies:
     what = f"asks the crew to stop {kickoff_id}"
     if not world.is_marked:
         yield what, ("", None), Wrong("An execution is stopped although nobody has marked the task.")
@@ -478,11 +454,11 @@ def _stops(world: World, kickoff_id: str) -> Answers:
         yield f"{what}, in vain", ("not stopped", None), world.surprised()
 
 
-def _finished(world: World, slot: str, process: Process) -> Iterator[Step]:
+def finishes(world: World, slot: str, process: Process) -> Iterator[Step]:
     _, how, *about = process.request
     if slot == "ghost" or world.state != "running":
         ended = world.but(**{slot: None})
-        yield "", ended if slot == "ghost" else _after_death(ended)
+        yield "", ended if slot == "ghost" else after_death(ended)
         return
     value: Any = json.loads(about[0]) if how == "success" else None
     error = about[0] if how in {"failed", "retry"} else ""
@@ -491,7 +467,7 @@ def _finished(world: World, slot: str, process: Process) -> Iterator[Step]:
     elif how == "success":
         settled = world.settled | _returned(world, value)
         done = world.but(state="success", settled=settled, has_waited=False, expects="")
-        yield "The task succeeds.", _with(done, "process", process.after("ok", None))
+        yield "The task succeeds.", _with(done, "process", process.after(("ok", None), world.likely))
     elif how == "deferred":
         resumes, trigger = (about[0], about[1]), about[2]
         world = world.answers(has_worked=bool(TASKS[world.task].questions) and world.crew[-1] == "running")
@@ -500,7 +476,7 @@ def _finished(world: World, slot: str, process: Process) -> Iterator[Step]:
     elif how == "failed":
         yield f"The task fails without a retry: {error}.", world.but(state="failed", process=None, expects="")
     else:
-        yield f"The task fails: {error}.", _after_death(world.but(process=None))
+        yield f"The task fails: {error}.", after_death(world.but(process=None))
 
 
 def _returned(world: World, value: Any) -> set[str]:
@@ -535,11 +511,15 @@ def _disappointed(world: World, how: str, error: str) -> Wrong | None:
 # The user.
 
 
-def _of_user(world: World) -> Iterator[Step]:
-    """Yield what a user may do, who may have read the page a moment ago."""
-    yield from answers.of_user(world)
+def may_click(world: World) -> bool:
+    """Whether a user does something now."""
     is_ready = world.process is None or (world.may_surprise and world.may_be_told and answers.is_the_time(world))
-    if not (world.has_surprises and world.try_number and is_ready):
+    return world.has_surprises and world.try_number > 0 and is_ready
+
+
+def clears(world: World) -> Iterator[Step]:
+    """Yield the ways in which a user clears the task, who may have read the page a moment ago."""
+    if not may_click(world):
         return
     now = world.told()["clear"]
     keeps = [True, False] if TASKS[world.task].airflow >= (3, 4) else [True]
@@ -547,8 +527,6 @@ def _of_user(world: World) -> Iterator[Step]:
         what = "clears the task" if kept else "clears the task without its kept state"
         when = "reads" if read == now else "has just read"
         yield f"A user {when} that clearing {read!r}, and {what}.", _cleared(world.surprised(), read, kept=kept)
-    if world.state in {"running", "deferred", "retry"}:
-        yield "A user marks the task as failed.", _marked(world.surprised())
 
 
 def _cleared(world: World, read: str, *, kept: bool) -> World:
@@ -562,19 +540,19 @@ def _cleared(world: World, read: str, *, kept: bool) -> World:
         store=world.store if kept else tuple(each for each in world.store if each[0].startswith(FILE)),
     )
     if world.state == "running":
-        return _told_to_end(world.but(state="restarting"))
+        return told_to_end(world.but(state="restarting"))
     if world.state == "deferred":
-        world = _noticed(world)
+        world = noticed(world)
     fresh: dict[str, Any] = {"state": "queued", "max_tries": world.try_number + RETRIES, "resumes": None}
     ghost = world.ghost or world.process  # a process may still call its callbacks, or have to notice its end
     return world.but(**fresh, trigger="", process=None, ghost=ghost)
 
 
-def _marked(world: World) -> World:
+def marked(world: World) -> World:
     marked = world.but(state="failed", is_marked=True)
     if world.state == "deferred":
-        return _noticed(marked).but(resumes=None, trigger="")
-    return _told_to_end(marked)
+        return noticed(marked).but(resumes=None, trigger="")
+    return told_to_end(marked)
 
 
 def wrong_at_rest(world: World) -> Wrong | None:
