@@ -7,23 +7,33 @@ import base64
 import json
 import logging
 import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from airflow.providers.common.compat.sdk import DAG
 
 from airflow_provider_crew.client.errors import (
+    Cost,
+    InvalidInputs,
+    InvalidKickoffId,
     InvalidSettings,
     Rejected,
     UncertainKickoff,
+    WaitedTooLong,
 )
+from airflow_provider_crew.client.options import SENT_AS
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from tests.integration.operators import run_deferred
-from tests.integration.tasks import INPUTS, QUICK, Task, WatchedService, fired
+from tests.integration.operators import sensor as sensor_of
+from tests.integration.tasks import INPUTS, SLOW, Task, WatchedService, fired
 from tests.option_values import FIELDS, OPTIONS
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -35,8 +45,6 @@ PERSON = "https://hooks.example/person"
 PAIR = base64.b64encode(f"crew:{SECRET}".encode()).decode()
 BEARER = {"strategy": "bearer", "token": SECRET}
 BASIC = {"strategy": "basic", "username": "crew", "password": SECRET}
-CREW = QUICK.model_copy(update={"dialect": "deployed"})
-FLOW = CREW.model_copy(update={"kind": "flow"})
 
 
 def kickoff(**options: Any) -> CrewKickoffOperator:
@@ -47,6 +55,10 @@ def run(**options: Any) -> CrewRunOperator:
     return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, "meta": {}, **options})
 
 
+def sensor(**options: Any) -> Any:
+    return sensor_of(**{"kickoff_id": "4711", **options})
+
+
 def decorated(**options: Any) -> Any:
     crew: Any = crew_task(task_id="crew", poll_interval=0.02, **options)(lambda: INPUTS)
     return crew().operator
@@ -55,11 +67,24 @@ def decorated(**options: Any) -> Any:
 every_operator = pytest.mark.parametrize("operator", [kickoff, run, run_deferred, decorated])
 
 
-class RenderedTask(Task):
-    """A task whose templates are rendered as Airflow does it."""
+class Rendered(Task):
+    """A task whose templates Airflow renders in each process; ``upstream`` is what another task returned."""
 
-    def begin(self) -> Any:
-        self.operator = super().begin()
+    def __init__(self, operator: Any, *, upstream: Any = None, native: bool = False, **options: Any) -> None:
+        self.upstream = upstream
+        self.native = native
+        self.operator: Any = None
+        store, retries = options.pop("store", None), options.pop("retries", 0)
+        super().__init__(lambda: self._rendered(operator, options), store=store, retries=retries)
+
+    @property
+    def context(self) -> Any:
+        return {**super().context, "upstream": self.upstream}
+
+    def _rendered(self, operator: Any, options: dict[str, Any]) -> Any:
+        start = datetime(2026, 1, 1, tzinfo=UTC)
+        with DAG("research", schedule=None, start_date=start, render_template_as_native_obj=self.native):
+            self.operator = operator(**options)
         self.operator.render_template_fields(self.context)
         return self.operator
 
@@ -80,13 +105,7 @@ def sent(service: WatchedService) -> dict[str, Any]:
 class TestOnTheWire:
     @every_operator
     def test_goes_every_option(self, live_crew, operator):
-        RenderedTask(lambda: operator(**OPTIONS)).run()
-
-        assert sent(live_crew) == {"inputs": INPUTS} | FIELDS
-
-    def test_goes_every_option_of_a_hook(self, live_crew):
-        options: Any = OPTIONS
-        CrewHook().kickoff(INPUTS, **options)
+        Rendered(operator, **OPTIONS).run()
 
         assert sent(live_crew) == {"inputs": INPUTS} | FIELDS
 
@@ -97,7 +116,7 @@ class TestOnTheWire:
         conn_id = f"{{{{ '{connection}' }}}}"
         options = {"human_input_webhook_url": PERSON, "webhook_conn_id": conn_id, "webhooks": WEBHOOKS}
 
-        RenderedTask(lambda: operator(**options)).run()
+        Rendered(operator, **options).run()
 
         body = sent(live_crew)
         assert body["humanInputWebhook"] == {"url": PERSON, "authentication": authentication}
@@ -182,7 +201,7 @@ class TestTheSecret:
 
     @pytest.mark.parametrize("operator", [kickoff, run, run_deferred])
     def test_is_nowhere_but_on_the_wire(self, live_crew, store, operator, task_log):
-        task = RenderedTask(lambda: operator(**self.OPTIONS), store=store)
+        task = Rendered(operator, store=store, **self.OPTIONS)
 
         result = task.run()
 
@@ -231,3 +250,147 @@ class TestTheSecret:
         assert_hidden(shown(caught.value))
         assert live_crew.calls == []
         assert store.kickoff is None
+
+
+class LazySequence(Sequence[Any]):
+    """What Airflow renders the output of a mapped task to."""
+
+    def __init__(self, *items: Any) -> None:
+        self._items = items
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._items[index]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items)
+
+
+def test_mapped_task_outputs_are_sent_as_lists(live_crew):
+    inputs = {
+        **INPUTS,
+        "topic": LazySequence("ships", ("tugs", LazySequence("ropes"))),
+        "by": {"port": LazySequence()},
+    }
+
+    Task(lambda: kickoff(inputs=inputs, meta={"ticket": 7, "runs": LazySequence(1, 2)})).run()
+
+    assert live_crew.kickoffs[0].meta == {"ticket": 7, "runs": [1, 2]}
+    assert live_crew.kickoffs[0].inputs == {
+        **INPUTS,
+        "topic": ["ships", ["tugs", ["ropes"]]],
+        "by": {"port": []},
+    }
+
+
+def test_user_token_is_sent_if_chosen(live_crew, monkeypatch):
+    uri = f"{live_crew.connection_uri}?user_bearer_token={live_crew.user_token}"
+    monkeypatch.setenv("AIRFLOW_CONN_RESEARCH", uri)
+
+    Task(lambda: kickoff(crew_conn_id="research", token_type="user")).run()
+
+    sent = {request.header("Authorization") for request in live_crew.requests}
+    assert sent == {f"Bearer {live_crew.user_token}"}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"status": 404},
+        {"status": 403},
+        {"status": 302, "headers": {"location": "https://else.example"}},
+    ],
+    ids=str,
+)
+def test_kickoff_without_listed_inputs_is_a_warning(live_crew, fault, task_log):
+    live_crew.faults.answer(**fault, on="inputs", times=3)
+
+    assert Task(lambda: kickoff(inputs={**INPUTS, "odd": 1})).run()
+
+    assert len(live_crew.kickoffs) == 1
+    assert str(fault["status"]) in task_log.warnings
+
+
+def test_unchecked_inputs_are_requested_only_to_wake_the_crew(live_crew, task_log):
+    live_crew.faults.answer(200, body={"inputs": [{"name": "port", "required": True}]}, on="inputs")
+
+    assert Task(lambda: kickoff(inputs={**INPUTS, "prot": 1}, validate_inputs=False)).run()
+
+    assert live_crew.calls == ["inputs", "kickoff"]
+    assert "port" not in task_log.text
+
+
+def test_multiple_outputs_of_a_kickoff_are_rejected():
+    with pytest.raises(ValueError, match="multiple_outputs"):
+        CrewKickoffOperator(task_id="crew", inputs=INPUTS, multiple_outputs=True)
+
+
+LOOP = {"loop": SimpleNamespace(index=2)}
+
+
+@pytest.mark.parametrize(
+    ("key", "more", "sent"),
+    [
+        ("2026-11-27", {}, {"partition_key": "2026-11-27"}),
+        (None, {}, {}),
+        ("", {}, {}),
+        ("", LOOP, {"iteration": 2}),
+    ],
+)
+def test_origin_has_the_partition_key_of_the_run(live_crew, key, more, sent):
+    started = Task(lambda: CrewKickoffOperator(task_id="crew", inputs=INPUTS))
+    run = SimpleNamespace(**vars(started.context["dag_run"]), partition_key=key)
+
+    started.begin().execute(started.context | more | {"dag_run": run})
+
+    origin = live_crew.kickoffs[0].meta["airflow"]
+    assert {name: origin[name] for name in ("partition_key", "iteration") if name in origin} == sent
+
+
+# Options that are set and render to nothing are rejected before any request.
+
+EMPTIABLE = [*SENT_AS, "webhook_conn_id"]
+TEXTS = [name for name, sent in SENT_AS.items() if sent.kind is str]
+TEMPLATE = "{{ upstream }}"
+NAMES: Any = [
+    *((run, name) for name in [*EMPTIABLE, "crew_conn_id"]),
+    (sensor, "kickoff_id"),
+    (sensor, "crew_conn_id"),
+]
+NOTHING = [(TEMPLATE, None), (TEMPLATE, ""), (TEMPLATE, " \n"), ("", ""), ("None", "")]
+
+
+@pytest.mark.parametrize(
+    ("operator", "name", "native", "given", "upstream"),
+    [(*each, False, TEMPLATE, None) for each in NAMES]
+    + [(run, TEXTS[0], native, *each) for native in (False, True) for each in NOTHING],
+)
+def test_option_rendered_to_nothing_is_rejected(live_crew, operator, name, native, given, upstream):
+    kinds = {"kickoff_id": InvalidKickoffId, "webhook_conn_id": InvalidSettings, "crew_conn_id": InvalidSettings}
+
+    with pytest.raises(CrewTaskFailed) as caught:
+        Rendered(operator, upstream=upstream, native=native, **{name: given}).run()
+
+    assert isinstance(caught.value.failure, kinds.get(name, InvalidInputs))
+    assert caught.value.cost is (Cost.UNKNOWN if operator is sensor else Cost.NONE)
+    assert name in str(caught.value)
+    assert given in str(caught.value)
+    assert live_crew.calls == []
+
+
+@pytest.mark.parametrize("name", [*TEXTS, "webhook_conn_id"])
+def test_reattaching_ignores_options_rendered_to_nothing(live_crew, store, name, monkeypatch):
+    live_crew.scenario = SLOW
+    monkeypatch.setenv("AIRFLOW_CONN_HOOKS", json.dumps({"conn_type": "http", "password": "a-secret-4711"}))
+    webhooks = {"url": "https://hooks.example", "events": []} if name == "webhook_conn_id" else None
+    options: dict[str, Any] = {name: TEMPLATE, "webhooks": webhooks, "timeout": 0.2}
+    task = Rendered(run, upstream="hooks", store=store, retries=1, **options)
+    with pytest.raises(WaitedTooLong):
+        task.run()
+    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+    task.upstream = None
+
+    assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+    assert len(live_crew.kickoffs) == 1
