@@ -1,4 +1,4 @@
-"""Kickoff options: the request body, the webhook secret, and inputs that are rejected."""
+"""Kickoff options: the request body, the webhook secret, and checks that run before a kickoff."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ from airflow_provider_crew.client.errors import (
     WaitedTooLong,
 )
 from airflow_provider_crew.client.options import SENT_AS
+from airflow_provider_crew.client.timing import Timing
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+from tests.integration.operators import every_operator as every_kickoff
+from tests.integration.operators import kickoff as plain_kickoff
 from tests.integration.operators import run_deferred
 from tests.integration.operators import sensor as sensor_of
-from tests.integration.tasks import INPUTS, SLOW, Task, WatchedService, fired
+from tests.integration.tasks import CONNECTION, INPUTS, SLOW, Task, WatchedService, fired
 from tests.option_values import FIELDS, OPTIONS
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -114,7 +117,7 @@ class TestOnTheWire:
     @pytest.mark.parametrize(("connection", "authentication"), [("hooks", BEARER), ("hooks_login", BASIC)])
     def test_goes_the_secret_of_webhooks(self, live_crew, operator, connection, authentication):
         conn_id = f"{{{{ '{connection}' }}}}"
-        options = {"human_input_webhook_url": PERSON, "webhook_conn_id": conn_id, "webhooks": WEBHOOKS}
+        options: Any = {"human_input_webhook_url": PERSON, "webhook_conn_id": conn_id, "webhooks": WEBHOOKS}
 
         Rendered(operator, **options).run()
 
@@ -189,7 +192,7 @@ class TestTheSecretInAStatus:
 
 @pytest.mark.usefixtures("hooks")
 class TestTheSecret:
-    OPTIONS = {  # noqa: RUF012
+    OPTIONS: Any = {  # noqa: RUF012
         "webhooks": RENDERED,
         "human_input_webhook_url": PERSON,
         "webhook_conn_id": "hooks_login",
@@ -394,3 +397,45 @@ def test_reattaching_ignores_options_rendered_to_nothing(live_crew, store, name,
 
     assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
     assert len(live_crew.kickoffs) == 1
+
+
+FIVE_MINUTES = Timing().waking_up
+ASLEEP = 3600
+
+
+however_inputs_are_checked = pytest.mark.parametrize("validate_inputs", [True, False])
+
+
+@pytest.fixture
+def patient(live_crew, timing) -> None:  # noqa: ARG001 - whose impatience it takes back
+    timing(waking_up=FIVE_MINUTES)
+
+
+@every_kickoff
+@however_inputs_are_checked
+@pytest.mark.usefixtures("patient")
+def test_waking_crew_is_waited_for_and_kicked_off_once(live_crew, store, operator, validate_inputs, task_log):
+    live_crew.fall_asleep(ASLEEP)
+    live_crew.after = lambda _: live_crew.fall_asleep(0) if len(live_crew.calls) == 5 else None
+
+    Task(lambda: operator(validate_inputs=validate_inputs), store=store).run()
+
+    assert live_crew.calls.count("inputs") == 6, "more often than any other call is repeated"
+    assert live_crew.calls.count("kickoff") == len(live_crew.kickoffs) == 1
+    assert "503" in task_log.warnings
+
+
+@pytest.mark.usefixtures("patient")
+def test_missing_answer_is_waited_for(live_crew, monkeypatch):
+    monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?request_timeout=0.3")
+    live_crew.faults.hang(on="inputs", times=3)
+
+    assert Task(plain_kickoff).run()
+    assert live_crew.calls == ["inputs"] * 4 + ["kickoff"]
+
+
+@pytest.mark.parametrize("spoil", [{"status": 500}, {"status": 404}, {"status": 200, "body": "<html>"}], ids=str)
+def test_failed_check_does_not_prevent_kickoff_when_off(live_crew, spoil):
+    live_crew.faults.answer(on="inputs", times=3, **spoil)
+
+    assert Task(lambda: plain_kickoff(validate_inputs=False)).run()

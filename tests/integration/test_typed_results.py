@@ -1,4 +1,4 @@
-"""Structured output: the result has the type of output_type, or the task fails and keeps the result."""
+"""What a result has: structured output, the inputs of a decorated function, and numbers of any size."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from airflow_provider_crew.client.errors import Cost, InvalidOutput
+from airflow_provider_crew.client.errors import MAX_INT, MIN_INT, Cost, InvalidInputs, InvalidOutput, WaitedTooLong
+from airflow_provider_crew.client.watch import WatchState
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import Scenario, ScenarioTask
-from tests.integration.operators import run, run_deferred
-from tests.integration.tasks import INPUTS, Task
+from tests.integration.operators import run, run_deferred, run_task
+from tests.integration.tasks import INPUTS, SLOW, Task, fired
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -130,3 +131,126 @@ def test_without_a_type_a_json_block_is_parsed(live_crew, operator):
     live_crew.scenario = writing(f"Here it is:\n```json\n{FITS}\n```\nEnjoy.")
 
     assert Task(operator).run()["output_json"] == {"title": "Ferries"}
+
+
+@pytest.fixture
+def calls() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def briefed(calls) -> Any:
+    def brief(day: str, ti: Any = None) -> dict[str, Any]:
+        calls.append(day)
+        return {"topic": f"{{{{ news }}}} of {day}", "audience": ti.task_id}
+
+    def make(**options: Any) -> Any:
+        crew: Any = crew_task(task_id="crew", poll_interval=0.02, **options)(brief)
+        return crew("monday").operator
+
+    return make
+
+
+def test_decorated_function_is_called_once_for_the_inputs(live_crew, briefed, calls, store):
+    result = Task(briefed, store=store).run()
+
+    assert calls == ["monday"]
+    assert live_crew.kickoffs[0].inputs == {"topic": "{{ news }} of monday", "audience": "crew"}
+    assert result["output"].startswith("Briefing: {{ news }} of monday")
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_decorated_function_is_not_called_to_reattach(live_crew, briefed, calls, store, deferrable):
+    live_crew.scenario = SLOW
+    started = Task(lambda: briefed(timeout=0.2, deferrable=deferrable), store=store, retries=1)
+    with pytest.raises(WaitedTooLong):
+        started.run()
+    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+
+    assert started.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+    assert calls == ["monday"]
+
+
+def test_decorated_function_without_inputs_sends_no_request(live_crew):
+    crew: Any = crew_task(task_id="crew")
+    started = Task(lambda: crew(lambda: "harbours")().operator)
+
+    with pytest.raises(CrewTaskFailed, match="inputs") as caught:
+        started.run()
+
+    assert isinstance(caught.value.failure, InvalidInputs)
+    assert live_crew.calls == []
+
+
+def test_decorated_task_has_no_multiple_outputs():
+    def brief() -> dict[str, str]:
+        return {}
+
+    crew: Any = crew_task(task_id="crew")(brief)
+    assert crew().operator.multiple_outputs is False
+
+
+def test_rendered_inputs_are_those_of_the_function(live_crew, briefed):
+    operator = briefed()
+    Task(lambda: operator).run()
+
+    assert operator.inputs == live_crew.kickoffs[0].inputs
+    assert operator.overwrite_rtif_after_execution
+
+
+WIDE = [2**53 - 1, 2**53, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1, 2**64, 10**400, 1e300, 1e309, -(2**64)]
+
+
+def integers(value: Any) -> Iterator[int]:
+    if isinstance(value, dict):
+        value = [*value.values()]
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from integers(item)
+    elif isinstance(value, int):
+        yield value
+
+
+def running(number: Any) -> dict[str, Any]:
+    task = {"task_id": "a", "output": number, "execution_time": number}
+    progress = {"completed": number, "completed_tasks": number, "current": number}
+    return {
+        "state": "STARTED",
+        "status": "running",
+        "progress": progress,
+        "last_executed_task": task,
+        "current_task": number,
+        "usage_metrics": {"total_tokens": number},
+        "execution_time": number,
+    }
+
+
+def assert_storable(*values: Any) -> None:
+    assert [wide for wide in integers(values) if not MIN_INT <= wide <= MAX_INT] == []
+
+
+@pytest.mark.parametrize("number", WIDE, ids=lambda number: f"{number:.3e}" if number < 1e308 else "huge")
+@pytest.mark.parametrize("unit", ["steps", "tasks"])
+async def test_wide_counter_stops_no_deferral(live_crew, unit, number):
+    live_crew.scenario = SLOW
+    told = running(number)
+    if unit == "tasks":
+        told["progress"] |= {"total": number, "total_tasks": number}
+    task = run_task(live_crew, deferrable=True)
+
+    def tell(request: Any) -> None:
+        if request.operation == "kickoff":
+            live_crew.set_status(live_crew.kickoffs[0].kickoff_id, told)
+
+    live_crew.after = tell
+
+    waiting = task.deferred()
+    stored = waiting.trigger.serialize()[1]
+    done = {"state": "SUCCESS", "result": "Done.", "usage_metrics": told["usage_metrics"]}
+    live_crew.set_status(stored["kickoff_id"], told, done)
+    event = await fired(task.revived(waiting))
+    result = task.resume(waiting, event)
+
+    assert WatchState.recalled(stored["memory"]) is not None
+    assert result["output"] == "Done."
+    assert_storable(waiting.kwargs, stored, event, result, task.ti.xcoms, live_crew.xcoms.progress)
