@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from airflow.providers.common.compat.sdk import AirflowSkipException
+
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import UncertainKickoff
 from airflow_provider_crew.client.models import Execution, Failed
@@ -206,13 +208,14 @@ def _fingerprint(task: Task, *, required: bool) -> str | None:
     """
     Return the fingerprint of this attempt's inputs, or None if it is not known.
 
-    A decorated function is called only if ``required``. Inputs that are not JSON match no earlier kickoff.
+    A decorated function is called only if ``required``. Inputs that are not JSON match no earlier kickoff. Neither
+    does a function that skips its row: the task would be skipped while an execution is running.
     """
     state: Any = task.options.kickoff.get("restore_from_state_id")
     if required:
         try:
             return fingerprint(task.inputs, state)
-        except errors.InvalidInputs:
+        except (errors.InvalidInputs, AirflowSkipException):
             return ""
     with suppress(Exception):  # only a warning depends on it
         return fingerprint(task.inputs, state) if isinstance(task.options.inputs, Mapping) else None

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import Cost, CrewError
@@ -317,6 +318,16 @@ def test_inputs_that_are_not_json_match_no_row(is_mapped):
     attempt.map_index = 0 if is_mapped else -1
 
     assert isinstance(attempt.see().found, OtherInputs) is is_mapped
+
+
+def test_function_that_skips_its_row_leaves_no_execution_untold():
+    attempt = Attempt(EXECUTION | CLEARED, inputs=None, compute_inputs=failing(AirflowSkipException()))
+    attempt.map_index = 0
+
+    found = attempt.see().found
+
+    assert isinstance(found, OtherInputs)
+    assert (found.cost, found.kickoff_id) == (Cost.RUNNING, "k")
 
 
 def test_failing_function_for_the_inputs_is_no_reason_against_a_retry():
