@@ -91,8 +91,6 @@ class Arrived:
     heads: list[bytes] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
     """Bodies of requests, complete ones only."""
-    given_away: int = 0
-    """Bytes of answers that the server could get rid of."""
     after_connect: int = 0
     """Connections on which all was ready for the kickoff."""
 
@@ -161,7 +159,6 @@ class Talk:
 
     def send(self, data: bytes) -> None:
         self.layer.sendall(data)
-        self.arrived.given_away += len(data)
 
     def wait_for_bytes(self) -> None:
         """Wait until something has arrived, and leave it where it is."""
@@ -268,8 +265,7 @@ def tunnel(talk: Talk) -> None:
     """Grant a CONNECT; what follows comes from the client to the crew."""
     if not talk.read_request().startswith(b"CONNECT "):
         raise ConnectionAbortedError
-    # Not counted: it is no answer of the crew.
-    talk.layer.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+    talk.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
 
 
 def ready(talk: Talk) -> None:
