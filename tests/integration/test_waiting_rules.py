@@ -30,6 +30,7 @@ from tests.integration.operators import both_ways, in_every_way, run, run_task, 
 from tests.integration.tasks import (
     ASKING,
     CONNECTION,
+    QUICK,
     SLOW,
     TASK_STATES,
     TOKEN,
@@ -270,6 +271,22 @@ def large_event(task: Task, live_crew: Any) -> tuple[Any, dict[str, Any]]:
     waiting = task.deferred()
     live_crew.finish(live_crew.kickoffs[0].kickoff_id)
     return waiting, asyncio.run(fired(revived(waiting.trigger)))
+
+
+def test_completed_execution_that_is_forgotten_is_replaced_by_a_clear(live_crew, store, timing):
+    timing(not_found_grace=0.05, unknown_poll=0.01)
+    task = Task(lambda: run(deferrable=True, max_outage=0.2), store=store, retries=1)
+    waiting, event = large_event(task, live_crew)
+    live_crew.forget(live_crew.kickoffs[0].kickoff_id)
+
+    with pytest.raises(CrewTaskFailed) as caught:
+        task.resume(waiting, event)
+
+    assert isinstance(caught.value.failure, ExecutionUnknown)
+    assert (caught.value.cost, caught.value.failure.has_completed) == (Cost.ENDED, True)
+    task.clear()
+    live_crew.scenario = QUICK
+    assert task.run()["kickoff_id"] == live_crew.kickoffs[1].kickoff_id
 
 
 def test_completed_execution_is_never_reported_as_running(live_crew, store, monkeypatch):
