@@ -9,9 +9,10 @@ CONTRIBUTING.md explains how to read a story. ``CREW_MODEL_SURPRISES=1`` walks f
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -120,6 +121,14 @@ KNOWN = [
         for state in ("one is running", "a result was returned")
     ),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _without_collections() -> Iterator[None]:
+    """Let no garbage be collected during a walk, because that visits all objects of Airflow again and again."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def walked(kind: str, *, to: Callable[[Wrong], bool] = lambda _: False) -> dict[str, str]:
