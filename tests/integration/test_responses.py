@@ -25,42 +25,42 @@ pytest_plugins = ["tests.integration.sent_fixtures"]
 # A kickoff whose response names an execution, or after which work may go on, is uncertain. The last column is the
 # answer of a person. `response_to_kickoff_decides_cost` in tests/promises shows the cost in each kind of task.
 RESPONSES = """
-status              | body    | kickoff              | inputs             | status             | answer
---------------------|---------|----------------------|--------------------|--------------------|----------
-300 301 302 307 308 | {}      | Rejected             | Rejected           | Rejected           | not taken
-303                 | {}      | UncertainKickoff     | Rejected           | Rejected           | uncertain
-400 402 405         | {}      | Rejected             | Rejected           | Rejected           | not taken
-407 410 413         | {}      | Rejected             | Rejected           | Rejected           | not taken
-422 451 498         | {}      | Rejected             | Rejected           | Rejected           | not taken
-401                 | {}      | NotAuthenticated     | NotAuthenticated   | NotAuthenticated   | not taken
-403                 | {}      | NotAllowed           | NotAllowed         | NotAllowed         | not taken
-404                 | {}      | Rejected             | Rejected           | UnreadableResponse | not taken
-408                 | {}      | UncertainKickoff     | ServiceError       | ServiceError       | uncertain
-409 499             | {}      | UncertainKickoff     | Rejected           | Rejected           | uncertain
-425                 | {}      | Rejected             | ServiceError       | ServiceError       | not taken
-429                 | {}      | RateLimited          | RateLimited        | RateLimited        | not taken
-500 502 503 504     | {}      | UncertainKickoff     | ServiceError       | ServiceError       | uncertain
-520 599 999         | {}      | UncertainKickoff     | ServiceError       | ServiceError       | uncertain
-422                 | gzip {} | Rejected             | Rejected           | Rejected           | not taken
-300 301 302         | ID      | UncertainKickoff k-1 | Rejected           | Rejected           | not taken
-307 308             | ID      | UncertainKickoff k-1 | Rejected           | Rejected           | not taken
-303                 | ID      | UncertainKickoff k-1 | Rejected           | Rejected           | uncertain
-400 422             | ID      | UncertainKickoff k-1 | Rejected           | Rejected           | not taken
-409 499             | ID      | UncertainKickoff k-1 | Rejected           | Rejected           | uncertain
-401                 | ID      | UncertainKickoff k-1 | NotAuthenticated   | NotAuthenticated   | not taken
-403                 | ID      | UncertainKickoff k-1 | NotAllowed         | NotAllowed         | not taken
-404                 | ID      | UncertainKickoff k-1 | Rejected           | UnreadableResponse | not taken
-408                 | ID      | UncertainKickoff k-1 | ServiceError       | ServiceError       | uncertain
-429                 | ID      | UncertainKickoff k-1 | RateLimited        | RateLimited        | not taken
-500 502 503 504     | ID      | UncertainKickoff k-1 | ServiceError       | ServiceError       | uncertain
-500                 | gzip ID | UncertainKickoff k-1 | ServiceError       | ServiceError       | uncertain
-422                 | odd ID  | Rejected             | Rejected           | Rejected           | not taken
-200 201             | ID      | k-1                  | UnreadableResponse | UnreadableResponse | k-1
-200                 | gzip ID | k-1                  | UnreadableResponse | UnreadableResponse | k-1
-200                 | GZIP ID | k-1                  | UnreadableResponse | UnreadableResponse | k-1
-200                 | running | UncertainKickoff     | UnreadableResponse | Running            | taken
-200                 | inputs  | UncertainKickoff     | CrewInputs         | UnreadableResponse | taken
-200                 | error   | UncertainKickoff     | UnreadableResponse | UnreadableResponse | taken
+status              | body      | kickoff              | inputs             | status             | answer
+--------------------|-----------|----------------------|--------------------|--------------------|----------
+300 301 302 307 308 | {}        | Rejected             | Rejected           | Rejected           | not taken
+303                 | {}        | UncertainKickoff     | Rejected           | Rejected           | uncertain
+400 402 405         | {}        | Rejected             | Rejected           | Rejected           | not taken
+407 410 413         | {}        | Rejected             | Rejected           | Rejected           | not taken
+422 451 498         | {}        | Rejected             | Rejected           | Rejected           | not taken
+401                 | {}        | NotAuthenticated     | NotAuthenticated   | NotAuthenticated   | not taken
+403                 | {}        | NotAllowed           | NotAllowed         | NotAllowed         | not taken
+404                 | {}        | Rejected             | Rejected           | UnreadableResponse | not taken
+408                 | {}        | UncertainKickoff     | ServiceError       | ServiceError       | uncertain
+409 499             | {}        | UncertainKickoff     | Rejected           | Rejected           | uncertain
+425                 | {}        | Rejected             | ServiceError       | ServiceError       | not taken
+429                 | {}        | RateLimited          | RateLimited        | RateLimited        | not taken
+500 502 503 504     | {}        | UncertainKickoff     | ServiceError       | ServiceError       | uncertain
+520 599 999         | {}        | UncertainKickoff     | ServiceError       | ServiceError       | uncertain
+422                 | gzip {}   | Rejected             | Rejected           | Rejected           | not taken
+300 301 302         | ID        | UncertainKickoff k-1 | Rejected           | Rejected           | not taken
+307 308             | ID        | UncertainKickoff k-1 | Rejected           | Rejected           | not taken
+303                 | ID        | UncertainKickoff k-1 | Rejected           | Rejected           | uncertain
+400 422             | ID        | UncertainKickoff k-1 | Rejected           | Rejected           | not taken
+409 499             | ID        | UncertainKickoff k-1 | Rejected           | Rejected           | uncertain
+401                 | ID        | UncertainKickoff k-1 | NotAuthenticated   | NotAuthenticated   | not taken
+403                 | ID        | UncertainKickoff k-1 | NotAllowed         | NotAllowed         | not taken
+404                 | ID        | UncertainKickoff k-1 | Rejected           | UnreadableResponse | not taken
+408                 | ID        | UncertainKickoff k-1 | ServiceError       | ServiceError       | uncertain
+429                 | ID        | UncertainKickoff k-1 | RateLimited        | RateLimited        | not taken
+500 502 503 504     | ID        | UncertainKickoff k-1 | ServiceError       | ServiceError       | uncertain
+500                 | gzip ID   | UncertainKickoff k-1 | ServiceError       | ServiceError       | uncertain
+422                 | odd ID    | Rejected             | Rejected           | Rejected           | not taken
+200 201             | ID        | k-1                  | UnreadableResponse | UnreadableResponse | k-1
+200                 | gzip ID   | k-1                  | UnreadableResponse | UnreadableResponse | k-1
+200                 | X-GZIP ID | k-1                  | UnreadableResponse | UnreadableResponse | k-1
+200                 | running   | UncertainKickoff     | UnreadableResponse | Running            | taken
+200                 | inputs    | UncertainKickoff     | CrewInputs         | UnreadableResponse | taken
+200                 | error     | UncertainKickoff     | UnreadableResponse | UnreadableResponse | taken
 """
 BODIES = {
     "{}": b"{}",
@@ -79,8 +79,8 @@ USELESS = [
 UNREADABLE = ["UncertainKickoff", "UnreadableResponse", "UnreadableResponse", "taken"]
 
 
-def coded(body: bytes, coding: str) -> bytes:
-    return answer(body, b"Content-Encoding: " + coding.encode())
+def coded(body: bytes, coding: str, status: str = "200 OK") -> bytes:
+    return answer(body, b"Content-Encoding: " + coding.encode(), status=status.encode())
 
 
 BROKEN = {
@@ -100,11 +100,10 @@ BROKEN = {
 
 
 def response(status: str, body: str) -> bytes:
-    coding, _, name = body.rpartition("zip " if "zip " in body else "ZIP ")
-    if not coding:
-        return answer(BODIES[body], status=f"{status} Status".encode())
-    header = f"Content-Encoding: {'gzip' if coding == 'g' else 'X-GZIP'}".encode()
-    return answer(gzip.compress(BODIES[name]), header, status=f"{status} Status".encode())
+    coding, _, name = body.partition(" ")
+    if coding in {"gzip", "X-GZIP"}:
+        return coded(gzip.compress(BODIES[name]), coding, f"{status} Status")
+    return answer(BODIES[body], status=f"{status} Status".encode())
 
 
 def rows() -> Iterator[Any]:
