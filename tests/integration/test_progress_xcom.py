@@ -133,10 +133,10 @@ def trigger_of(crew: WatchedService, **instance: Any) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def watching(*triggers: Any) -> AsyncIterator[list[asyncio.Task[Any]]]:
+async def watching(*triggers: Any) -> AsyncIterator[None]:
     """Run triggers, and end them at last."""
     running = [asyncio.create_task(fired(trigger)) for trigger in triggers]
-    yield running
+    yield
     for each in running:
         each.cancel()
     await asyncio.gather(*running, return_exceptions=True)

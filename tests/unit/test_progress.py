@@ -24,13 +24,8 @@ from tests.unit.crew_builders import KICKOFF_ID, NOW
 from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, running
 
 UNKNOWN = ExecutionNotFound("The crew does not know it.")
-PAUSED = Paused(
-    status="paused",
-    kickoff_id=KICKOFF_ID,
-    word="PAUSED",
-    progress=Progress(completed=1, total=3),
-    current_task="ask",
-)
+THERE = Progress(completed=1, total=3)
+PAUSED = Paused(status="paused", kickoff_id=KICKOFF_ID, word="PAUSED", progress=THERE, current_task="ask")
 PAUSED_THERE = PAUSED.model_copy(update={"current_task": "research_task", "progress": RESEARCH.progress})
 RESULT: dict[str, Any] = {
     "tasks": [{"task_id": "a", "agent": "", "output": "", "execution_time": 1.5}] * 3,
@@ -62,56 +57,41 @@ def step(name: str, number: int, started_at: float, ended_at: float | None, *, a
 
 
 STEP = step("research_task", 0, NOW + 10, None)
+RULES = {"steps survive a pause": {"human_input": True}, "unknown": {"exists": True}}
 # Polls with their times, and what is told after each: None without news, or at least this.
-STORIES: dict[str, tuple[dict[str, Any], list[tuple[Any, float, dict[str, Any] | None]]]] = {
-    "outage": (
-        {},
-        [
-            (RESEARCH, 10, {"state": "running", "trouble": ""}),
-            (
-                DOWN,
-                20,
-                {"state": "running", "current_task": "research_task", "completed": 0, "polled_at": NOW + 20},
-            ),
-            (DOWN, 30, None),
-            (RESEARCH, 40, {"trouble": "", "since": NOW + 10}),
-        ],
-    ),
-    "pause": (
-        {},
-        [
-            (RESEARCH, 10, {"steps": [STEP]}),
-            (PAUSED, 20, {"state": "paused", "current_task": "ask", "since": NOW + 20}),
-            (PAUSED, 80, None),
-            (WRITING, 140, {"state": "running", "since": NOW + 140}),
-        ],
-    ),
-    "steps survive a pause": (
-        {"human_input": True},
-        [
-            (RESEARCH, 10, {"human_input": True}),
-            (PAUSED_THERE, 20, {"steps": [STEP]}),
-            (RESEARCH, 90, {"steps": [STEP]}),
-            (WRITING, 100, {"steps": [STEP | {"ended_at": NOW + 100}, step("writing_task", 1, NOW + 100, None)]}),
-        ],
-    ),
+STORIES: dict[str, list[tuple[Any, float, dict[str, Any] | None]]] = {
+    "outage": [
+        (RESEARCH, 10, {"state": "running", "trouble": ""}),
+        (DOWN, 20, {"state": "running", "current_task": "research_task", "completed": 0, "polled_at": NOW + 20}),
+        (DOWN, 30, None),
+        (RESEARCH, 40, {"trouble": "", "since": NOW + 10}),
+    ],
+    "pause": [
+        (RESEARCH, 10, {"steps": [STEP]}),
+        (PAUSED, 20, {"state": "paused", "current_task": "ask", "since": NOW + 20}),
+        (PAUSED, 80, None),
+        (WRITING, 140, {"state": "running", "since": NOW + 140}),
+    ],
+    "steps survive a pause": [
+        (RESEARCH, 10, {"human_input": True}),
+        (PAUSED_THERE, 20, {"steps": [STEP]}),
+        (RESEARCH, 90, {"steps": [STEP]}),
+        (WRITING, 100, {"steps": [STEP | {"ended_at": NOW + 100}, step("writing_task", 1, NOW + 100, None)]}),
+    ],
     # The crew is away as well, and may know as little as before when it is back.
-    "unknown": (
-        {"exists": True},
-        [
-            (RESEARCH, 10, {"state": "running"}),
-            (UNKNOWN, 100, {"state": "unknown", "current_task": "research_task", "since": NOW + 100}),
-            (DOWN, 110, {"state": "unknown"}),
-            (RESEARCH, 120, {"state": "running"}),
-        ],
-    ),
+    "unknown": [
+        (RESEARCH, 10, {"state": "running"}),
+        (UNKNOWN, 100, {"state": "unknown", "current_task": "research_task", "since": NOW + 100}),
+        (DOWN, 110, {"state": "unknown"}),
+        (RESEARCH, 120, {"state": "running"}),
+    ],
 }
 
 
-@pytest.mark.parametrize(("rules", "polls"), STORIES.values(), ids=STORIES)
-def test_changes_are_told_once(rules, polls):
-    watched = Told(**rules)
-    for outcome, at, wanted in polls:
+@pytest.mark.parametrize("name", STORIES)
+def test_changes_are_told_once(name):
+    watched = Told(**RULES.get(name, {}))
+    for outcome, at, wanted in STORIES[name]:
         told = watched.see(outcome, at=at)
         assert told == (None if wanted is None else told | wanted)
         assert not told or bool(told["trouble"]) is (outcome in (DOWN, UNKNOWN, PAUSED, PAUSED_THERE))
