@@ -173,6 +173,7 @@ def cases() -> Iterator[tuple[str, str, str, BaseException, Facts]]:
     misfit = ENDED["InvalidOutput"]
     facts = Facts(phase="ended", kickoff_id="7", rejects_misfits=False)
     yield "operator", "on_invalid_output=retry", "InvalidOutput", misfit, facts
+    yield "operator", "on_invalid_output=retry", "output_type raises", errors.InvalidOutput("KeyError"), facts
     for phase, known in {"waiting": WAITING, "ended": ENDED}.items():
         for (name, error), is_shared in product(known.items(), [True, False]):
             where = phase if is_shared else f"{phase}, no record"
