@@ -102,6 +102,15 @@ def missing_required_input_sends_nothing(world: World, make: MakeJob) -> None:
 
 
 @promise
+def unusable_output_type_is_found_before_anything_is_billed(world: World, make: MakeJob) -> None:
+    outcome = make(world, output_type="no.such.Type").attempt()
+    assert outcome.error is not None
+    assert not outcome.is_retried
+    assert (outcome.cost == "none") is not bool(world.crew.kickoffs)  # a sensor's execution is another task's
+    assert not world.crew.requests.on("status")
+
+
+@promise
 def missing_optional_input_is_no_doubt(world: World, make: MakeJob) -> None:
     _take_also(world, CrewInput(name="quay", required=False))
     assert_succeeded(make(world).attempt())

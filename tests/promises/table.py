@@ -19,6 +19,7 @@ RED: dict[tuple[str, str], str] = {
 ABSENT: dict[tuple[str, str], str] = {
     ("kickoff_option_rendered_to_nothing_sends_nothing", "tool"): "takes no such option",
     ("secret_connection_rendered_to_nothing_sends_nothing", "tool"): "takes no such option",
+    ("unusable_output_type_is_found_before_anything_is_billed", "tool"): "takes no output_type",
     ("failed_check_of_inputs_sends_nothing", "tool"): "an agent decides what comes after a failed call",
     ("uncertain_kickoff_is_retried_only_by_choice", "tool"): "takes no such option",
     ("marked_task_waits_for_no_slow_poll", "tool"): "learns of a mark between two polls",
