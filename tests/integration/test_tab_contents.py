@@ -120,6 +120,10 @@ def test_hostile_text_becomes_no_element_of_its_own(page, attack):
     )
     markdown, form = tab(page, drawn, of, TASK, attack)
 
+    links = tab(
+        page, "(source) => elements(Markdown({ source })).map(({ props }) => props.href ?? 'http:')", attack
+    )
+    assert {urlsplit(link).scheme for link in links} <= {"http", "https"}
     assert set(markdown) <= MARKDOWN
     assert set(form) <= MARKDOWN | FORM
 
