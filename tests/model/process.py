@@ -94,7 +94,7 @@ class Process:
     request: tuple[Any, ...] = ("exit",)
     pushed: tuple[tuple[str, str], ...] = ()
     """XComs that it has pushed since the last answer."""
-    has_ended: bool = False
+    has_succeeded: bool = False
     known: dict[Answer, Process] = field(default_factory=dict)
 
     def after(self, answer: Answer, likely: Likely) -> Process:
@@ -126,7 +126,7 @@ class Play:
         self._operator: Any = None
         self._clock = start.now
         self._pushed: list[tuple[str, str]] = []
-        self._is_over = self.is_told = self._has_ended = False
+        self._is_over = self.is_told = self._has_succeeded = False
         _play[:] = [self]
         random.seed(0)
         with suppress(BaseException):
@@ -139,10 +139,12 @@ class Play:
     def ask(self, *request: Any) -> Any:
         """Return the next answer to the process, or raise it."""
         while not self._is_over:
-            self._has_ended |= request[0] == "finish"
+            self._has_succeeded |= request[:2] == ("finish", "success")
             if self._taken == len(self._answers):
                 self._note(*request)
-                answer = ("ok", "success") if self._has_ended and request == ("state",) else self._likely(request)
+                answer = (
+                    ("ok", "success") if self._has_succeeded and request == ("state",) else self._likely(request)
+                )
                 if answer is None:
                     self._is_over = True
                     break
@@ -165,21 +167,23 @@ class Play:
 
     def _note(self, *request: Any) -> None:
         answers, pushed = tuple(self._answers), tuple(self._pushed)
-        self._found.append(Process(self.start, answers, request, pushed, self._has_ended))
+        self._found.append(Process(self.start, answers, request, pushed, self._has_succeeded))
 
     def _linked(self) -> Process:
         """
         Return the first process that was found.
 
         Processes are one if they have heard the same and will ask the same if nothing goes wrong, even if one was
-        told to end earlier. Of those that have ended, only what they will ask counts.
+        told to end earlier. Of those that have succeeded, only what they will ask counts.
         """
         then: Process | None = None
         for process in reversed(self._found):
             process.known.update({self._answers[len(process.answers)]: then} if then else {})
-            heard = self.start, *(answer for answer in process.answers if answer not in _NO_NEWS)
+            heard = (
+                () if process.has_succeeded else [answer for answer in process.answers if answer not in _NO_NEWS]
+            )
             will = self.is_told, process.request, process.pushed, *process.known.items()
-            then = _processes.setdefault((None if process.has_ended else heard, will), process)
+            then = _processes.setdefault((self.start, *heard, will), process)
         assert then
         return then
 
