@@ -86,6 +86,7 @@ class Attempt:
         self.output = Output(task, self.record)
         self.stop = Stop(task)
         self.waiting = self.wait_class(task, self.facts, self.record, self.output, self.stop)
+        self.waiting.address = (self.next_kwargs or {}).get("address", "")
         self._value: Any = None
 
     @property
@@ -252,7 +253,7 @@ class Attempt:
         return kickoff_id
 
     def _cancel(self) -> Completed | Failed:
-        address = self.record.last.address if self.record.last else ""
+        address = self.record.last.address if self.record.last else self.waiting.address
         return renewed(self.task.hook).cancel(self.kickoff_id, self.waiting.continued_as, address)
 
     def _outcome(self) -> dict[str, Any]:

@@ -61,6 +61,8 @@ class Wait:
     trigger_class: type[CrewExecutionTrigger] = CrewExecutionTrigger
     continued_as = ""
     """Another ID of the execution, from the crew's response to an answer."""
+    address = ""
+    """Address of the kickoff, or at which a poll of this attempt has found the execution."""
 
     def __init__(self, task: Task, facts: Facts, record: Record, output: Output, stop: Stop) -> None:
         self.task = task
@@ -94,6 +96,8 @@ class Wait:
         poller = self.poller(rules, WatchState.recalled(plan.memory))
         while not (step := poller.poll()).completed:
             memory = poller.watch.memory
+            if poller.watch.has_response:
+                self.address = self.address or self.task.hook.connection.settings.address
             self.note_seen(memory)
             self.heed()
             if self.task.options.deferrable and (memory.seen or time.time() >= defers_at):
@@ -209,13 +213,14 @@ class Wait:
             self.output.push(DEFERRAL, now, what="The time of the deferral, which cancel_on_kill needs,")
         # A user's answer resumes the task without an event of the trigger.
         carried = {"deadline": rules.deadline, "memory": kept, "question": question} if asked else {}
+        carried["address"] = self.address
         self.output.progress.deferring(self.kickoff_id)
         self.heed()
         return TaskDeferred(
             trigger=self.trigger_class(
                 self.kickoff_id,
                 options.crew_conn_id,
-                rules=asdict(rules),
+                rules=asdict(replace(rules, address=rules.address or self.address)),
                 token_type=options.token_type,
                 webhook_conn_id=options.webhook_conn_id,
                 cancel_on_kill=cancels,
@@ -226,7 +231,13 @@ class Wait:
                 **self.trigger_options(),
             ),
             method_name="execute_complete",
-            kwargs={**self.kept, "try_number": task.ti.try_number, "cancels_on_kill": cancels, **carried},
+            kwargs={
+                **self.kept,
+                "try_number": task.ti.try_number,
+                "cancels_on_kill": cancels,
+                "address": self.address,
+                **carried,
+            },
             timeout=timedelta(seconds=max(rules.deadline - now, 0.0) + BACKSTOP),
         )
 
