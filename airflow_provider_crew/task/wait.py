@@ -213,7 +213,6 @@ class Wait:
             self.output.push(DEFERRAL, now, what="The time of the deferral, which cancel_on_kill needs,")
         # A user's answer resumes the task without an event of the trigger.
         carried = {"deadline": rules.deadline, "memory": kept, "question": question} if asked else {}
-        carried["address"] = self.address
         self.output.progress.deferring(self.kickoff_id)
         self.heed()
         return TaskDeferred(
