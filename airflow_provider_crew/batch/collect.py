@@ -9,7 +9,7 @@ from typing import Any
 from airflow_provider_crew import api_server, versions
 from airflow_provider_crew.batch.groups import delete_groups
 from airflow_provider_crew.batch.reasons import count_reason
-from airflow_provider_crew.batch.rows import LONGEST_KEY, Row, Status, failure
+from airflow_provider_crew.batch.rows import LONGEST_KEY, Row, Status, failure, lacks_tokens
 from airflow_provider_crew.batch.state import Board
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import CrewError
@@ -155,7 +155,7 @@ def store_ends(board: Board, rows: Sequence[Row]) -> None:
         tokens = (line["usage"] or {}).get("total_tokens") or 0
         board.state.tokens += tokens
         board.state.metered += bool(tokens)
-        board.state.unmetered += row.status in {"success", "invalid_output"} and not tokens
+        board.state.unmetered += row.status != "not_started" and lacks_tokens(line)
         if line["error"]:
             message = line["error"]["message"]
             count_reason(board.state.reasons, row.key, row.status, message)

@@ -7,7 +7,7 @@ from typing import Any
 from airflow_provider_crew.batch.collect import end_row, fit, store_ends
 from airflow_provider_crew.batch.groups import is_started, save_groups, sent_in_groups
 from airflow_provider_crew.batch.reasons import count_reason
-from airflow_provider_crew.batch.rows import LONGEST_KEY, Row, decision_of, merged
+from airflow_provider_crew.batch.rows import LONGEST_KEY, Row, decision_of, lacks_tokens, merged
 from airflow_provider_crew.batch.state import Board
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.models import Failed
@@ -31,8 +31,7 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
     known = (*board.rows, *removed)
     state.tokens = sum(((row.line or {}).get("usage") or {}).get("total_tokens", 0) for row in known)
     state.metered = sum(row.attempts for row in known if ((row.line or {}).get("usage") or {}).get("total_tokens"))
-    ended = [row.line for row in known if row.line and row.status in {"success", "invalid_output"}]
-    state.unmetered = sum(not (line["usage"] or {}).get("total_tokens") for line in ended)
+    state.unmetered = sum(row.line is not None and lacks_tokens(row.line) for row in known)
     state.is_billed |= bool(stored and stored["is_billed"])
     state.is_billed |= any(row.sent_at is not None or (row.line or {}).get("kickoff_id") for row in known)
     keys = {row.key for row in board.rows}

@@ -135,16 +135,17 @@ def test_crew_without_usage_cannot_be_limited(live_crew, batch, misfits):
 
 
 @both_ways
-def test_rows_without_usage_count_as_average_ones(live_crew, batch, deferrable):
+@pytest.mark.parametrize("silent", [QUICK, FAILING], ids=["completes", "fails"])
+def test_rows_without_usage_count_as_average_ones(live_crew, batch, silent, deferrable):
     number = count(1)
 
     def say_no_more() -> None:
         if next(number) == 4:
-            live_crew.scenario = QUICK.model_copy(update={"usage": {}})
+            live_crew.scenario = silent.model_copy(update={"usage": {}})
 
     live_crew.at_kickoff = say_no_more
-    task = batch(max_tokens=10 * TOKENS, deferrable=deferrable)
-    for _ in range(2):
+    task = batch(max_tokens=10 * TOKENS, max_failed=None, rerun="failed", deferrable=deferrable)
+    for _ in range(3):
         with pytest.raises(CrewTaskFailed):
             task.run()
         assert len(live_crew.kickoffs) == 10
