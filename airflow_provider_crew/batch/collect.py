@@ -9,7 +9,7 @@ from typing import Any
 from airflow_provider_crew import api_server, versions
 from airflow_provider_crew.batch.groups import delete_groups
 from airflow_provider_crew.batch.reasons import count_reason
-from airflow_provider_crew.batch.rows import LONGEST_KEY, Row, Status, failure, lacks_tokens
+from airflow_provider_crew.batch.rows import LONGEST_KEY, Row, Status, failure
 from airflow_provider_crew.batch.state import Board
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import CrewError
@@ -164,6 +164,13 @@ def store_ends(board: Board, rows: Sequence[Row]) -> None:
         board.state.stopped += row.is_stopped and row.index >= 0
         row.line = {"status": line["status"]}  # an output may be large
         row.sent_at = None
+
+
+def lacks_tokens(line: Mapping[str, Any]) -> bool:
+    """Whether the crew has reported no tokens for the ended executions of a row."""
+    has_ended = line["kickoff_id"] and (line["error"] or {}).get("stage") in {None, "output", "execution"}
+    is_again = line["status"] == "not_started" and line["attempts"] > 0
+    return bool(has_ended or is_again) and not (line["usage"] or {}).get("total_tokens")
 
 
 def _measure(board: Board, end: Completed | CrewError) -> None:

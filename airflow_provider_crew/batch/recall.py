@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from airflow_provider_crew.batch.collect import end_row, fit, store_ends
+from airflow_provider_crew.batch.collect import end_row, fit, lacks_tokens, store_ends
 from airflow_provider_crew.batch.groups import is_started, save_groups, sent_in_groups
 from airflow_provider_crew.batch.reasons import count_reason
-from airflow_provider_crew.batch.rows import LONGEST_KEY, Row, decision_of, lacks_tokens, merged
+from airflow_provider_crew.batch.rows import LONGEST_KEY, Row, decision_of, merged
 from airflow_provider_crew.batch.state import Board
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.models import Failed

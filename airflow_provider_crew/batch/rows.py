@@ -140,13 +140,6 @@ class Spent:
         return dict(total) or None
 
 
-def lacks_tokens(line: Mapping[str, Any]) -> bool:
-    """Whether the crew has reported no tokens for the ended executions of a row."""
-    has_ended = line["kickoff_id"] and (line["error"] or {}).get("stage") in {None, "output", "execution"}
-    is_again = line["status"] == "not_started" and line["attempts"] > 0
-    return bool(has_ended or is_again) and not (line["usage"] or {}).get("total_tokens")
-
-
 def failure(error: CrewError, stage: str) -> dict[str, Any]:
     """Return an error for a line. ``stage``: see ``docs/batch-reference.md``."""
     return {"type": type(error).__name__, "message": one_line(error.event, _LONGEST_REASON), "stage": stage}
