@@ -1,7 +1,7 @@
 """
-Tasks run in this process, against the local crew service, as Airflow runs them: try after try.
+Tasks run in this process, against the local server, as Airflow runs them: attempt after attempt.
 
-Each try, and each resumption after a deferral, gets an operator of its own, as it would have a process of its own.
+Each attempt, and each resumption after a deferral, gets its own operator, as Airflow runs it in its own process.
 """
 
 from __future__ import annotations

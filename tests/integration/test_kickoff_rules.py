@@ -1,4 +1,4 @@
-"""A kickoff is sent once: what is stored of it, and what an attempt does about earlier kickoffs."""
+"""Kickoff records: what a task stores about a kickoff, and what a later attempt does about it."""
 
 from __future__ import annotations
 

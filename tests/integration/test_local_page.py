@@ -128,7 +128,7 @@ def test_page_can_load_run_and_send_nothing_but_its_form(browser):
         ),
     ],
 )
-def test_page_is_shown_with_the_token_and_by_an_address_of_this_machine(browser, waiting, path, options, status):
+def test_page_needs_token_and_address_of_this_machine(browser, waiting, path, options, status):
     response = browser.load(path, **options)
 
     assert response.status_code == status

@@ -1,4 +1,8 @@
-"""What each kind of response means to each request, whichever client reads it, and where it leads."""
+"""
+Outcome of each kind of response to each request, in both clients and in the command ``check``.
+
+``RESPONSES`` is the table of status codes. Broken bodies, odd HTTP and redirects follow.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What the Crew tab reads, and what it shows of each state of a task and of each construct of Markdown."""
+"""
+What the Crew tab reads, and what it shows of each state of a task and of each construct of Markdown.
+
+The states are in ``tab_states.json``.
+"""
 
 from __future__ import annotations
 

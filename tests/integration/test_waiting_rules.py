@@ -1,4 +1,4 @@
-"""How a task waits: in the worker, in the triggerer, and how it resumes with a result, or without an event."""
+"""How a task waits in the worker or the triggerer, and how it resumes: with a result, an error or no event."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """
-What may happen next in a state of the world: the moves of the model.
+Moves of the model: what may happen next in a state of the world. Begin here.
 
-Begin here. ``MOVES`` has a row for each thing that may happen by itself, ``REPLIES`` one for each request of a
-process, and ``CHOICES`` what has several outcomes. The effects are in ``world.py`` and, about questions, in
-``answers.py``.
+``MOVES`` has a row for each thing that happens by itself, and ``REPLIES`` one for each request of a process.
+``CHOICES`` has what has several outcomes. The effects are in ``world.py`` and, about questions, in ``answers.py``.
 """
 
 from __future__ import annotations

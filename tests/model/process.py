@@ -1,7 +1,7 @@
 """
-Processes of real tasks, each as a tree: what it asks next, after every answer that it got so far.
+Processes of real tasks, each as a tree: its next request, after each sequence of answers.
 
-The code is the real one, down to the client's calls. A process is played from its start for each new answer.
+The code is real, down to the client's calls. For each new answer, a process is played again from its start.
 """
 
 from __future__ import annotations

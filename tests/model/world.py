@@ -1,5 +1,5 @@
 """
-States of everything around the processes of a task, its crew, its Airflow and its user, and effects on them.
+State of everything around the processes of a task (its crew, Airflow and user), and the effects of each move.
 
 An execution counts as running until a process looks, because nothing depends on the moment at which it ends.
 """

@@ -1,4 +1,4 @@
-"""The kinds of task that keep the promises: each starts one execution, or one for each row."""
+"""Kinds of task that keep the promises. Each starts one execution, or one for each row."""
 
 from __future__ import annotations
 

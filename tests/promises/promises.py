@@ -1,7 +1,7 @@
 """
-What each kind of task promises, as scenarios that cannot tell one kind from another.
+Promises of each kind of task: one function for each, which takes the world and a kind.
 
-They look only at what others see: requests that the crew gets, what Airflow stores, and how an attempt ends.
+A promise looks only at what others see: requests to the crew, what Airflow stores, and how an attempt ends.
 """
 
 from __future__ import annotations
