@@ -241,7 +241,7 @@ def _failure(context: Context, task_id: str, map_index: int, state: str) -> _Fai
     error = error if error.kickoff_id else error.replace(kickoff_id=kickoff_id)
     known_id, lines = error.kickoff_id, [str(error)]
     if len(left) > 1:
-        lines.append(f"The kickoff task has started {len(left)} executions, for which no sensor has waited.")
+        lines.append(f"{len(left)} executions were started, and no sensor waited for any of them.")
     if batch:
         lines.append(f"Batch: {progress['doing']}.")
     if error.cost is Cost.UNKNOWN and _is_durable(context, task_id):
@@ -255,7 +255,7 @@ def _failure(context: Context, task_id: str, map_index: int, state: str) -> _Fai
 
 
 def _left_to_sensor(context: Context, task_id: str, index: int) -> list[str]:
-    """Return the executions that kickoff tasks have started for a sensor that has not run."""
+    """Return the executions that kickoff tasks started for a sensor that never ran."""
     if "kickoff_id" not in _fields(context, task_id):
         return []
     tasks, states, found = context["dag"].task_dict, task_states(context), list[Any]()
@@ -313,7 +313,7 @@ def _unreported(
     event = {
         "failed": f"The task {ended if _is_crew_task(context, task_id) else 'has failed. It had called a crew'}.",
         "skipped": "Airflow stopped the task because the run exceeded its dagrun_timeout.",
-        "upstream_failed": "The task did not run, because an upstream task failed.",
+        "upstream_failed": "The task did not run because an upstream task failed.",
         "success": "The batch succeeded, but some of its kickoffs are uncertain.",
     }.get(state, "The task was cleared, or its process was killed or lost.")
     mark = (progress.get("choices") or {}).get("mark")

@@ -287,7 +287,7 @@ class AnsweringAttempt(Attempt):
         return Plan(asks=False, **known)
 
     def _has_continued(self, known: dict[str, Any]) -> bool:
-        """Whether the crew has waited, and no longer does: the last poll may be a minute old."""
+        """Whether the crew was waiting and is running again. The last poll may be a minute old."""
         with suppress(errors.CallError, errors.InvalidSettings):
             is_at_work = isinstance(self.status(self.kickoff_id), Running)
             return is_at_work and bool((known["memory"] or {}).get("troubles"))

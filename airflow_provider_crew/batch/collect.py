@@ -167,7 +167,7 @@ def store_ends(board: Board, rows: Sequence[Row]) -> None:
 
 
 def lacks_tokens(line: Mapping[str, Any]) -> bool:
-    """Whether the crew has reported no tokens for the ended executions of a row."""
+    """Whether a row has ended executions, and the crew reported no tokens for any of them."""
     has_ended = line["kickoff_id"] and (line["error"] or {}).get("stage") in {None, "output", "execution"}
     is_again = line["status"] == "not_started" and line["attempts"] > 0
     return bool(has_ended or is_again) and not (line["usage"] or {}).get("total_tokens")

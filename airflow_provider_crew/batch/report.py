@@ -123,7 +123,7 @@ def spent(board: Board) -> BatchFailed:
     """Return the error for a batch that has used ``max_tokens`` before all rows have started."""
     used = f"{board.state.tokens:,} of {board.options.max_tokens:,} tokens are used"
     if silent := board.state.unmetered:
-        used = f"{used}, without those of {silent:,} executions that the crew does not report"
+        used = f"{used} (executions without reported tokens, which count as average ones: {silent:,})"
     used = used if board.state.tokens else "The crew does not report the tokens that max_tokens limits"
     left = len(board.rows) - board.statuses["success"]
     return BatchFailed(f"{used}, and {left:,} rows have failed or have not started.", is_spent=True)

@@ -132,9 +132,9 @@ class Starter:
         return request
 
     def _counted(self, rows: list[Row]) -> list[Row]:
-        """Count rows against the daily limit, and return those for which there is room. Those taken back count."""
+        """Count rows against the daily limit, and return those for which there is room."""
         board, task = self._board, self._board.task
-        room = min(self._counted_unsent, len(rows))
+        room = min(self._counted_unsent, len(rows))  # rows that were taken back are counted already
         if missing := len(rows) - room:
             try:
                 room += count_kickoffs(task.hook, task.ti, task.origin(), task.log, missing)

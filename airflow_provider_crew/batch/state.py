@@ -66,7 +66,7 @@ class State:
     :param earlier: Rows that have ended in earlier attempts.
     :param is_piloted: Whether the log has the end of the pilot.
     :param metered: Executions whose tokens are known.
-    :param unmetered: Executions that have ended, and for which the crew has reported no tokens.
+    :param unmetered: Ended executions for which the crew reported no tokens.
     :param stopped: Cancelled rows whose execution a person has stopped.
     :param left: Index and execution of rows that have ended without it. It may be running.
     :param unanswered: Groups in which a kickoff has no ID. They stay in the store, so that a user can adopt one.
@@ -189,7 +189,7 @@ class Board:
         if most is None:
             return math.inf
         if self.state.tokens:
-            # One without reported tokens counts as an average one, as a running one does.
+            # An execution without reported tokens counts as an average one, like a running one.
             executions = math.ceil((most - self.state.tokens) / self._tokens_of_one) - self.state.unmetered
         else:  # few, until the first one tells; none, if the crew does not report its usage
             statuses = self.statuses

@@ -1,7 +1,7 @@
 """
 Progress of an execution as one JSON object for display, whichever process polls.
 
-The object is short, because it may be written often. It is informational: code may depend on its kickoff ID only.
+The object is short, because it may be written often. Code may depend only on its kickoff ID.
 """
 
 from collections.abc import Mapping, Sequence

@@ -79,7 +79,7 @@ class CrewConnection(CheckedFields):
         return page.replace(_KICKOFF_ID, path_segment(checked_kickoff_id(kickoff_id)))
 
     def require_address(self, address: str) -> None:
-        """Raise InvalidSettings if this is not the crew at an address, unless that is empty."""
+        """Raise InvalidSettings if the connection points to another address. An empty one matches any."""
         now = self.settings.address
         if address not in {"", now}:
             raise InvalidSettings(f"The connection points to {now}, not to {address}.")

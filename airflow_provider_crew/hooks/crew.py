@@ -169,7 +169,8 @@ class CrewHook(BaseHook):
 
         :param continued_as: Another ID of the execution, from the crew's response to an answer. Both are stopped,
             and the execution has ended if both have.
-        :param address: Address of the kickoff, if it is known. Nothing is sent to another.
+        :param address: Address of the crew that started the execution, if known. If the connection points to
+            another, nothing is sent.
         """
         self.connection.require_address(address)
         ends: dict[str, Completed | Failed] = {}
@@ -291,8 +292,8 @@ class CrewHook(BaseHook):
 
 
 def renewed(hook: CrewHook) -> CrewHook:
-    """Return a hook with the token that is valid now, or the same one if its connection points to another crew."""
-    with suppress(Exception):  # Airflow may be away: the connection of before may still be right
+    """Return a hook with the current token, or the same hook if the connection now points to another crew."""
+    with suppress(Exception):  # Airflow may be unreachable while the known token is still valid
         fresh = copy.copy(hook)  # without the connection
         if fresh.connection.settings.address == hook.connection.settings.address:
             return fresh

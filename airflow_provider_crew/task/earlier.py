@@ -165,7 +165,7 @@ def _start_or_raise(task: Task, record: Record, decision: Decision) -> None:
                 "Execution %s of an earlier attempt has ended, so this one may start another.", kickoff_id
             )
         case Decision.FAIL_STOPPED:
-            event = "The execution of an earlier attempt was stopped, by a person or by that attempt's request."
+            event = "The execution of an earlier attempt was stopped by a person, or at that attempt's request."
             raise errors.ExecutionStopped(event, kickoff_id=kickoff_id)
         case Decision.FAIL_OTHER_INPUTS:
             ti = task.ti
@@ -209,7 +209,7 @@ def _fingerprint(task: Task, *, required: bool) -> str | None:
     Return the fingerprint of this attempt's inputs, or None if it is not known.
 
     A decorated function is called only if ``required``. Inputs that are not JSON match no earlier kickoff. Neither
-    does a function that skips its row: the task would be skipped while an execution is running.
+    does a row that the function skips, because a skipped task would leave its execution running.
     """
     state: Any = task.options.kickoff.get("restore_from_state_id")
     if required:

@@ -116,7 +116,7 @@ class SensorAttempt(Attempt):
         given = self._given_id
         if self.event:
             return self.event.kickoff_id  # the kickoff task may have been cleared since the deferral
-        if self.next_kwargs is not None:  # the same, but no trigger names the execution
+        if self.next_kwargs is not None:  # the same, but resumed without an event that names the execution
             ti = self.task.ti
             match ti.xcom_pull(task_ids=ti.task_id, key=PROGRESS, map_indexes=ti.map_index):
                 case {"kickoff_id": str(left)} if left:

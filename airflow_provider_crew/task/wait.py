@@ -62,7 +62,7 @@ class Wait:
     continued_as = ""
     """Another ID of the execution, from the crew's response to an answer."""
     address = ""
-    """Address of the kickoff, or at which a poll of this attempt has found the execution."""
+    """Address at which a poll of this attempt first returned a status."""
 
     def __init__(self, task: Task, facts: Facts, record: Record, output: Output, stop: Stop) -> None:
         self.task = task
