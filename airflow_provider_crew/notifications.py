@@ -19,7 +19,7 @@ from airflow_provider_crew.exceptions import EndedTask
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from airflow_provider_crew.task.record import ROW
-from airflow_provider_crew.task.verdict import UNREPORTED, if_lost, while_cancelled
+from airflow_provider_crew.task.verdict import AFTER_UPSTREAM, UNREPORTED, if_lost, while_cancelled
 from airflow_provider_crew.triggers.events import DEFERRAL
 from airflow_provider_crew.versions import HAS_STORE
 
@@ -325,6 +325,8 @@ def _unreported(
     lost = of_batch or if_lost(kickoff_id or None, "completed" if has_completed else None)
     is_known = kickoff_id and (is_sensor or _is_durable(context, task_id))
     next_step = lost["next_step"] if is_known or of_batch else UNREPORTED
+    if state == "upstream_failed":
+        next_step = AFTER_UPSTREAM
     if is_being_cancelled:
         event += f" {'Its executions are' if of_batch else 'The execution is'} being cancelled."
         next_step = next_step if of_batch else while_cancelled(is_sensor)

@@ -1,4 +1,4 @@
-"""One alert is sent about a crew task, also if its process ends before it can call a callback."""
+"""One alert is sent about a crew task, even if its process ends before it can call a callback."""
 
 from __future__ import annotations
 

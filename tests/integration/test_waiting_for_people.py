@@ -1,4 +1,4 @@
-"""A deployed crew that waits for human input reads as NOT FOUND: the task must go on waiting for it."""
+"""A deployed crew that waits for human input reads as NOT FOUND: the task must keep waiting for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CrewAlert sends what is known of failed crew tasks, and never fails for want of it."""
+"""CrewAlert sends what is known of failed crew tasks, and never fails because something is unknown."""
 
 from __future__ import annotations
 
@@ -308,6 +308,7 @@ def test_alert_of_dag_has_executions_whose_sensor_has_not_run(
     for _, text in sent:
         assert f"execution {rows[0]}" in text
         assert ("2 executions" in text) == (len(rows) == 2)
+        assert ("Next: Clearing the task waits" in text) == (state == "skipped")
 
 
 def test_execution_for_which_another_sensor_has_waited_is_not_left(alert, dag, airflow, sent):
