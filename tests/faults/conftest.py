@@ -46,7 +46,7 @@ FIGURES = pytest.StashKey[list[str]]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[FIGURES] = []
-    config.addinivalue_line("markers", "core: run on each Airflow, most before every change lands")
+    config.addinivalue_line("markers", "core: run on each Airflow, half of them before every change lands")
     config.addinivalue_line("markers", "nightly: needless before every change lands")
     config.addinivalue_line("markers", "harms_airflow: must not run while a row runs")
     config.addinivalue_line("markers", "executor(name): needs this executor")

@@ -104,7 +104,7 @@ def test_required_action_stops_the_wait(scene):
 
 @row(COMPLETED, **INPUT)
 def test_required_action_is_closed_by_the_trigger(scene):
-    """The crew continues, and nobody answers under Required Actions."""
+    """The crew continues, and no user answers under Required Actions."""
     ask(scene)
     scene.crew.approve(scene.execution())
     eventually(lambda: not open_requests(scene), pause=1.0)
