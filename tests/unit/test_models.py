@@ -1,7 +1,7 @@
 """
-What a crew's bodies mean, as text: ``python -m tests.unit.test_models`` prints ``bodies.txt`` again.
+Meaning of a crew's bodies, as text: ``python -m tests.unit.test_models`` writes ``bodies.txt`` again.
 
-Below each body is what it means, without fields that have their default.
+To add a body, write it into the file. The line below it is its meaning, without fields that have their default.
 """
 
 from __future__ import annotations
@@ -102,4 +102,4 @@ def test_list_of_too_many_tasks_is_cut_and_says_so() -> None:
 
 
 if __name__ == "__main__":
-    print("\n".join(table()))  # noqa: T201
+    TABLE.write_text("\n".join([*table(), ""]), encoding="utf-8")

@@ -1,5 +1,5 @@
 """
-Decisions of a watch, poll by poll, as text: ``python -m tests.unit.test_watch`` prints ``watch.txt`` again.
+Decisions of a watch, poll by poll, as text: ``python -m tests.unit.test_watch`` writes ``watch.txt`` again.
 
 Each story has a title, its rules if they are not the usual ones, and one line for each poll: after how many
 seconds, what came of it, the beginning of what is logged (or that it warns), and what the watch does then. A poll
@@ -206,4 +206,4 @@ def test_watch_notes_a_response_and_work() -> None:
 
 
 if __name__ == "__main__":
-    print(table())  # noqa: T201
+    TABLE.write_text(f"{table()}\n", encoding="utf-8")
