@@ -9,7 +9,8 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -479,10 +480,11 @@ def kickoff_id_outlives_store_that_was_away(world: World, make: MakeJob) -> None
 
 
 def _be_away(job: Job, since: Callable[[], bool]) -> None:
-    left = iter(range(3))
+    """Let the store be away for three reads, and for as many writes."""
+    left: defaultdict[str, Iterator[int]] = defaultdict(lambda: iter(range(3)))
     store = job.now.store
     store.breaks_with = api_error(503)
-    store.breaks_at = lambda _: since() and next(left, None) is not None
+    store.breaks_at = lambda call: since() and next(left[call], None) is not None
 
 
 @promise
