@@ -147,19 +147,24 @@ def _take_record(call: Attempt) -> None:
     task = call.task
     store, taken = Store(task.context["task_state_store"]), _taken.setdefault(task.ti.id, set())
     conn_id, digest = task.options.crew_conn_id, fingerprint(task.options.inputs, None)
-    calls, running = store.get(CALLS) or [], []
+    calls, failed, elsewhere, others = store.get(CALLS) or [], list[int](), list[int](), list[int]()
     for number, other in enumerate(calls):
-        last = None if number in taken else _open(call, number)
-        if last and (other, last.fingerprint) == (conn_id, digest):
+        if number in taken or (last := _open(call, number)) is None:
+            continue
+        is_own, is_equal = other == conn_id, last.fingerprint == digest
+        if is_own and is_equal and last.end != "failed":
             taken.add(number)
             return
-        if last and not last.end:
-            running.append((number, other))
-    for number, other in running:
-        _reject_unless_ended(call, _open(call, number), other, digest)
-    store.set(CALLS, [*calls, conn_id])
-    taken.add(len(calls))
-    _open(call, len(calls))
+        # A call that has failed comes last, because an equal one may be running.
+        kept = (failed if is_own else elsewhere) if is_equal else others
+        kept.append(number)
+    for number in elsewhere + ([] if failed else others):
+        _reject_unless_ended(call, _open(call, number), calls[number], digest)
+    if not failed:
+        failed = [len(calls)]
+        store.set(CALLS, [*calls, conn_id])
+    taken.add(failed[0])
+    _open(call, failed[0])
 
 
 def _open(call: Attempt, number: int) -> Any:
@@ -170,15 +175,19 @@ def _open(call: Attempt, number: int) -> Any:
 
 
 def _reject_unless_ended(call: Attempt, last: Any, conn_id: str, digest: str) -> None:
-    """Raise if the execution of another call, of an earlier attempt, may be running."""
-    is_known_to_user = last.kickoff_id is None and call.record.was_cleared and last.reported
+    """Raise if the execution of another call, of an earlier attempt, may be running or has this call's result."""
+    is_over = call.record.was_cleared and (last.delivered if last.kickoff_id else last.reported)
     if conn_id != call.task.options.crew_conn_id:  # in a failover group, it is the next member's
-        if last.fingerprint == digest and not is_known_to_user:
+        if last.fingerprint == digest and last.end in {None, "completed"} and not is_over:
             raise ManagedAgentInvocationError(f"An earlier attempt has sent these inputs to {conn_id!r}.")
-    elif last.kickoff_id is None and not is_known_to_user:
+    elif last.end is None and last.kickoff_id is None and not is_over:
         event = "An earlier attempt sent a kickoff with other inputs, so an execution may have started."
         raise errors.UncertainKickoff(event)
-    elif last.kickoff_id and poll_recorded(call.task, call.record, call.output, call.status) not in _ENDED:
+    elif (
+        last.end is None
+        and last.kickoff_id
+        and poll_recorded(call.task, call.record, call.output, call.status) not in _ENDED
+    ):
         event = "The execution of an earlier attempt has other inputs, and may be running."
         raise OtherInputs(event, kickoff_id=last.kickoff_id)
 

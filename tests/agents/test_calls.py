@@ -355,6 +355,42 @@ def test_standby_that_runs_is_found_though_the_first_is_back(crew, standby, grou
     assert kickoffs(crew, standby) == [0, 1]
 
 
+def test_standby_is_not_left_for_the_first_that_has_failed(crew, standby, group, task):
+    crew.scenario = FAILING.model_copy(update=LIVE)
+    standby.scenario = SLOW.model_copy(update=LIVE)
+    with pytest.raises(CrewToolInterrupted):
+        ask(client=group, **FAST)
+    task.begin()
+    crew.scenario = QUICK.model_copy(update=LIVE)
+    standby.finish(standby.kickoffs[0].kickoff_id)
+
+    assert ask(client=group).trace_ref == standby.kickoffs[0].kickoff_id
+    assert kickoffs(crew, standby) == [1, 1]
+
+
+def test_result_of_the_standby_is_read_though_the_first_is_back(crew, standby, group, task):
+    crew.faults.answer(401, on="kickoff")
+    first = ask(client=group)
+    task.begin()
+
+    assert ask(client=group).trace_ref == first.trace_ref
+    assert kickoffs(crew, standby) == [0, 1]
+
+
+def test_call_waits_for_the_equal_call_that_runs_rather_than_the_one_that_failed(crew, task):
+    crew.scenario = FAILING.model_copy(update=LIVE)
+    with pytest.raises(errors.ExecutionFailed):
+        ask()
+    crew.scenario = SLOW.model_copy(update=LIVE)
+    with pytest.raises(CrewToolInterrupted):
+        ask(**FAST)
+    task.begin()
+    crew.finish(crew.kickoffs[1].kickoff_id)
+
+    assert ask(timeout=5.0).trace_ref == crew.kickoffs[1].kickoff_id
+    assert kickoffs(crew) == [2]
+
+
 def test_parallel_calls_have_records_of_their_own(crew, task):
     said: list[str] = []
     threads = [threading.Thread(target=lambda: said.append(ask().trace_ref)) for _ in range(3)]
