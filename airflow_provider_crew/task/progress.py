@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_provider_crew.client import progress, timing
-from airflow_provider_crew.client.errors import CrewError
+from airflow_provider_crew.client.errors import Cost, CrewError
 from airflow_provider_crew.client.progress import PROGRESS, ProgressReport
 from airflow_provider_crew.client.text import warn
 
@@ -23,6 +23,7 @@ class TaskProgress:
         """Sentences for the Crew tab about what a user may do while the task waits."""
         self.known: dict[str, Any] = {}
         """Last known progress, pushed or not."""
+        self._more: dict[str, Any] = {}
         self._is_new = self._has_failed = False
         self._not_before, self._old_at = 0.0, time.monotonic() + timing.current().progress_refresh
 
@@ -42,6 +43,15 @@ class TaskProgress:
         """Push what is known before a deferral, because the trigger pushes only after its first poll."""
         self.known = progress.begun(kickoff_id, self._started_at) | self.known
         self._push(choices=self.choices)
+
+    @property
+    def cost(self) -> str:
+        """Cost of the execution, which is running until it has ended."""
+        return str((self.known.get("end") or {"cost": Cost.RUNNING})["cost"])
+
+    def repeat(self) -> None:
+        """Push what is known again."""
+        self._push(**self._more)
 
     def heard(self, known: Mapping[str, Any] | None) -> None:
         """Set the progress last known to the trigger."""
@@ -77,6 +87,7 @@ class TaskProgress:
             self._push()
 
     def _push(self, **more: Any) -> None:
+        self._more = more
         try:
             self._ti.xcom_push(key=PROGRESS, value=self.known | more)
         except Exception as error:  # noqa: BLE001

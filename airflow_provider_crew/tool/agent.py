@@ -37,6 +37,7 @@ from airflow_provider_crew.task.record import CALLS, KEY, Store, fingerprint
 from airflow_provider_crew.task.task import Options, Task
 
 _ENDED = frozenset({"completed", "failed", "stopped"})
+_URGENCY = (errors.Cost.UNKNOWN, errors.Cost.RUNNING, errors.Cost.ENDED, errors.Cost.NONE)
 
 
 class CrewToolFailed(EndedTask, AirflowTaskTerminated):
@@ -103,6 +104,7 @@ class CrewAgentHook(CrewHook, BaseManagedAgentHook):
         call = Attempt(_task_of_call(options, context, self.log), is_tool=True)
         try:
             with _taking:
+                _open_calls.setdefault(call.task.ti.id, []).append(call)
                 _take_record(call)
             # An alert knows by its progress that the task has called a crew.
             call.output.push(PROGRESS, begun("", time.time()), what="The progress")
@@ -110,7 +112,10 @@ class CrewAgentHook(CrewHook, BaseManagedAgentHook):
             result = call.result()
             call.record.save_delivery_on_success(context["task"])
         except BaseException as error:  # noqa: BLE001 - every end goes through Attempt.end()
-            raise _for_agents(call.end(error), call) from None
+            end = _for_agents(call.end(error), call)
+            _show_most_urgent(call, is_open=isinstance(end, CrewToolFailed | CrewToolInterrupted))
+            raise end from None
+        _show_most_urgent(call, is_open=False)
         usage = result["usage"] or {}
         tokens = ManagedAgentUsage(usage.get("prompt_tokens"), usage.get("completion_tokens"))
         text, structured = result["output"], result["output_json"]
@@ -120,6 +125,21 @@ class CrewAgentHook(CrewHook, BaseManagedAgentHook):
 _taking = threading.Lock()
 _taken: dict[Any, set[int]] = {}
 """Numbers of the records that belong to calls of this attempt, by task instance."""
+_open_calls: dict[Any, list[Attempt]] = {}
+"""Calls of this attempt whose execution may be running, by task instance."""
+
+
+def _show_most_urgent(call: Attempt, *, is_open: bool) -> None:
+    """Show parallel calls, which share one progress, as what costs most if the task fails now."""
+    with _taking:
+        calls = _open_calls[call.task.ti.id]
+        if not is_open:
+            calls.remove(call)
+        shown = [each.output.progress for each in calls]
+        for progress in shown if is_open else ():
+            progress.is_left_to_trigger = True  # the end is not replaced by what the others poll
+        if shown and shown != [call.output.progress]:
+            min(shown, key=lambda progress: _URGENCY.index(progress.cost)).repeat()
 
 
 def _task_of_call(options: Options, context: Any, log: Any) -> Task:

@@ -26,6 +26,7 @@ from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.task.stop import Stop
 from airflow_provider_crew.tool import agent
 from airflow_provider_crew.tool.agent import CrewAgentHook, CrewToolFailed, CrewToolInterrupted
+from tests.airflow_runs import eventually
 from tests.integration.pages import blocks
 from tests.integration.tasks import FAILING, QUICK, SLOW, TOKEN, TaskInstance, TaskStateStore
 
@@ -404,6 +405,37 @@ def test_parallel_calls_have_records_of_their_own(crew, task):
     assert [task.store.get(f"crew_kickoff_{number}")["kickoff_id"] is not None for number in range(3)] == [
         True
     ] * 3
+
+
+@pytest.mark.usefixtures("task")
+def test_alert_knows_of_a_call_that_runs_while_a_parallel_one_completes(crew):
+    crew.scenario = SLOW.model_copy(update=LIVE)
+    running = threading.Thread(target=ask)
+    running.start()
+    eventually(lambda: crew.calls.count("status"))
+    crew.scenario = QUICK.model_copy(update=LIVE)
+    ask("ships")
+    shown = crew.xcoms.progress[-1]
+    crew.finish(crew.kickoffs[0].kickoff_id)
+    running.join()
+
+    assert shown["state"] == "running"
+    assert shown["kickoff_id"] == crew.kickoffs[0].kickoff_id
+
+
+@pytest.mark.usefixtures("task")
+def test_alert_knows_of_an_uncertain_call_though_a_parallel_one_completes(crew):
+    crew.scenario = SLOW.model_copy(update=LIVE)
+    running = threading.Thread(target=ask)
+    running.start()
+    eventually(lambda: crew.calls.count("status"))
+    crew.faults.answer(502, on="kickoff", after_taken=True)
+    with pytest.raises(CrewToolFailed):
+        ask("ships")
+    crew.finish(crew.kickoffs[0].kickoff_id)
+    running.join()
+
+    assert crew.xcoms.progress[-1]["end"]["cost"] == "unknown"
 
 
 @pytest.mark.usefixtures("task")
