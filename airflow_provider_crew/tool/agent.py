@@ -10,6 +10,7 @@ while an execution may be running, the error is a ``BaseException``. Neither han
 
 import threading
 import time
+from functools import partial
 from typing import Any, ClassVar
 
 from airflow.providers.common.ai.exceptions import ManagedAgentInvocationError, ManagedAgentRejected
@@ -102,6 +103,7 @@ class CrewAgentHook(CrewHook, BaseManagedAgentHook):
             timeout=request.timeout or TIMEOUT,
         )
         call = Attempt(_task_of_call(options, context, self.log), is_tool=True)
+        call.task.is_told_to_end = partial(_is_told_to_end, call)
         try:
             with _taking:
                 _open_calls.setdefault(call.task.ti.id, []).append(call)
@@ -127,6 +129,15 @@ _taken: dict[Any, set[int]] = {}
 """Numbers of the records that belong to calls of this attempt, by task instance."""
 _open_calls: dict[Any, list[Attempt]] = {}
 """Calls of this attempt whose execution may be running, by task instance."""
+_failed: set[Any] = set()
+"""Task instances that a call has ended."""
+
+
+def _is_told_to_end(call: Attempt) -> bool:
+    """Whether Airflow is ending the agent's task. A call that has no execution also ends with a parallel one."""
+    has_none = call.facts.phase == "before" and not call.record.running
+    is_told = getattr(call.task.context["task"], "is_told_to_end", False)
+    return is_told or (has_none and call.task.ti.id in _failed)
 
 
 def _show_most_urgent(call: Attempt, *, is_open: bool) -> None:
@@ -136,6 +147,8 @@ def _show_most_urgent(call: Attempt, *, is_open: bool) -> None:
         if not is_open:
             calls.remove(call)
         shown = [each.output.progress for each in calls]
+        if is_open:
+            _failed.add(call.task.ti.id)
         for progress in shown if is_open else ():
             progress.is_left_to_trigger = True  # the end is not replaced by what the others poll
         if shown and shown != [call.output.progress]:
@@ -144,15 +157,14 @@ def _show_most_urgent(call: Attempt, *, is_open: bool) -> None:
 
 def _task_of_call(options: Options, context: Any, log: Any) -> Task:
     """Return the agent's task, as a call of the crew needs it."""
-    ended, task, own = threading.Event(), context["task"], context["task"].on_kill
+    task, own = context["task"], context["task"].on_kill
 
     def on_kill() -> None:
-        task.is_told_to_end = True  # for CrewAlert
-        ended.set()
+        task.is_told_to_end = True
         own()
 
     task.on_kill = on_kill
-    call = Task(options, context, log, is_told_to_end=ended.is_set)
+    call = Task(options, context, log)
     call.began -= time.time() - call.started_at  # execution_timeout counts from the start of the task
     return call
 

@@ -21,7 +21,7 @@ from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.models.test import TestModel
 
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.exceptions import OtherInputs
+from airflow_provider_crew.exceptions import CrewTaskError, OtherInputs
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.task.stop import Stop
 from airflow_provider_crew.tool import agent
@@ -48,6 +48,7 @@ class AgentTask:
     def begin(self, *, cleared: bool = False) -> None:
         """Begin the next attempt, in another process."""
         agent._taken.clear()
+        agent._failed.clear()
         if cleared:
             self.ti.max_tries += 1
         self.ti = TaskInstance(try_number=self.ti.try_number + 1, max_tries=self.ti.max_tries)
@@ -436,6 +437,33 @@ def test_alert_knows_of_an_uncertain_call_though_a_parallel_one_completes(crew):
     running.join()
 
     assert crew.xcoms.progress[-1]["end"]["cost"] == "unknown"
+
+
+@pytest.mark.usefixtures("task")
+def test_call_sends_nothing_once_a_parallel_one_has_ended_the_task(crew, standby):
+    standby.faults.answer(502, on="kickoff", after_taken=True)
+    ends: list[BaseException] = []
+
+    def fail_beside(request: Any) -> None:
+        if request.operation == "inputs":
+            with pytest.raises(CrewToolFailed) as caught:
+                ask(client=CrewAgentHook("crew_standby").agent())
+            ends.append(caught.value)
+
+    crew.after = fail_beside
+    with pytest.raises(CrewTaskError):
+        ask("ships")
+
+    assert len(ends) == 1
+    assert kickoffs(crew, standby) == [0, 1]
+
+
+def test_standby_is_sent_nothing_once_airflow_ends_the_task(crew, standby, group, task):
+    crew.after = lambda request: task.task.on_kill() if request.operation == "inputs" else None
+    with pytest.raises(CrewTaskError):
+        ask(client=group)
+
+    assert kickoffs(crew, standby) == [0, 0]
 
 
 @pytest.mark.usefixtures("task")
