@@ -142,7 +142,8 @@ def _take(airflow: AirflowStack, browser: Chromium, services: dict[str, LocalCre
     _save_tab(page, "crew-tab-question.png")
     _start(airflow, "weekly_brief")
     page.open(f"{airflow.url}/plugin/crews")
-    page.wait_for(f"{_TAB}?.innerText.includes('Running (1)') && {_TAB}.innerText.includes('out of credit')")
+    shown = "['Running (1)', 'task 2 of 3', 'out of credit']"
+    page.wait_for(f"{shown}.every((each) => {_TAB}?.innerText.includes(each))")
     _save_tab(page, "crews-page.png")
 
     _save_story(airflow, browser, services["killed_brief"], page)
