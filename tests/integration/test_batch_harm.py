@@ -614,3 +614,20 @@ def test_hanging_request_keeps_no_process_alive():
     started = set(threading.enumerate()) - before
     assert started
     assert all(thread.daemon for thread in started)
+
+
+def test_batch_that_resumes_elsewhere_stops_nothing_there(live_crew, batch, monkeypatch):
+    live_crew.scenario = SLOW
+    task = batch(2, max_active=2, deferrable=True, cancel_on_kill=True)
+    waiting = task.deferred()
+    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+    event = asyncio.run(fired(task.revived(waiting)))
+    monkeypatch.setattr("airflow_provider_crew.batch.watching.is_marked", lambda _: True)
+    with WatchedService(scenario=SLOW) as other:
+        monkeypatch.setenv(CONNECTION, other.connection_uri)
+        with pytest.raises((TaskDeferred, BatchFailed)) as caught:
+            task.resume(waiting, event)
+        if isinstance(caught.value, TaskDeferred):
+            asyncio.run(task.revived(caught.value).on_kill())
+
+        assert not other.requests.on("stop")
