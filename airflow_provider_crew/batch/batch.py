@@ -247,8 +247,9 @@ class Batch:
     def _rules(self) -> dict[str, Any]:
         board, options = self.board, self.options
         rules = {name: getattr(options, name) for name in ("poll_interval", "max_outage", "row_timeout")}
-        board.state.address = board.state.address or self.task.hook.connection.settings.address
-        rules |= {"deadline": board.state.deadline, "address": board.state.address}
+        address = self.task.hook.connection.settings.address
+        board.state.address = board.state.address or address
+        rules |= {"deadline": board.state.deadline, "address": address, "stops_at": board.state.address}
         is_backing_off = board.pending and board.room() > 0 and not board.is_stopped
         return rules | {"wake_at": board.state.not_before if is_backing_off else None}
 

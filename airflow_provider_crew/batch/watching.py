@@ -267,12 +267,13 @@ async def cancel_if_unwanted(trigger: Any) -> None:
     if not await sync_to_async(is_marked)(trigger):
         return
     hook, places = hook_of(trigger), asyncio.Semaphore(_MOST_AT_ONCE)
+    address = trigger.rules.get("stops_at", trigger.rules["address"])
     left: list[str] = []
 
     async def cancel(kickoff_id: str) -> None:
         async with places:
             try:
-                await hook.cancel_async(kickoff_id, address=trigger.rules["address"])
+                await hook.cancel_async(kickoff_id, address=address)
             except CrewError as error:
                 left.append(kickoff_id)
                 warn(trigger.log, f"Execution {kickoff_id}: {error.event}")

@@ -616,7 +616,8 @@ def test_hanging_request_keeps_no_process_alive():
     assert all(thread.daemon for thread in started)
 
 
-def test_batch_that_resumes_elsewhere_stops_nothing_there(live_crew, batch, monkeypatch):
+def test_batch_that_resumes_elsewhere_stops_nothing_there(live_crew, batch, monkeypatch, timing):
+    timing(batch_wait=0.5)
     live_crew.scenario = SLOW
     task = batch(2, max_active=2, deferrable=True, cancel_on_kill=True)
     waiting = task.deferred()
