@@ -80,7 +80,10 @@ def _save_group(board: Board, group: str, rows: Sequence[Row], *, is_patient: bo
 def save_groups(board: Board, *new: str) -> None:
     """Record which groups are running, and which rows were ever started."""
     groups = {row.group for row in board.running.values() if row.group}
+    if new:
+        board.state.address = board.state.address or board.task.hook.connection.settings.address
     known = {
+        "address": board.state.address,
         "groups": sorted(groups.union(new, board.state.unanswered)),
         "max_tries": board.task.ti.max_tries,
         "plan": board.state.plan[0],

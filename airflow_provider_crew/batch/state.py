@@ -55,7 +55,7 @@ class State:
     State of a batch, besides its rows. It is carried whole over a deferral.
 
     :param plan: Hash of all rows, and the attempt.
-    :param address: Address of the crew when the attempt first waited.
+    :param address: Address of the crew at which the running rows were started.
     :param window: Rows that the next group may have at most.
     :param not_before: Time before which no row is started, after the crew did not respond.
     :param outage_since: Time since when the crew does not respond to kickoffs.

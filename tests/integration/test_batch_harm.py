@@ -616,7 +616,8 @@ def test_hanging_request_keeps_no_process_alive():
     assert all(thread.daemon for thread in started)
 
 
-def test_batch_that_resumes_elsewhere_stops_nothing_there(live_crew, batch, monkeypatch, timing):
+@pytest.mark.parametrize("is_retry", [False, True])
+def test_batch_that_goes_on_elsewhere_stops_nothing_there(live_crew, batch, monkeypatch, timing, is_retry):
     timing(batch_wait=0.5)
     live_crew.scenario = SLOW
     task = batch(2, max_active=2, deferrable=True, cancel_on_kill=True)
@@ -627,7 +628,7 @@ def test_batch_that_resumes_elsewhere_stops_nothing_there(live_crew, batch, monk
     with WatchedService(scenario=SLOW) as other:
         monkeypatch.setenv(CONNECTION, other.connection_uri)
         with pytest.raises((TaskDeferred, BatchFailed)) as caught:
-            task.resume(waiting, event)
+            _ = task.begin().execute(task.context) if is_retry else task.resume(waiting, event)
         if isinstance(caught.value, TaskDeferred):
             asyncio.run(task.revived(caught.value).on_kill())
 
