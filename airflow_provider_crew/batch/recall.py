@@ -52,7 +52,7 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
     ]
     board.running = {row.kickoff_id: row for row in running}
     if running and stored:
-        state.address = state.address or stored.get("address", "")
+        state.address = state.address or stored["address"]
     spent = {row.kickoff_id: failed.usage for row, (_, failed) in polled if failed}
     news = [row for row, decision in decisions if _settle(board, row, decision, spent)]
     store_ends(board, [row for row in news if row.is_to_be_started])

@@ -267,7 +267,7 @@ async def cancel_if_unwanted(trigger: Any) -> None:
     if not await sync_to_async(is_marked)(trigger):
         return
     hook, places = hook_of(trigger), asyncio.Semaphore(_MOST_AT_ONCE)
-    address = trigger.rules.get("stops_at", trigger.rules["address"])
+    address = trigger.rules["stops_at"]
     left: list[str] = []
 
     async def cancel(kickoff_id: str) -> None:

@@ -46,7 +46,7 @@ class TaskProgress:
 
     @property
     def cost(self) -> str:
-        """Cost of the execution, which is running until it has ended."""
+        """Cost of the execution so far."""
         return str((self.known.get("end") or {"cost": Cost.RUNNING})["cost"])
 
     def repeat(self) -> None:

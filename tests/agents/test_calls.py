@@ -379,7 +379,7 @@ def test_result_of_the_standby_is_read_though_the_first_is_back(crew, standby, g
     assert kickoffs(crew, standby) == [0, 1]
 
 
-def test_call_waits_for_the_equal_call_that_runs_rather_than_the_one_that_failed(crew, task):
+def test_call_waits_for_the_running_one_of_two_equal_calls(crew, task):
     crew.scenario = FAILING.model_copy(update=LIVE)
     with pytest.raises(errors.ExecutionFailed):
         ask()
@@ -409,7 +409,7 @@ def test_parallel_calls_have_records_of_their_own(crew, task):
 
 
 @pytest.mark.usefixtures("task")
-def test_alert_knows_of_a_call_that_runs_while_a_parallel_one_completes(crew):
+def test_alert_knows_of_a_running_call_beside_a_completed_one(crew):
     crew.scenario = SLOW.model_copy(update=LIVE)
     running = threading.Thread(target=ask)
     running.start()
@@ -425,7 +425,7 @@ def test_alert_knows_of_a_call_that_runs_while_a_parallel_one_completes(crew):
 
 
 @pytest.mark.usefixtures("task")
-def test_alert_knows_of_an_uncertain_call_though_a_parallel_one_completes(crew):
+def test_alert_knows_of_an_uncertain_call_beside_a_completed_one(crew):
     crew.scenario = SLOW.model_copy(update=LIVE)
     running = threading.Thread(target=ask)
     running.start()
