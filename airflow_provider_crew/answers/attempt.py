@@ -15,7 +15,7 @@ from airflow_provider_crew.answers.question import QUESTION, empty_box, question
 from airflow_provider_crew.answers.trigger import AnswerTrigger
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import proves_nothing_was_done
-from airflow_provider_crew.client.models import Running
+from airflow_provider_crew.client.models import Completed, Failed, Running
 from airflow_provider_crew.client.payload import answer_to_crew
 from airflow_provider_crew.client.text import forms_of, in_words, mask, one_line, quoted
 from airflow_provider_crew.client.wording import duration
@@ -287,10 +287,10 @@ class AnsweringAttempt(Attempt):
         return Plan(asks=False, **known)
 
     def _has_continued(self, known: dict[str, Any]) -> bool:
-        """Whether the crew was waiting and is running again. The last poll may be a minute old."""
+        """Whether the crew was waiting, and is running again or has ended. The last poll may be a minute old."""
         with suppress(errors.CallError, errors.InvalidSettings):
-            is_at_work = isinstance(self.status(self.kickoff_id), Running)
-            return is_at_work and bool((known["memory"] or {}).get("troubles"))
+            now, was_waiting = self.status(self.kickoff_id), bool((known["memory"] or {}).get("troubles"))
+            return isinstance(now, Completed | Failed) or (isinstance(now, Running) and was_waiting)
         return False
 
     def _choice_at_timeout(self) -> str:

@@ -517,6 +517,15 @@ class TestResponseTimeout:
         assert dialog.ended(self.fired(dialog, waiting))["output"] == "The end"
         assert dialog.answers == []
 
+    def test_crew_that_has_just_completed_gets_no_answer(self, dialog, late):
+        waiting = late("send_back")
+        time.sleep(0.2)  # as above
+        dialog.crew.finish(dialog.crew.kickoffs[0].kickoff_id)
+
+        event = asyncio.run(fired(dialog.task.revived(waiting)))
+        assert dialog.task.resume(waiting, event)["output"] == "The end"
+        assert dialog.answers == []
+
     def test_unusable_connection_ends_no_wait_for_an_automatic_answer(self, dialog, late, monkeypatch):
         waiting = late("approve")
         event = asyncio.run(fired(dialog.task.revived(waiting)))
