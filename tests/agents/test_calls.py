@@ -408,12 +408,18 @@ def test_parallel_calls_have_records_of_their_own(crew, task):
     ] * 3
 
 
+def running_call(crew) -> threading.Thread:
+    """Start a call in a thread, and return when its execution runs."""
+    crew.scenario = SLOW.model_copy(update=LIVE)
+    call = threading.Thread(target=ask)
+    call.start()
+    eventually(lambda: crew.calls.count("status"))
+    return call
+
+
 @pytest.mark.usefixtures("task")
 def test_alert_knows_of_a_running_call_beside_a_completed_one(crew):
-    crew.scenario = SLOW.model_copy(update=LIVE)
-    running = threading.Thread(target=ask)
-    running.start()
-    eventually(lambda: crew.calls.count("status"))
+    running = running_call(crew)
     crew.scenario = QUICK.model_copy(update=LIVE)
     ask("ships")
     shown = crew.xcoms.progress[-1]
@@ -426,10 +432,7 @@ def test_alert_knows_of_a_running_call_beside_a_completed_one(crew):
 
 @pytest.mark.usefixtures("task")
 def test_alert_knows_of_an_uncertain_call_beside_a_completed_one(crew):
-    crew.scenario = SLOW.model_copy(update=LIVE)
-    running = threading.Thread(target=ask)
-    running.start()
-    eventually(lambda: crew.calls.count("status"))
+    running = running_call(crew)
     crew.faults.answer(502, on="kickoff", after_taken=True)
     with pytest.raises(CrewToolFailed):
         ask("ships")
