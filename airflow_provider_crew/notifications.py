@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
 _States = Mapping[tuple[str, int], str]
-_MOST_URGENT_FIRST = (Cost.UNKNOWN, Cost.RUNNING, Cost.ENDED, Cost.NONE)
 # XCom key of the subject, which a task pushes before it sends its alert. None if the channel failed.
 SENT = "crew_alert"
 # Seconds for the reads of all alerts of a process. Airflow kills a DAG processor after 50, with its other alerts.
@@ -100,9 +99,9 @@ class _Failure(NamedTuple):
 
 def _message(context: Context, failures: Sequence[_Failure], summaries: Sequence[str]) -> tuple[str, str]:
     """Return the subject and the text of an alert."""
-    failures = sorted(failures, key=lambda failure: (failure.is_unread, _MOST_URGENT_FIRST.index(failure.cost)))
+    failures = sorted(failures, key=lambda failure: (failure.is_unread, failure.cost.rank))
     tasks = failures[0].task if len(failures) == 1 else f"{len(failures)} crew tasks"
-    worst = min((failure.cost for failure in failures), key=_MOST_URGENT_FIRST.index)
+    worst = min((failure.cost for failure in failures), key=lambda cost: cost.rank)
     kind = "being cancelled" if all(each.is_being_cancelled for each in failures) else worst
     page = getattr(context.get("ti"), "log_url", None) or ""
     page = page.partition("/tasks/")[0] if "reason" in context else page
@@ -294,13 +293,13 @@ def _name(task_id: str, map_index: int, row: str | None = None) -> str:
 def _error(exception: BaseException | None, end: Mapping[str, Any], kickoff_id: str) -> CrewError | None:
     """Return the reported error of a task. The callbacks of a DAG and of a killed task receive no exception."""
     ended_by = exception.failure if isinstance(exception, EndedTask) else exception
-    if isinstance(ended_by, CrewError):
-        return ended_by
+    errors = [ended_by] if isinstance(ended_by, CrewError) else []
     match end:
         case {"error": str(kind), "event": str(event), "cost": cost, "next_step": str(step)}:
             facts = {"at": end.get("at", ""), "cost": cost, "next_step": step, "kickoff_id": kickoff_id}
-            return recorded_error({"kind": kind, "message": event, "facts": facts})
-    return None
+            errors.append(recorded_error({"kind": kind, "message": event, "facts": facts}))
+    # A parallel call of an agent may have ended after the one that failed the task.
+    return min(errors, key=lambda error: error.cost.rank, default=None)
 
 
 def _unreported(

@@ -52,12 +52,17 @@ def storable_json(value: Any, depth: int = 0) -> Any:
 
 
 class Cost(StrEnum):
-    """Billing state of an execution, when last known."""
+    """Billing state of an execution, when last known. The most urgent is the first."""
 
-    NONE = "none"
+    UNKNOWN = "unknown"
     RUNNING = "running"
     ENDED = "ended"
-    UNKNOWN = "unknown"
+    NONE = "none"
+
+    @property
+    def rank(self) -> int:
+        """Position among all. 0 is the most urgent."""
+        return [*Cost].index(self)
 
     @property
     def sentence(self) -> str:

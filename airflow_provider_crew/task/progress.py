@@ -45,9 +45,11 @@ class TaskProgress:
         self._push(choices=self.choices)
 
     @property
-    def cost(self) -> str:
+    def cost(self) -> Cost:
         """Cost of the execution so far."""
-        return str((self.known.get("end") or {"cost": Cost.RUNNING})["cost"])
+        if end := self.known.get("end"):
+            return Cost(end["cost"])
+        return Cost.ENDED if self.known.get("state") == "completed" else Cost.RUNNING
 
     def repeat(self) -> None:
         """Push what is known again."""

@@ -10,6 +10,7 @@ while an execution may be running, the error is a ``BaseException``. Neither han
 
 import threading
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -34,11 +35,12 @@ from airflow_provider_crew.hooks.connection import TokenType
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.task.attempt import Attempt
 from airflow_provider_crew.task.earlier import poll_recorded
+from airflow_provider_crew.task.progress import TaskProgress
 from airflow_provider_crew.task.record import CALLS, KEY, Store, fingerprint
 from airflow_provider_crew.task.task import Options, Task
+from airflow_provider_crew.task.verdict import UNREPORTED
 
 _ENDED = frozenset({"completed", "failed", "stopped"})
-_URGENCY = (errors.Cost.UNKNOWN, errors.Cost.RUNNING, errors.Cost.ENDED, errors.Cost.NONE)
 
 
 class CrewToolFailed(EndedTask, AirflowTaskTerminated):
@@ -106,7 +108,7 @@ class CrewAgentHook(CrewHook, BaseManagedAgentHook):
         call.task.is_told_to_end = partial(_is_told_to_end, call)
         try:
             with _taking:
-                _open_calls.setdefault(call.task.ti.id, []).append(call)
+                _calls.setdefault(call.task.ti.id, []).append(call.output.progress)
                 _take_record(call)
             # An alert knows by its progress that the task has called a crew.
             call.output.push(PROGRESS, begun("", time.time()), what="The progress")
@@ -127,8 +129,8 @@ class CrewAgentHook(CrewHook, BaseManagedAgentHook):
 _taking = threading.Lock()
 _taken: dict[Any, set[int]] = {}
 """Numbers of the records that belong to calls of this attempt, by task instance."""
-_open_calls: dict[Any, list[Attempt]] = {}
-"""Calls of this attempt whose execution may be running, by task instance."""
+_calls: dict[Any, list[TaskProgress]] = {}
+"""Progress of all calls of this attempt, by task instance."""
 _failed: set[Any] = set()
 """Task instances that a call has ended."""
 
@@ -141,18 +143,30 @@ def _is_told_to_end(call: Attempt) -> bool:
 
 
 def _show_most_urgent(call: Attempt, *, is_open: bool) -> None:
-    """Show parallel calls, which share one progress, as what costs most if the task fails now."""
+    """Show all calls, which share one progress, as what costs most if the task fails now."""
     with _taking:
-        calls = _open_calls[call.task.ti.id]
-        if not is_open:
-            calls.remove(call)
-        shown = [each.output.progress for each in calls]
+        calls = _calls[call.task.ti.id]
         if is_open:
             _failed.add(call.task.ti.id)
-        for progress in shown if is_open else ():
+        for progress in calls if is_open else ():
             progress.is_left_to_trigger = True  # the end is not replaced by what the others poll
-        if shown and shown != [call.output.progress]:
-            min(shown, key=lambda progress: _URGENCY.index(progress.cost)).repeat()
+        if len(calls) > 1:
+            _most_urgent(calls).repeat()
+
+
+def _most_urgent(calls: Sequence[TaskProgress]) -> TaskProgress:
+    return min(reversed(calls), key=lambda progress: progress.cost.rank)
+
+
+def _with_cost_of_task(failure: errors.CrewError, call: Attempt) -> errors.CrewError:
+    """Return a failure with the cost of another call of the task, if that is more urgent."""
+    other = _most_urgent(_calls[call.task.ti.id])
+    if other.cost.rank >= failure.cost.rank:
+        return failure
+    which = f", execution {other.known['kickoff_id']}" if other.known.get("kickoff_id") else ""
+    event = f"{failure.event} The cost is that of another call of this task{which}."
+    next_step = failure.next_step if other.cost is errors.Cost.ENDED else UNREPORTED
+    return failure.replace(event, cost=other.cost, next_step=next_step)
 
 
 def _task_of_call(options: Options, context: Any, log: Any) -> Task:
@@ -227,21 +241,22 @@ def _reject_unless_ended(call: Attempt, last: Any, conn_id: str, digest: str) ->
 def _for_agents(end: BaseException, call: Attempt) -> BaseException:
     """Return the exception for the caller of a crew, which may call an agent again after some of them."""
     failure: BaseException = end.failure if isinstance(end, EndedTask) else end
-    is_final = isinstance(end, CrewTaskFailed)
+    if not isinstance(failure, errors.CrewError):
+        if not isinstance(failure, Exception) or call.facts.phase == "before":
+            return end
+        failure = errors.CrewError(str(failure), cost=errors.Cost.RUNNING, kickoff_id=call.kickoff_id)
+    told = _with_cost_of_task(failure, call)
+    is_final, end = isinstance(end, CrewTaskFailed), type(end)(told) if isinstance(end, EndedTask) else told
     match failure:
         case (
             errors.Rejected(cost=errors.Cost.NONE, blames_inputs=True)
             | errors.InvalidInputs(cost=errors.Cost.NONE)
         ):
-            end = ManagedAgentRejected(str(failure))
+            end = ManagedAgentRejected(str(told))
         case errors.CrewError(cost=errors.Cost.NONE) if is_final:
-            end = ManagedAgentInvocationError(str(failure))
+            end = ManagedAgentInvocationError(str(told))
         case errors.CrewError() if (
             failure.cost is not errors.Cost.NONE and type(failure) is not errors.ExecutionFailed
         ):
-            end = CrewToolFailed(failure) if is_final else CrewToolInterrupted(failure)
-        case Exception() if call.facts.phase != "before" and not isinstance(failure, errors.CrewError):
-            end = CrewToolInterrupted(
-                errors.CrewError(str(failure), cost=errors.Cost.RUNNING, kickoff_id=call.kickoff_id)
-            )
+            end = CrewToolFailed(told) if is_final else CrewToolInterrupted(told)
     return end

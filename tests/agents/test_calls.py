@@ -443,6 +443,33 @@ def test_alert_knows_of_an_uncertain_call_beside_a_completed_one(crew):
 
 
 @pytest.mark.usefixtures("task")
+@pytest.mark.parametrize("status", [401, 422, 429])
+def test_failure_has_the_cost_of_an_earlier_call(crew, status):
+    first = ask()
+    crew.faults.answer(status, on="kickoff", times=99)
+    with pytest.raises((ManagedAgentInvocationError, ManagedAgentRejected, errors.CrewError)) as caught:
+        ask("ships")
+
+    assert errors.Cost.ENDED.sentence in str(caught.value)
+    assert crew.xcoms.progress[-1]["kickoff_id"] == first.trace_ref
+    assert kickoffs(crew) == [1]
+
+
+@pytest.mark.usefixtures("task")
+def test_failure_has_the_cost_of_a_running_call(crew):
+    running = running_call(crew)
+    crew.faults.answer(401, on="kickoff")
+    with pytest.raises(ManagedAgentInvocationError) as caught:
+        ask("ships")
+    shown = crew.xcoms.progress[-1]
+    crew.finish(crew.kickoffs[0].kickoff_id)
+    running.join()
+
+    assert errors.Cost.RUNNING.sentence in str(caught.value)
+    assert shown["kickoff_id"] == crew.kickoffs[0].kickoff_id
+
+
+@pytest.mark.usefixtures("task")
 def test_call_sends_nothing_once_a_parallel_one_has_ended_the_task(crew, standby):
     standby.faults.answer(502, on="kickoff", after_taken=True)
     ends: list[BaseException] = []

@@ -223,6 +223,7 @@ ALERTS = [
     ("task", "other", "failed", FAULT, progress(), Cost.RUNNING, []),
     ("task", "other", "failed", FAULT, progress(state="completed"), Cost.ENDED, []),
     ("task", "other", "failed", FAULT, progress(end=FAILED.as_dict()), Cost.ENDED, [FAILED]),
+    ("task", "other", "failed", GONE, progress(end=UNCERTAIN.failure.as_dict()), Cost.UNKNOWN, []),
     ("task_failure", "other", "failed", None, progress(""), Cost.UNKNOWN, []),
     ("task_failure", "other", "failed", None, progress(), Cost.RUNNING, []),
     ("task_failure", "other", "skipped", None, progress(), None, []),  # by a branch
