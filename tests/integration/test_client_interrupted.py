@@ -14,23 +14,21 @@ from airflow_provider_crew.client.settings import ServiceSettings
 from airflow_provider_crew.hooks.crew import CrewHook
 from tests.airflow_runs import PATIENCE
 from tests.integration.clients import INPUTS, TOKEN
-from tests.integration.sent_server import Talk, answer
+from tests.integration.hostile import Talk, answer, completed
 
-pytest_plugins = ["tests.integration.sent_fixtures", "tests.integration.task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 
 def echo(talk: Talk) -> None:
     """Answer each question on a connection with the ID that it asks after."""
     while head := talk.read_request():
         asked = head.split(b" ", 2)[1].rpartition(b"/")[2]
-        body = b'{"status": "completed", "result": {"output": "%b"}}' % asked
-        talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        talk.layer.sendall(answer(completed(asked.decode())))
 
 
-def test_client_used_before_fork_opens_a_connection_of_its_own(server):
-    arrived = server.play(echo)
-    address = f"http://127.0.0.1:{server.port}"
-    with CrewClient(ServiceSettings(address=address, token=TOKEN, request_timeout=60)) as crew:
+def test_client_used_before_fork_opens_a_connection_of_its_own(hostile):
+    hostile.steps = [echo]
+    with CrewClient(ServiceSettings(address=hostile.url, token=TOKEN, request_timeout=60)) as crew:
         assert crew.status("before").output == "before"
         with warnings.catch_warnings():
             # There are threads, which the child leaves alone.
@@ -46,25 +44,25 @@ def test_client_used_before_fork_opens_a_connection_of_its_own(server):
 
         assert os.waitstatus_to_exitcode(status) == 0
         assert crew.status("after").output == "after"
-    assert arrived.connections == 2
+    assert hostile.connections == 2
 
 
 @pytest.fixture
-def hook(server, monkeypatch) -> CrewHook:
-    monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", f"crew://:{TOKEN}@127.0.0.1:{server.port}/http")
+def hook(hostile, monkeypatch) -> CrewHook:
+    monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", f"crew://:{TOKEN}@127.0.0.1:{hostile.port}/http")
     return CrewHook()
 
 
-async def test_cancelled_kickoff_async_logs_the_id(server, hook, task_log):
+async def test_cancelled_kickoff_async_logs_the_id(hostile, hook, task_log):
     loop, has_arrived, may_respond = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
     def respond(talk: Talk) -> None:
         talk.read_request()
         loop.call_soon_threadsafe(has_arrived.set)
         may_respond.wait(PATIENCE)
-        talk.send(answer(200, b'{"kickoff_id": "the-id-that-was-paid-for"}'))
+        talk.layer.sendall(answer(b'{"kickoff_id": "the-id-that-was-paid-for"}'))
 
-    arrived = server.play(respond)
+    hostile.steps = [respond]
     task = asyncio.ensure_future(hook.kickoff_async(INPUTS))
     await has_arrived.wait()
 
@@ -76,7 +74,7 @@ async def test_cancelled_kickoff_async_logs_the_id(server, hook, task_log):
     async with asyncio.timeout(PATIENCE):
         while "the-id-that-was-paid-for" not in task_log.text:  # noqa: ASYNC110 - a thread logs it
             await asyncio.sleep(0.02)
-    assert len(arrived.posts) == 1
+    assert len(hostile.requests) == 1
 
 
 async def test_cancelled_kickoff_async_sends_nothing_more(live_crew, timing):

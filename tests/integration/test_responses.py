@@ -20,11 +20,7 @@ from airflow_provider_crew.client.api import proves_nothing_was_done
 from airflow_provider_crew.client.errors import CallError, Cost, CrewError, Rejected, UncertainKickoff
 from airflow_provider_crew.client.payload import KickoffRequest
 from tests.integration.clients import INPUTS, TOKEN, Connect
-from tests.integration.hostile import CALLS, Hostile, Said, answer, completed, hostile_service
-from tests.integration.sent_server import ACCEPTED, Talk
-from tests.integration.sent_server import answer as closing
-
-pytest_plugins = ["tests.integration.sent_fixtures"]
+from tests.integration.hostile import ACCEPTED, CALLS, Hostile, Said, Talk, answer, completed, hostile_service
 
 # A kickoff whose response names an execution, or after which work may go on, is uncertain. The last column is the
 # answer of a person. `response_to_kickoff_decides_cost` in tests/promises shows the cost in each kind of task.
@@ -283,16 +279,16 @@ def test_unasked_response_is_not_taken_for_the_next(connect, hostile):
 @pytest.mark.parametrize(
     ("step", "expected"),
     [
-        (lambda talk: talk.send(closing(413)), Rejected),
-        (lambda talk: talk.send(closing(200, ACCEPTED)), "k-1"),
+        (lambda talk: talk.layer.sendall(answer(status=b"413 No")), Rejected),
+        (lambda talk: talk.layer.sendall(answer(ACCEPTED)), "k-1"),
         (Talk.reset, UncertainKickoff),
     ],
     ids=["413", "200", "reset"],
 )
-def test_response_before_the_body_was_read_counts(connect, server, step, expected):
+def test_response_before_the_body_was_read_counts(connect, hostile, step, expected):
     # Over TLS, requests cannot read a response that came before the body was sent.
-    server.play(Talk.read_head, step)
-    crew, large = connect(f"http://127.0.0.1:{server.port}"), KickoffRequest.of(INPUTS | {"x": "x" * 5_000_000})
+    hostile.steps = [Talk.read_head, step]
+    crew, large = connect(hostile.url), KickoffRequest.of(INPUTS | {"x": "x" * 5_000_000})
 
     if isinstance(expected, str):
         assert crew.kickoff(large) == expected
