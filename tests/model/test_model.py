@@ -83,7 +83,7 @@ class Known(NamedTuple):
 
 _ALL = tuple(kind for kind, each in TASKS.items() if each.has_record and not each.questions)
 _AT_ONCE = "it starts a new execution, whatever the Crew tab has just shown."
-_FORGETS = "without the record, the cleared task starts a new one."
+_FORGETS = "deletes the kickoff record, and the cleared task starts a new execution."
 KNOWN = [
     Known(
         "Another execution is started although a result was returned after the user had read "
