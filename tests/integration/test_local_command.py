@@ -24,13 +24,6 @@ EXPORT = re.compile(r"export AIRFLOW_CONN_CREW_DEFAULT='(.*)' CREW_TOKEN=(.*)")
 eventually = partial(airflow_runs.eventually, pause=0.02)
 
 
-def client_of(export):
-    """Return a client of the service that an export line names."""
-    uri, token = export.groups()
-    url = f"http://127.0.0.1:{urlsplit(uri).port}"
-    return Client(SimpleNamespace(url=url, token=shlex.split(token)[0]))
-
-
 class Terminal:
     """The command in a session of its own, and the lines it prints."""
 
@@ -43,8 +36,10 @@ class Terminal:
             text=True,
             start_new_session=True,
         )
-        self.export = self.line(EXPORT)
-        self.client = client_of(self.export)
+        uri, token = self.line(EXPORT).groups()
+        self.password = unquote(urlsplit(uri).password)
+        url = f"http://127.0.0.1:{urlsplit(uri).port}"
+        self.client = Client(SimpleNamespace(url=url, token=shlex.split(token)[0]))
 
     def line(self, pattern):
         """Read on to a line like this."""
@@ -75,50 +70,21 @@ def terminal():
             each.end(signal.SIGKILL)
 
 
-@pytest.fixture
-def main(capsys, monkeypatch):
-    """Run the command with a call in place of its wait at the terminal, and return the call's result."""
-
-    def run(*given, call):
-        results = []
-
-        class Wait:
-            def wait(self, _):
-                results.append(call(client_of(EXPORT.search(capsys.readouterr().out))))
-                raise KeyboardInterrupt
-
-        monkeypatch.setattr(__main__, "threading", SimpleNamespace(Event=Wait))
-        assert __main__.main(["--port", "0", *given]) == 0
-        return results[0]
-
-    return run
-
-
-def test_connection_works_and_ctrl_c_ends_it_quietly(terminal):
-    shown = terminal("--token", "it's secret")
-    assert unquote(urlsplit(shown.export[1]).password) == shown.client.token == "it's secret"
+@pytest.mark.parametrize(
+    ("options", "ends"),
+    [((), {"status": "running"}), (("--seconds", "0", "--fail", "out of credit"), {"error": "out of credit"})],
+)
+def test_connection_works_and_ctrl_c_ends_it_quietly(terminal, options, ends):
+    shown = terminal("--token", "it's a/b:c@d %'é secret", *options)
+    assert shown.password == shown.client.token == "it's a/b:c@d %'é secret"
 
     kickoff_id = shown.client.kickoff()
     shown.line(r'^\d\d:\d\d:\d\d POST /kickoff 200 {"topic": "tides", "audience": "sailors"}$')
-    shown.client.status(kickoff_id)
+    assert shown.client.status(kickoff_id).items() >= ends.items()
     shown.line(rf"^\d\d:\d\d:\d\d GET /status/{kickoff_id} 200$")
 
     assert shown.end(signal.SIGINT) == ("", "", 0)
     assert sum("secret" in line for line in shown.lines) == 1
-
-
-@pytest.mark.parametrize(
-    ("given", "ends"),
-    [
-        (("--seconds", "0"), {"status": "completed"}),
-        (("--seconds", "3600"), {"status": "running"}),
-        (("--seconds", "0", "--fail", "out of credit"), {"status": "error", "error": "out of credit"}),
-    ],
-)
-def test_seconds_and_fail_change_the_script(main, given, ends):
-    body = main(*given, call=lambda client: client.status(client.kickoff()))
-
-    assert body.items() >= ends.items()
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import pytest
 import requests
 
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
-from airflow_provider_crew.local.record import MOST_OF_STRANGERS, ReceivedRequest, Record
-from tests.integration.local_client import Client
 
 TASKS = (
     ScenarioTask(name="first", agent="A", description="look at {topic}", seconds=2, output="about {topic}"),
@@ -23,13 +19,7 @@ FAILING = (TASKS[0], ScenarioTask(name="second", seconds=3, error="out of credit
 ASKING = (TASKS[0], ScenarioTask(name="second", human_input=True))
 META = {"airflow": {"try": 1}}
 
-FIELDS = (
-    "result result_json usage_metrics progress last_event events events_count events_by_type triggered_by "
-    "execution_origin last_step last_executed_task flow_id source"
-)
-NOTHING: dict[str, Any] = dict.fromkeys(FIELDS.split())
-UNKNOWN = NOTHING | {"state": "NOT FOUND", "status": "Task not found or Invalid kickoff id"}
-WORKING = NOTHING | {"state": "RUNNING", "status": "Task is Running"}
+UNKNOWN = {"state": "NOT FOUND", "status": "Task not found or Invalid kickoff id", "result": None}
 SINCE = {"started_at": "1970-01-01T00:16:40Z", "updated_at": "1970-01-01T00:16:42Z", "duration_seconds": 2.5}
 PROGRESS = {"unit": "task", "completed": 1, "total": 2, "remaining": 1, "current": "second", "current_agent": "B"}
 OF_A_FLOW = {"unit": "step", "total": None, "remaining": None, "current_agent": None}
@@ -42,23 +32,22 @@ RESULTS = [
     {"task_id": "second", "output": "for sailors", "agent": "B", "execution_time": 3.0},
 ]
 
-# Bodies of a status in the documented dialect.
+# The documented dialect.
 RUNNING = {"status": "running", "current_task": "second", "progress": {"completed_tasks": 1, "total_tasks": 2}}
 COMPLETED = {"status": "completed", "result": {"output": "for sailors", "tasks": RESULTS}, "execution_time": 5.0}
 FAILED = {"status": "error", "error": "out of credit", "execution_time": 5.0}
 
-# Bodies of a status in the deployed dialect.
-RUNNING_CREW = WORKING | {"progress": PROGRESS | SINCE, "last_executed_task": FIRST}
-RUNNING_FLOW = WORKING | {"progress": PROGRESS | SINCE | OF_A_FLOW}
-COMPLETED_CREW = NOTHING | {
+# The deployed dialect.
+RUNNING_CREW = {"state": "RUNNING", "progress": PROGRESS | SINCE, "last_executed_task": FIRST}
+RUNNING_FLOW = {"state": "RUNNING", "progress": PROGRESS | SINCE | OF_A_FLOW, "last_executed_task": None}
+COMPLETED_CREW = {
     "state": "SUCCESS",
-    "status": None,
     "result": "for sailors",
     "usage_metrics": USAGE,
     "progress": PROGRESS | SINCE | ENDED | {"updated_at": "1970-01-01T00:16:45Z"},
     "last_executed_task": SECOND,
 }
-ENDS = {"state": "FAILED", "status": "out of credit", "usage_metrics": USAGE, "last_executed_task": FIRST}
+FAILED_CREW = {"state": "FAILED", "status": "out of credit", "usage_metrics": USAGE, "last_executed_task": FIRST}
 
 
 @pytest.mark.parametrize(
@@ -70,7 +59,7 @@ ENDS = {"state": "FAILED", "status": "out of credit", "usage_metrics": USAGE, "l
         (2.5, {}, RUNNING_CREW),
         (2.5, {"kind": "flow"}, RUNNING_FLOW),
         (9, {"usage": USAGE}, COMPLETED_CREW),
-        (9, {"usage": USAGE, "tasks": FAILING}, NOTHING | ENDS),
+        (9, {"usage": USAGE, "tasks": FAILING}, FAILED_CREW),
         (9, {"tasks": ASKING}, UNKNOWN),
     ],
 )
@@ -84,7 +73,7 @@ def test_status_of_an_execution(serve, clock, seconds, scenario, body):
 
     if last := found.get("last_executed_task"):
         assert last.pop("kickoff_id") == kickoff_id
-    assert found == body
+    assert found.items() >= body.items()
 
 
 LISTED = {"inputs": ["topic", "audience"], "required_inputs": ["topic", "audience"]}
@@ -147,27 +136,6 @@ def test_stranger_is_answered_before_the_body(serve, dialect, body, path, header
     assert service.kickoffs == ()
 
 
-def test_record_keeps_the_newest_requests_of_strangers():
-    record = Record()
-    for number in range(5):
-        half = ReceivedRequest(
-            "POST", f"/{number}", "", (), b"x" * (MOST_OF_STRANGERS // 2 - 10), ("127.0.0.1", 1)
-        )
-        record.add(half, of_stranger=number > 0)
-
-    assert [each.path for each in record] == ["/0", "/3", "/4"]
-
-
-def test_connection_keeps_an_odd_token(serve):
-    service = serve(token="a/b:c@d %'é").service
-    as_uri, as_json = urlsplit(service.connection_uri), json.loads(service.connection_json)
-
-    assert (as_uri.scheme, as_uri.hostname, as_uri.port) == ("crew", "127.0.0.1", service.port)
-    assert (unquote(as_uri.password), as_uri.path) == (service.token, "/http")
-    described = {"conn_type": "crew", "host": "127.0.0.1", "port": service.port, "schema": "http"}
-    assert as_json == described | {"password": service.token}
-
-
 def test_stopping_leaves_no_thread_and_no_listener():
     before = threading.enumerate()
     service = LocalCrewService().start()
@@ -178,13 +146,3 @@ def test_stopping_leaves_no_thread_and_no_listener():
     assert threading.enumerate() == before
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", service.port), timeout=60)
-
-
-def test_execution_of_the_fixture_is_over_at_the_first_poll(crew_service):
-    assert (client := Client(crew_service)).status(client.kickoff())["status"] == "completed"
-    assert len(crew_service.kickoffs) == 1
-
-
-@pytest.mark.crew_scenario(Scenario(inputs=(), tasks=(ScenarioTask(name="research", error="out of credit"),)))
-def test_marker_sets_the_scenario(crew_service):
-    assert (client := Client(crew_service)).status(client.kickoff({}))["error"] == "out of credit"
