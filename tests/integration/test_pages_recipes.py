@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import runpy
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider_crew.client import errors
-from tests.integration.pages import LINKED_FILE, PAGES, RECIPES, ROOT, SHOWN_FILE, table
+from tests.integration.pages import PAGES, ROOT, SHOWN_FILE
 from tests.supported import has
 
 RECIPE_FILES = ROOT / "example_dags/recipes"
@@ -20,35 +19,11 @@ def test_pages_show_recipes_as_they_are():
         assert code == (ROOT / path).read_text()
 
 
-def test_pages_link_to_each_recipe_once():
-    linked = [path for text in PAGES.values() for path in LINKED_FILE.findall(text) if "/recipes/" in path]
-
-    assert sorted(linked) == sorted(f"example_dags/recipes/{path.name}" for path in RECIPE_FILES.glob("*.py"))
-
-
-EXAMPLES = [*(ROOT / "example_dags").rglob("*.py")]
-
-
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example_says_what_it_needs_and_costs(path):
-    _, description, code = path.read_text().split('"""', 2)
-
-    assert re.findall(r"^(?:Needs|Costs)\b", description, re.MULTILINE) == ["Needs", "Costs"]
-    assert "doc_md=__doc__" in code
-    assert "noqa" not in code
-
-
 @pytest.mark.parametrize(
     "path", [*(ROOT / "airflow_provider_crew/dags").glob("crew_*.py")], ids=lambda path: path.stem
 )
 def test_example_is_the_dag_of_the_package(path):
     assert (ROOT / "example_dags" / path.name).read_text() == path.read_text()
-
-
-def test_index_lists_every_example():
-    listed = {row[0].split("]")[0].strip("[") for row in table(RECIPES, "Example DAGs")}
-
-    assert listed == {path.stem for path in (ROOT / "example_dags").glob("*.py")}
 
 
 def recipe(name):
