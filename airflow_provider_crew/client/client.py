@@ -182,10 +182,12 @@ class CrewClient:
         ) as response:
             most = most_bytes(response.status_code)
             body = bytearray()
+            # Counted from here: a response that comes at the last moment may have the ID of a billed execution.
+            until = time.monotonic() + self.settings.request_timeout
             # Some gateways compress although the request forbids it.
             while len(body) <= most and (chunk := response.raw.read1(_CHUNK, decode_content=True)):
                 body += chunk
-                if time.monotonic() > began + self.settings.request_timeout:
+                if time.monotonic() > until:
                     raise TimeoutError(errno.ETIMEDOUT, "the response is incomplete")
             received = Response.received(request, response.status_code, response.headers, bytes(body), most)
             if self.on_response:
