@@ -18,7 +18,7 @@ from airflow_provider_crew.client.options import SENT_AS, OnInvalidOutput, OnRes
 from airflow_provider_crew.links.crew import CrewDashboardLink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from airflow.providers.common.compat.sdk import BaseOperatorLink, Context
 
@@ -222,6 +222,26 @@ class KickoffTask(CrewTask):
     def kickoff_inputs(self, context: Context) -> Any:  # noqa: ARG002 - the decorator needs it
         """Return the inputs of the kickoff. Not called if the task reattaches."""
         return self.inputs
+
+    def _do_render_template_fields(
+        self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]
+    ) -> None:
+        """
+        Render the templates, and continue even if that fails, unless the task needs them.
+
+        Airflow renders them again when the task resumes or is retried. The data behind the inputs may be gone by
+        then, but the execution is billed. Airflow calls only this method for mapped tasks.
+        """
+        from airflow_provider_crew.task.record import kickoff_id_known
+
+        try:
+            super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
+        except Exception as error:
+            if parent is not self or not (known := kickoff_id_known(context)):
+                raise
+            self._render_error = error
+            event = "The templates cannot be rendered, but the wait for execution %s does not need them: %s"
+            self.log.warning(event, known, error)
 
     def _rendered_inputs(self, context: Context) -> Any:
         if self._render_error:  # never send templates

@@ -17,7 +17,7 @@ from airflow_provider_crew.client.options import (
 from airflow_provider_crew.operators.base import ABANDON_UNKNOWN_AFTER, KickoffTask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import timedelta
 
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -199,26 +199,6 @@ class CrewRunOperator(KickoffTask):
     def execute_complete(self, context: Context, **next_kwargs: Any) -> Any:
         """Return the result after a deferral, with or without an event."""
         return self._run(context, next_kwargs)
-
-    def _do_render_template_fields(
-        self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]
-    ) -> None:
-        """
-        Render the templates, and continue after a deferral even if that fails.
-
-        Airflow renders them again when the task resumes. The data behind the inputs may be gone by then, but the
-        execution is billed. Airflow calls only this method for mapped tasks.
-        """
-        from airflow_provider_crew.task.record import kickoff_id_left_by
-
-        try:
-            super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
-        except Exception as error:
-            if parent is not self or not (known := kickoff_id_left_by(context["ti"])):
-                raise
-            self._render_error = error
-            event = "The templates cannot be rendered, but the wait for execution %s does not need them: %s"
-            self.log.warning(event, known, error)
 
     def _steps(self, attempt: Attempt) -> Any:
         attempt.resume() or attempt.reattach() or attempt.kick_off()

@@ -26,7 +26,7 @@ from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from airflow_provider_crew.task import task as kit
 from airflow_provider_crew.triggers.events import DEFERRAL, STOP_WAITING
-from tests.integration.operators import both_ways, in_every_way, run, run_task, sensor_task
+from tests.integration.operators import both_ways, in_every_way, kickoff, run, run_task, sensor_task
 from tests.integration.tasks import (
     ASKING,
     CONNECTION,
@@ -321,6 +321,19 @@ def test_resumed_task_does_not_need_its_templates(live_crew, store, with_store):
 
     assert result["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
     assert resumed.crew_conn_id == "crew_default"
+    assert len(live_crew.kickoffs) == 1
+
+
+@pytest.mark.parametrize("make", [kickoff, run])
+def test_retried_task_does_not_need_its_templates(live_crew, store, make):
+    task = Task(kickoff, store=store, retries=1)
+    kickoff_id = task.begin().execute(task.context)
+    task.begin()
+    retried = make(inputs={"topic": GONE})
+
+    retried.render_template_fields(task.context)
+
+    assert kickoff_id in str(retried.execute(task.context))
     assert len(live_crew.kickoffs) == 1
 
 
