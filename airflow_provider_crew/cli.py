@@ -34,7 +34,7 @@ _EXIT_CODES = """exit codes:
   1  the execution failed, you did not confirm, or a request, a connection or a file was rejected;
      cancel, check --stop: the execution is still running
   2  wrong usage
-  3  the execution is running, waits for human input, or is unknown, or the crew returned no usable response
+  3  the execution is running, waits for human input, or is unknown, or there was no usable response
 """
 
 

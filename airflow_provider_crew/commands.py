@@ -29,7 +29,13 @@ from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.kickoff_records import adopt, forget
 from airflow_provider_crew.task.shielded import shielded
-from airflow_provider_crew.task.verdict import AFTER_COMPLETION, WHILE_PAUSED, WHILE_RUNNING, fix_for
+from airflow_provider_crew.task.verdict import (
+    AFTER_COMPLETION,
+    WHILE_PAUSED,
+    WHILE_RUNNING,
+    WHILE_UNKNOWN,
+    fix_for,
+)
 
 
 def run(options: Namespace, about: dict[str, Any], confirm: Callable[..., None]) -> bool | None:
@@ -54,7 +60,7 @@ def run(options: Namespace, about: dict[str, Any], confirm: Callable[..., None])
         is_undecided = is_unknown or is_open or isinstance(error, errors.TransientError | ExecutionNotFound)
         if isinstance(error, ExecutionNotFound):
             about["state"] = "unknown"
-        elif options.command == "status":
+        elif "kickoff_id" in options and not isinstance(error, errors.NotCancelled):
             error = error.replace(cost=Cost.UNKNOWN)  # a failed query reveals nothing about the execution
         elif about.get("kickoff_ids") and error.cost is Cost.NONE:
             error = error.replace(cost=Cost.ENDED)  # the second kickoff started nothing, but the first did
@@ -115,7 +121,8 @@ def _described(execution: Execution) -> dict[str, Any]:
 
 
 def _shown(error: CrewError) -> dict[str, str]:
-    return {**error.as_dict(), "next_step": fix_for(error)}
+    step = WHILE_UNKNOWN if isinstance(error, ExecutionNotFound) else fix_for(error)
+    return {**error.as_dict(), "next_step": step}
 
 
 # Sent with the kickoffs, so that you find the executions in the crew's dashboard.

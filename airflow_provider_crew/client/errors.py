@@ -152,8 +152,6 @@ class InvalidSettings(CrewError):
 class InvalidKickoffId(CrewError):
     """The crew cannot have issued this kickoff ID."""
 
-    cost: Cost = Cost.NONE
-
 
 class InvalidInputs(CrewError):
     """Inputs or options are missing or cannot be sent."""

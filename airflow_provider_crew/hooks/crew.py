@@ -14,10 +14,10 @@ from asgiref.sync import sync_to_async
 
 from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.api import resend
-from airflow_provider_crew.client.errors import Cost, CrewError, InvalidSettings, NotCancelled
+from airflow_provider_crew.client.errors import Cost, CrewError, InvalidSettings, NotCancelled, Unreachable
 from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, Failed
 from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, KickoffOptions
-from airflow_provider_crew.client.payload import KickoffRequest, some_names
+from airflow_provider_crew.client.payload import KickoffRequest, checked_kickoff_id, some_names
 from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS, FORM_BEHAVIOUR
 from airflow_provider_crew.hooks.connection import (
@@ -154,11 +154,13 @@ class CrewHook(BaseHook):
 
     def status(self, kickoff_id: str) -> Execution:
         """Return the status of an execution."""
-        return resend(lambda: self._client.status(kickoff_id))
+        with _about(kickoff_id):
+            return resend(lambda: self._client.status(kickoff_id))
 
     async def status_async(self, kickoff_id: str) -> Execution:
         """Return the status of an execution."""
-        return await self._in_thread(self.status, kickoff_id)
+        with _about(kickoff_id):
+            return await self._in_thread(self.status, kickoff_id)
 
     def cancel(self, kickoff_id: str, continued_as: str = "", address: str = "") -> Completed | Failed:
         """
@@ -172,7 +174,8 @@ class CrewHook(BaseHook):
         :param address: Address of the crew that started the execution, if known. If the connection points to
             another, nothing is sent.
         """
-        self.connection.require_address(address)
+        with _about(kickoff_id):
+            self.connection.require_address(address)
         ends: dict[str, Completed | Failed] = {}
         attempt = 1
         while True:
@@ -192,7 +195,8 @@ class CrewHook(BaseHook):
 
     async def cancel_async(self, kickoff_id: str, continued_as: str = "", address: str = "") -> Completed | Failed:
         """Stop an execution and return its end, like cancel()."""
-        return await self._in_thread(self.cancel, kickoff_id, continued_as, address)
+        with _about(kickoff_id):
+            return await self._in_thread(self.cancel, kickoff_id, continued_as, address)
 
     def wait(
         self,
@@ -279,7 +283,8 @@ class CrewHook(BaseHook):
         kicked_off_at = self._kicked_off_at.get(kickoff_id)
         known: dict[str, Any] = {"kicked_off_at": kicked_off_at, "exists": kicked_off_at is not None}
         try:
-            yield Poller(self, kickoff_id, WatchRules(deadline=time.time() + timeout, **known, **rules))
+            with _about(kickoff_id):
+                yield Poller(self, kickoff_id, WatchRules(deadline=time.time() + timeout, **known, **rules))
         except Exception:
             raise
         except BaseException:
@@ -289,6 +294,17 @@ class CrewHook(BaseHook):
                 kickoff_id,
             )
             raise
+
+
+@contextmanager
+def _about(kickoff_id: str) -> Iterator[None]:
+    """Reject an impossible kickoff ID. An error of the connection must not say that nothing was started."""
+    checked_kickoff_id(kickoff_id)
+    try:
+        yield
+    except (InvalidSettings, Unreachable) as error:
+        cost = Cost.RUNNING if error.cost is Cost.NONE else error.cost
+        raise error.replace(cost=cost, kickoff_id=kickoff_id) from None
 
 
 def renewed(hook: CrewHook) -> CrewHook:

@@ -33,6 +33,10 @@ from airflow_provider_crew.versions import KEEPING
 AFTER_COMPLETION = "If no task has returned the result, read it with CrewExecutionSensor and this kickoff ID."
 WHILE_PAUSED = "Answer what the crew asks in its dashboard. Do not start another execution."
 WHILE_RUNNING = "Wait. Do not start another execution."
+WHILE_UNKNOWN = (
+    "Check the kickoff ID. If it is right, look in the crew's dashboard before you start another execution: the "
+    "crew may be waiting for human input."
+)
 # Next step of an alert about a task that has left none. The Crew tab has it as well.
 UNREPORTED = "Check the log and the crew's dashboard before you clear the task."
 

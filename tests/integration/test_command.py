@@ -220,6 +220,17 @@ class TestAirflowCrew:
         assert {command.name for command in group.subcommands} == names
 
 
-def test_missing_connection_is_named(capsys):
-    assert cli.main(["inputs", "--conn-id", "nobody"]) == UNDECIDED
-    assert "nobody" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("command", "cost"),
+    [
+        (("inputs",), Cost.NONE),
+        (("status", "4711"), Cost.UNKNOWN),
+        (("cancel", "4711", "--yes"), Cost.UNKNOWN),
+        (("adopt", "dag", "run", "task", "4711"), Cost.UNKNOWN),
+    ],
+    ids=["inputs", "status", "cancel", "adopt"],
+)
+def test_missing_connection_proves_nothing(capsys, command, cost):
+    assert cli.main([*command, "--conn-id", "nobody", "--json"]) == UNDECIDED
+    told = json.loads(capsys.readouterr().out)
+    assert (told["connection"], told["cost"]) == ("nobody", cost)

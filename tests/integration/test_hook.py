@@ -19,7 +19,11 @@ from airflow.providers.common.compat.sdk import redact
 from asgiref.sync import async_to_sync
 
 from airflow_provider_crew.client.errors import (
+    Cost,
     ExecutionNotFound,
+    InvalidKickoffId,
+    InvalidSettings,
+    Unreachable,
 )
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local.faults.exchange import Exchange
@@ -96,6 +100,27 @@ def test_unknown_execution_ends_wait_at_once(hook, live_crew):
         hook.wait("never-was", poll_interval=60)
 
     assert [request.path for request in live_crew.requests] == ["/status/never-was", "/never-was/status"]
+
+
+@pytest.mark.parametrize("method", ["status", "wait", "cancel"])
+@pytest.mark.parametrize("uri", ["", "crew://127.0.0.1/http"], ids=["no connection", "no token"])
+def test_unusable_connection_proves_nothing_about_execution(hook, monkeypatch, method, uri):
+    monkeypatch.setenv(CONNECTION, uri) if uri else monkeypatch.delenv(CONNECTION)
+
+    with pytest.raises((InvalidSettings, Unreachable)) as caught:
+        getattr(hook, method)("57a13a6e")
+
+    assert (caught.value.cost, caught.value.kickoff_id) == (Cost.RUNNING, "57a13a6e")
+
+
+@pytest.mark.parametrize("method", ["status", "wait", "cancel"])
+@pytest.mark.parametrize("given", ["", None], ids=repr)
+def test_missing_kickoff_id_sends_nothing(hook, live_crew, method, given):
+    with pytest.raises(InvalidKickoffId) as caught:
+        getattr(hook, method)(given)
+
+    assert caught.value.cost is Cost.UNKNOWN
+    assert not live_crew.requests
 
 
 def test_deleted_connection_does_not_end_wait(hook, live_crew, monkeypatch, timing):

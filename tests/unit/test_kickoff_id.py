@@ -65,4 +65,4 @@ def test_impossible_id_is_rejected(given_id: Any) -> None:
 
     assert str(caught.value).encode()
     assert len(str(caught.value)) < 500
-    assert caught.value.cost is Cost.NONE
+    assert caught.value.cost is Cost.UNKNOWN
