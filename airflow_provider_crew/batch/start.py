@@ -125,6 +125,7 @@ class Starter:
             request = request_of(task, row.inputs, self._secret, address, row=row.key)
         except errors.InvalidInputs as error:
             end_row(row, "error", error, "inputs")
+            self._board.output.measure("kickoff.not_taken")
             return None
         if doubts and not self._has_warned:
             self._has_warned = True

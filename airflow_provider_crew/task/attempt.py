@@ -370,7 +370,7 @@ class Attempt:
                 for line in in_all({"execution_time": took, "usage": usage}) if usage else ():
                     self.task.log.info("Crew: %s", line)
         elif not isinstance(failure, UncertainKickoff):
-            output.measure("kickoff.not_taken")
+            output.measure("execution.broken" if self.facts.is_sensor else "kickoff.not_taken")
         output.progress.ended(kickoff_id or failure.kickoff_id, failure, end.as_dict())
         if end.action == "pass on":
             self.task.log.error("%s", failure)

@@ -7,7 +7,7 @@ from typing import Any
 from airflow_provider_crew import versions
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import CrewError
-from airflow_provider_crew.exceptions import CutShort
+from airflow_provider_crew.exceptions import CutShort, EndedByAirflow
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.task.decide import Decision
 from airflow_provider_crew.task.progress import TaskProgress
@@ -26,6 +26,7 @@ _METRICS: dict[type[CrewError], str] = {
     errors.WaitedTooLong: "timeout",
     errors.WaitStopped: "timeout",
     CutShort: "timeout",
+    EndedByAirflow: "timeout",
     errors.LostContact: "lost",
 }
 

@@ -12,7 +12,7 @@ import pytest
 from airflow.providers.common.compat.sdk import Stats
 
 from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed
-from tests.integration.batches import FAILING, QUICK, SLOW, TOKENS
+from tests.integration.batches import FAILING, QUICK, SLOW, TOKENS, rows
 from tests.integration.operators import both_ways
 from tests.supported import AIRFLOW
 
@@ -127,10 +127,12 @@ def test_metrics_count_rows_as_runs(live_crew, batch, mocker, deferrable):
     counts: Counter[str] = Counter()
     mocker.patch.object(Stats, "incr", side_effect=lambda name, by=1, **_: counts.update({name: by}))
     live_crew.faults.reset(on="kickoff", after_taken=True)
-    batch(3, max_active=1, max_failed=None, deferrable=deferrable).run()
+    unusable = {"topic": "without an audience"}
+    batch([*rows(3), unusable], max_active=1, max_failed=None, deferrable=deferrable).run()
 
-    names = ("kickoff.uncertain", "kickoff.started", "execution.completed", "tokens.total")
-    assert [counts[f"crew.{name}"] for name in names] == [1, 2, 2, 2 * TOKENS]
+    names = ("uncertain", "started", "not_taken")
+    assert [counts[f"crew.kickoff.{name}"] for name in names] == [1, 2, 1]
+    assert [counts[f"crew.{name}"] for name in ("execution.completed", "tokens.total")] == [2, 2 * TOKENS]
 
 
 def test_no_retry_runs_a_row_that_a_person_has_stopped(live_crew, batch):

@@ -14,7 +14,8 @@ from airflow.providers.common.compat.sdk import DAG, Asset, Stats
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.sdk.execution_time.xcom import XCom
 
-from airflow_provider_crew.client.errors import ExecutionFailed
+from airflow_provider_crew import api_server
+from airflow_provider_crew.client.errors import ExecutionCancelled, ExecutionFailed
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
@@ -267,6 +268,28 @@ def test_kickoff_rejected_before_sending_is_counted(live_crew, counted, inputs):
 
     assert counted == {"crew.kickoff.not_taken": 1, "resumable_job.fresh_submit": 1}
     assert not live_crew.kickoffs
+
+
+@pytest.mark.parametrize("cancels", [True, False], ids=["cancelled", "endpoint is missing"])
+def test_wait_that_a_user_ends_is_counted(live_crew, store, counted, monkeypatch, cancels):
+    operator = run(cancel_on_kill=True)
+    monkeypatch.setattr(api_server, "has_ended", lambda _: True)
+    live_crew.scenario, live_crew.at_kickoff = SLOW, operator.on_kill
+    if not cancels:
+        live_crew.faults.answer(404, on="stop")
+
+    with pytest.raises((ExecutionCancelled, CrewTaskFailed)):
+        Task(lambda: operator, store=store).run()
+
+    assert {name for name in counted if "execution" in name} == {"crew.execution.timeout"}
+
+
+def test_sensor_without_a_kickoff_id_is_counted_as_broken(live_crew, counted):
+    with pytest.raises(CrewTaskFailed):
+        Task(lambda: sensor(None)).run()
+
+    assert counted == {"crew.execution.broken": 1}
+    assert not live_crew.requests
 
 
 def test_failing_metrics_are_a_warning(live_crew, store, task_log, mocker):
