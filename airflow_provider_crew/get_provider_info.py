@@ -43,8 +43,8 @@ CONNECTION_FIELDS = {
     ),
     "cancel_on_kill": _field(
         "Cancel on kill",
-        "Cancel the execution if someone marks the task as failed, success or skipped. The task argument of the "
-        "same name takes precedence.",
+        "Cancel the execution if someone marks the task as failed, success or skipped, or dagrun_timeout stops "
+        "it. The task argument of the same name takes precedence.",
         "boolean",
         default=False,
     ),
@@ -85,7 +85,7 @@ def _text(description: str, default: str = "", example: str | None = None) -> di
 # The code repeats each default as a fallback, because some Airflow processes do not load this metadata.
 CONFIGURATION: dict[str, Any] = {
     "crew": {
-        "description": "What tasks and triggers show of crews, and where kickoff records are kept.",
+        "description": "What tasks and triggers show of crews, and how crews reach this Airflow.",
         "options": {
             "log_output": _switch(
                 "Show the crew's output in the task's log, up to 4 KB. Set it to False if the output may "
