@@ -100,7 +100,7 @@ def _ask(
 
 
 def _found(crew: CrewClient, kickoff_id: str) -> dict[str, Any]:
-    """Return the state of an execution. It may be unknown, as it is while a crew waits for human input."""
+    """Return the state of an execution. It is unknown while its crew waits for human input."""
     try:
         execution = crew.status(kickoff_id)
     except ExecutionNotFound as error:

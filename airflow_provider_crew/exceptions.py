@@ -55,7 +55,7 @@ class CrewTaskError(CrewError, sdk.AirflowException):
 
 class InvalidResultPath(CrewTaskError):
     """
-    The ``result_path`` of a batch contains another batch's files, or lacks its own although it has begun.
+    The ``result_path`` of a batch has another batch's files, or the batch has begun and its files are missing.
 
     ``owner``: the other batch, as JSON.
     """
@@ -83,7 +83,7 @@ class EndedByAirflow(CrewError):
 
 
 class OtherInputs(WatchError):
-    """An earlier execution may be running, and its inputs belong to another row of a mapped task, or item."""
+    """An execution may be running whose inputs belong to another row of a mapped task, or another item."""
 
 
 class CutShort(WaitedTooLong):

@@ -24,7 +24,7 @@ def check_receiver(crew_address: str) -> dict[str, object]:
     url = conf.get("crew", "events_url")
     doubts = [] if conf.get("crew", "webhook_conn_id", fallback="") else ["[crew] webhook_conn_id is not set."]
     if urlsplit(url).scheme != "https":
-        doubts.append("It is not https, so others can read the secret and the drafts on their way.")
+        doubts.append("It is not https, so others can read the secret and the drafts in transit.")
     if not is_loopback(crew_address):
         doubts += _doubts_about_host(url)
     problem = _problem_from_here(url)
@@ -48,12 +48,12 @@ def what_settles(address: str, kickoff_id: str) -> str:
             called = best_id(response.json()) if response.ok else ""
             missing = "The crew has not called the receiver."
             if not response.ok:  # as from a proxy that lets only POST through
-                missing = f"The receiver does not tell what it has heard: status {response.status_code}."
+                missing = f"The receiver does not list the calls that it got: status {response.status_code}."
         except (requests.RequestException, ValueError, AttributeError) as error:
-            return f"The receiver does not tell what it has heard: {type(error).__name__}."
+            return f"The receiver does not list the calls that it got: {type(error).__name__}."
         if called:
             is_same = called == kickoff_id
-            return "proven" if is_same else f"The crew has called with another ID: {called}"
+            return "proven" if is_same else f"The crew has called with a different ID: {called}"
         time.sleep(timing.current().settle_look / 2)
     return missing
 
@@ -64,11 +64,11 @@ def _doubts_about_host(url: str) -> list[str]:
     try:
         addresses = {str(found[4][0]).partition("%")[0] for found in socket.getaddrinfo(host, None)}
     except (OSError, UnicodeError):
-        return [f"The host {host} has no address here."]
+        return [f"The host name {host} does not resolve here."]
     private = sorted(address for address in addresses if not ip_address(address).is_global)
     if not private:
         return []
-    return [f"The host is at {', '.join(private)} here, which a crew in another network cannot reach."]
+    return [f"The host resolves to {', '.join(private)} here, which a crew in another network cannot reach."]
 
 
 def _problem_from_here(url: str) -> str:

@@ -124,7 +124,7 @@ def fit(board: Board, row: Row, output: str, data: Any, about: Mapping[str, Any]
             data = fitted(options.output_type, row.kickoff_id, output, data)
         data = output if data is None else data
         if options.check and not options.check(row.inputs or {}, data):
-            event = "check has rejected the output."
+            event = "check rejected the output."
     except errors.InvalidOutput as error:
         event = error.event
     except Exception as error:  # noqa: BLE001 - raised by a function of the author

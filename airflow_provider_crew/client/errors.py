@@ -316,7 +316,7 @@ class WatchBroken(WatchError):
 
 class ExecutionUnknown(WatchError):
     """
-    An existing execution is unknown to the crew, as it is while a crew waits for human input.
+    The crew reports NOT FOUND for an execution that exists, as it does while it waits for human input.
 
     ``elsewhere`` is the address of the kickoff, if a different one was polled. ``has_completed``: an earlier poll
     saw the execution complete, but its result is unreadable.

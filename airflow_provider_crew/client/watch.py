@@ -284,7 +284,7 @@ class Watch:
         memory.polled_at = self.polled_at = now
 
     def _unknown(self, error: errors.ExecutionNotFound) -> Step:
-        """Keep waiting while the execution is unknown, as it is while a crew waits for human input."""
+        """Keep waiting while the execution is unknown, because the crew may be waiting for human input."""
         rules, seen = self.rules, self.memory.seen
         if rules.address and error.address and rules.address != error.address:
             return Step(error=unknown_elsewhere(self.kickoff_id, rules.address, error.address))
@@ -301,7 +301,7 @@ class Watch:
             return self._still_unknown(lasted)
         limit = "until the timeout" if max_outage == math.inf else f"for up to {duration(max_outage)}"
         lines = self._report_trouble(
-            "the execution is unknown to the crew, as it is while a crew waits for human input. It may be running "
+            "the crew reports NOT FOUND, as it does while it waits for human input. The execution may be running "
             f"and billed. Polling continues {limit}.",
             is_expected=rules.human_input,
         )
@@ -321,8 +321,7 @@ class Watch:
     def _still_unknown(self, lasted: float) -> Step:
         return self._end(
             errors.ExecutionUnknown,
-            f"The execution has been unknown to the crew for {duration(lasted)}, as it is while a crew waits for "
-            "human input.",
+            f"For {duration(lasted)}, the crew has reported NOT FOUND, as it does while it waits for human input.",
             lasted=lasted,
         )
 

@@ -78,7 +78,7 @@ class SharedConnection:
         longest = timing.current().connection_lookup
         await asyncio.wait({looking_up}, timeout=longest)
         if not looking_up.done():
-            raise self._unreadable(f"Airflow has not returned it within {longest:g} s")
+            raise self._unreadable(f"Airflow did not return it within {longest:g} s")
         if looking_up.cancelled():
             raise self._unreadable("its look-up was cancelled")
         error = looking_up.exception()
@@ -243,4 +243,4 @@ class Poller:
 
     def _keep_token(self, error: Exception) -> None:
         reason = error.event if isinstance(error, CrewError) else in_words(error)
-        warn(self._hook.log, f"The old token of {self._hook.crew_conn_id!r} is used again. {reason}")
+        warn(self._hook.log, f"Polling continues with the old token of {self._hook.crew_conn_id!r}. {reason}")

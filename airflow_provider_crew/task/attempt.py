@@ -408,7 +408,7 @@ def _seen_by_triggerer(error: CrewError, event: WatchEnd) -> CrewError:
     if not isinstance(error, errors.LostContact) or not event.seen or event.has_response:
         return error
     hint = (
-        "The triggerer does not find the connection, but the worker does."
+        "The triggerer cannot find the connection, but the worker can."
         if error.lacks_connection
         else "The triggerer never got a response, but the worker did."
     )

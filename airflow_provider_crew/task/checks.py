@@ -40,9 +40,9 @@ def warn_of_retries(task: Task) -> None:
     """Warn that the attempts of a task do not know of each other."""
     why = "Airflow keeps a kickoff record from 3.3 on" if task.options.durable else "durable=False"
     task.warn(
-        f"This task has retries, and its attempts do not know of each other ({why}). If it is killed after "
-        "the kickoff, a retry starts another execution, which is billed. CrewKickoffOperator with retries=0, "
-        "followed by CrewExecutionSensor with retries, prevents that."
+        f"This task has retries, but its attempts do not know of each other ({why}). If its process is killed "
+        "after the kickoff, a retry starts another execution, which is billed. To prevent that, use "
+        "CrewKickoffOperator with retries=0, and CrewExecutionSensor with retries."
     )
 
 
@@ -78,8 +78,8 @@ def count_kickoffs(hook: CrewHook, ti: Any, origin: dict[str, Any], log: Any, wa
     except Exception as error:  # noqa: BLE001 - no error may send an uncounted kickoff
         if refuses_runs(error):
             raise errors.InvalidSettings(
-                f"The DAG crew_budget is missing, so the max_kickoffs_per_day of connection {conn_id!r} cannot be "
-                f"counted: {in_words(error)}. Copy it with `python -m airflow_provider_crew dags --into DIR`."
+                f"The DAG crew_budget, which max_kickoffs_per_day of connection {conn_id!r} needs, is missing: "
+                f"{in_words(error)}. Add it with `python -m airflow_provider_crew dags --into DIR`."
             ) from None
         raise errors.TransientError(
             f"Airflow did not count the kickoff, so nothing was sent: {in_words(error)}.",

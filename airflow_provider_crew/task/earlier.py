@@ -48,8 +48,8 @@ def earlier(
     if record.may_be_deleted:
         task.warn(
             "This task may have been cleared without 'Keep task state and resume', which deletes its kickoff "
-            "record. This attempt may start an execution, although one of an earlier attempt may still be "
-            "running and billed."
+            "record. If so, an execution of an earlier attempt may still be running, and this attempt may start "
+            "another. Both are billed."
         )
     other_inputs = _has_other_inputs(task, record)
     decision = decision_of(task, record, other_inputs=other_inputs)
@@ -58,8 +58,8 @@ def earlier(
         decision = decision_of(task, record, status, other_inputs=other_inputs)
         if decision is Decision.REATTACH and status == "unknown":
             task.warn(
-                f"Execution {record.running} of an earlier attempt is unknown to the crew, as it is while a crew "
-                "waits for human input. It may be running and billed."
+                f"The crew reports NOT FOUND for execution {record.running} of an earlier attempt, as it does "
+                "while it waits for human input. The execution may be running and billed."
             )
     facts.earlier = state_of(task, record, decision)
     output.measure_decision(decision)
@@ -156,13 +156,13 @@ def _start_or_raise(task: Task, record: Record, decision: Decision) -> None:
             task.warn(f"{_NO_RESPONSE} This attempt may start another, because {why}. Two may be billed.")
         case Decision.KICK_OFF_AFTER_EXPIRY:
             task.warn(
-                f"Execution {kickoff_id} of an earlier attempt is unknown to the crew, and older than "
-                "abandon_unknown_after. The task was cleared, so this attempt may start another. If the "
+                f"The crew reports NOT FOUND for execution {kickoff_id} of an earlier attempt, which is older "
+                "than abandon_unknown_after. The task was cleared, so this attempt may start another. If the "
                 "earlier one still waits for human input, two are billed."
             )
         case Decision.KICK_OFF_AFTER_END:
             task.log.info(
-                "Execution %s of an earlier attempt has ended, so this one may start another.", kickoff_id
+                "Execution %s of an earlier attempt has ended, so this attempt may start another.", kickoff_id
             )
         case Decision.FAIL_STOPPED:
             event = "The execution of an earlier attempt was stopped by a person, or at that attempt's request."

@@ -31,7 +31,7 @@ from airflow_provider_crew.versions import KEEPING
 
 # Next steps of ``python -m airflow_provider_crew status``.
 AFTER_COMPLETION = "If no task has returned the result, read it with CrewExecutionSensor and this kickoff ID."
-WHILE_PAUSED = "Answer what the crew asks in its dashboard. Do not start another execution."
+WHILE_PAUSED = "Answer the crew in its dashboard. Do not start another execution."
 WHILE_RUNNING = "Wait. Do not start another execution."
 WHILE_UNKNOWN = (
     "Check the kickoff ID. If it is right, look in the crew's dashboard before you start another execution: the "
@@ -407,7 +407,7 @@ def _event_of(error: BaseException, facts: Facts) -> CrewError:
     if facts.rows:
         return CrewError(f"The batch was ended by {why}.")
     if phase == "sending":
-        event = f"The kickoff may have started an execution: it was ended by {why} while it was being sent."
+        event = f"The kickoff may have started an execution. It was interrupted while being sent: {why}."
         return errors.UncertainKickoff(event)
     if isinstance(error, AirflowTaskTimeout):
         when = {"before": "before the kickoff", "waiting": "while the execution was running"}
@@ -453,7 +453,9 @@ def _row_after(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR0911 -
             fix = f"Fix `output_type`, and check the same result with {_sensor(facts, 'output_type=...')}."
             return _Row("fail", _without_record(facts, _STARTS_ANOTHER), fix)
         case _ if not facts.reattachable:
-            return _Row("fail", _without_record(facts, _STARTS_ANOTHER), f"Wait for it with {_sensor(facts)}.")
+            return _Row(
+                "fail", _without_record(facts, _STARTS_ANOTHER), f"Wait for the execution with {_sensor(facts)}."
+            )
         case errors.ExecutionUnknown(elsewhere=str(address)) if address:
             return _Row("fail", again, fix_for(error))
         case errors.ExecutionUnknown() if _has_another_id(error, facts):
@@ -631,13 +633,13 @@ def fix_for(error: CrewError) -> str:  # noqa: PLR0911, PLR0912, C901 - a table
         case errors.ExecutionFailed():
             return "Start a new execution, which is billed again."
         case errors.WaitedTooLong():
-            return "Wait for it with its kickoff ID and a longer timeout. Do not start another."
+            return "Wait for the execution with its kickoff ID and a longer timeout. Do not start another."
         case errors.ExecutionUnknown(has_completed=True):
             return "Check the crew's dashboard, which may show the result."
         case errors.ExecutionUnknown() if error.elsewhere:
             return "Point the connection to the address of the kickoff."
         case errors.ExecutionUnknown() | errors.WaitStopped() | errors.HumanInputNeeded():
-            return "Answer what the crew asks in its dashboard."
+            return "Answer the crew in its dashboard."
         case errors.ExecutionNotFound():
             return "Check the kickoff ID. If the crew may wait for human input, set human_input=True."
         case errors.InvalidKickoffId():
@@ -668,7 +670,9 @@ def _cost(error: CrewError, facts: Facts) -> Cost:
 def _with_earlier(error: CrewError, facts: Facts) -> str:
     """Return the event, with the execution of an earlier attempt if this one started nothing."""
     if _has_another_id(error, facts):
-        called = "The crew has called, so an execution has started, but under an ID that it does not report."
+        called = (
+            "The crew has called, so an execution has started, but the crew does not know the ID that it sent."
+        )
         return f"{called} {error.event}"
     if facts.phase != "before" or isinstance(
         error, errors.UncertainKickoff | errors.ExecutionUnknown | errors.ExecutionStopped | OtherInputs

@@ -226,7 +226,7 @@ class TestReceiver:
             assert questions.changes == 0
 
     @pytest.mark.parametrize(
-        ("way", "settles"), [({}, "proven"), ({"other_ids": True}, "another ID"), ({"times": 0}, "not called")]
+        ("way", "settles"), [({}, "proven"), ({"other_ids": True}, "different ID"), ({"times": 0}, "not called")]
     )
     def test_started_execution_proves_that_crews_call(self, check, monkeypatch, timing, way, settles):
         timing(settle_look=0.02)
@@ -253,7 +253,7 @@ class TestReceiver:
     def test_host_without_an_address_is_a_doubt(self, told, host):
         (doubt,) = told(f"https://{host}/crew/events")["receiver_doubts"]
 
-        assert "no address" in doubt
+        assert "does not resolve" in doubt
 
     def test_other_program_is_no_receiver(self, told, timing):
         timing(settle_look=0.02)

@@ -33,7 +33,7 @@ export function Attempts({ found, current, isOpenAtFirst }) {
 function Attempt({ number, state, seconds, executions, place }) {
   const facts = [state ?? "no state", seconds >= 0 && duration(seconds), place && `last seen at ${visible(place)}`].filter(Boolean);
   const each = ({ id, isStarted }) => h("div", null, isStarted ? "Started " : "Reattached to ", h("code", null, visible(id)));
-  const unknown = el("div", "crew-quiet", executions ? "Its log names no execution." : "Its log is unreadable.");
+  const unknown = el("div", "crew-quiet", executions ? "Its log mentions no execution." : "Its log is unreadable.");
   const known = executions?.length ? all(executions.map(each)) : unknown;
   return h("li", null, `Attempt ${number}: ${facts.join(", ")}`, known);
 }

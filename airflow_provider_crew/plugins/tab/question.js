@@ -64,7 +64,7 @@ function messageOf({ status, detail }, users) {
   if (status === 404) return "This question is no longer open.";
   if (status === 409) return "This question was answered or closed in the meantime, so this answer was not sent.";
   if (isFinal({ status })) return `Airflow returned ${status}. ${typeof detail === "string" ? visible(detail) : ""}`;
-  return "Airflow has not confirmed your answer. If it has arrived, it appears here within seconds. Otherwise, answer again.";
+  return "Airflow has not confirmed your answer. If it arrived, it appears here within seconds. Otherwise, answer again.";
 }
 
 export function Question({ of: { form, answers, isComing }, task }) {
