@@ -215,16 +215,6 @@ class Run:
         path += f"/{map_index}" if map_index >= 0 else ""
         self.airflow.api.patch(path, {"new_state": state})
 
-    def forget_kickoff(self, task_id: str, map_index: int = -1) -> None:
-        """Delete the kickoff record of a task."""
-        path = f"dags/{self.dag_id}/dagRuns/{quote(self.run_id, safe='')}/taskInstances/{task_id}"
-        self.airflow.api.delete(f"{path}/state-store/crew_kickoff?map_index={map_index}")
-
-    def forget_all(self, task_id: str) -> None:
-        """Delete all task state of a task."""
-        path = f"dags/{self.dag_id}/dagRuns/{quote(self.run_id, safe='')}/taskInstances/{task_id}"
-        self.airflow.api.delete(f"{path}/state-store?map_index=-1")
-
     def stored(self, task_id: str) -> dict[str, Any]:
         """Return the task state of a task. Before Airflow 3.3, there is none."""
         path = f"dags/{self.dag_id}/dagRuns/{quote(self.run_id, safe='')}/taskInstances/{task_id}/state-store"

@@ -14,7 +14,6 @@ from typing import Any
 
 import psutil
 
-from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from dev.distributed import CeleryStack
 from dev.postgres import PostgresServer
@@ -22,7 +21,6 @@ from dev.rest import ApiError
 from dev.server import Server
 from dev.stack import AirflowStack
 from tests.airflow_runs import Run, eventually, task_processes
-from tests.faults.facts import failure_in
 from tests.faults.harm import whole
 
 _INPUTS = [{"name": "topic"}]
@@ -79,7 +77,7 @@ class Chaos:
         self._stories = stories
         self._airflow = airflow
         self._database = database
-        self._crew = crew
+        self.crew = crew
         self._dice = random.Random(seed)  # noqa: S311 - for tests
         self.done: Counter[str] = Counter()
         self.runs: list[Run] = []
@@ -93,20 +91,19 @@ class Chaos:
             "task asked to end": (2, lambda: self._kill_task(with_supervisor=False, number=signal.SIGTERM)),
             "task cleared": (6, self._clear),
             "task marked as failed": (3, self._mark),
-            "task cleared that had given up an unknown execution": (3, self._clear_given_up),
             "triggerer killed": (2, lambda: self._restart("triggerer")),
             "task cleared without a triggerer": (2, self._clear_without_triggerer),
             "scheduler killed": (1, lambda: self._restart("scheduler")),
             "API server killed": (1, lambda: self._restart("api-server")),
             "database crashed": (1, self._crash_database),
-            "crew refuses connections": (2, lambda: self._crew.faults.refuse(self._seconds())),
+            "crew refuses connections": (2, lambda: self.crew.faults.refuse(self._seconds())),
             "crew answers 503": (2, lambda: self._answer(503, retry_after=self._dice.randint(1, 4))),
             "crew answers 429": (1, lambda: self._answer(429, retry_after=self._dice.randint(1, 4))),
             "kickoff taken, 502 answered": (1, lambda: self._at_kickoff("answer", status=502)),
             "kickoff taken, connection reset": (1, lambda: self._at_kickoff("reset")),
             "kickoff taken, answered late": (2, lambda: self._at_kickoff("hang", seconds=self._seconds())),
-            "status cut off": (2, lambda: self._crew.faults.truncate(on="status", times=2)),
-            "status reset": (2, lambda: self._crew.faults.reset(on="status", times=3)),
+            "status cut off": (2, lambda: self.crew.faults.truncate(on="status", times=2)),
+            "status reset": (2, lambda: self.crew.faults.reset(on="status", times=3)),
         }
         if isinstance(airflow, CeleryStack):
             self._harms |= {
@@ -123,20 +120,20 @@ class Chaos:
     def rage(self, until: Callable[[], bool]) -> None:
         """Cause a fault every few seconds until ``until`` returns True, then repair everything."""
         while not until():
-            self._crew.scenario = self._dice.choice(self._stories)
+            self.crew.scenario = self._dice.choice(self._stories)
             names, weights = zip(*((name, weight) for name, (weight, _) in self._harms.items()), strict=True)
             (name,) = self._dice.choices(names, weights)
             if self._harms[name][1]() is not False:
                 self.done[name] += 1
             time.sleep(self._dice.uniform(0.5, 3))
             self._airflow.start_what_has_ended()
-        self._crew.faults.clear()
-        self._crew.scenario = story(1)
+        self.crew.faults.clear()
+        self.crew.scenario = story(1)
         whole(self._airflow, self._database)
 
-    def see_out(self, runs: list[Run], seconds: float) -> None:
+    def see_out(self, seconds: float) -> None:
         """
-        Wait until these runs are over.
+        Wait until the runs are over.
 
         Airflow's LocalExecutor loses a task whose process was killed before it started. Only another scheduler
         finds it. On Celery, Airflow fails a task that is queued for too long.
@@ -146,13 +143,12 @@ class Chaos:
 
         def over() -> bool:
             nonlocal restarted
-            tasks = [task for run in runs for task in self._airflow.api.task_instances(run.dag_id, run.run_id)]
-            oldest = min(map(_queued_at, tasks), default=math.inf)
+            oldest = min((_queued_at(task) for _, task in self._tasks()), default=math.inf)
             if not isinstance(self._airflow, CeleryStack) and max(oldest, restarted) < time.time() - _FORGOTTEN:
                 restarted = time.time()
                 self._restart("scheduler")
                 self.done["scheduler killed for a task that it had forgotten"] += 1
-            return all(run.state in {"success", "failed"} for run in runs)
+            return all(run.state in {"success", "failed"} for run in self.runs)
 
         eventually(over, seconds=seconds, pause=2)
 
@@ -160,10 +156,10 @@ class Chaos:
         return self._dice.uniform(1, 8)
 
     def _answer(self, status: int, **options: Any) -> None:
-        self._crew.faults.answer(status, for_seconds=self._seconds(), **options)
+        self.crew.faults.answer(status, for_seconds=self._seconds(), **options)
 
     def _at_kickoff(self, fault: str, **options: Any) -> None:
-        getattr(self._crew.faults, fault)(on="kickoff", after_taken=True, **options)
+        getattr(self.crew.faults, fault)(on="kickoff", after_taken=True, **options)
 
     def _kill_task(self, *, with_supervisor: bool, number: int = signal.SIGKILL) -> bool:
         found = task_processes(self._airflow)
@@ -204,11 +200,6 @@ class Chaos:
         except (ApiError, OSError):
             return False
         return True
-
-    def _clear_given_up(self) -> bool:
-        failed = [(run, task) for run, task in self._tasks() if task["state"] == "failed"]
-        found = [(run, task) for run, task in failed if _had_given_up(run, task)]
-        return bool(found) and self._cleared(*self._dice.choice(found))
 
     def _tasks(self) -> list[tuple[Run, dict[str, Any]]]:
         try:
@@ -254,15 +245,6 @@ class Chaos:
         # Without a database, some parts end a moment later.
         time.sleep(_AFTERMATH)
         whole(self._airflow, self._database)
-
-
-def _had_given_up(run: Run, task: Mapping[str, Any]) -> bool:
-    """Whether the task has failed for good while its execution may be running."""
-    try:
-        failure = failure_in(run.events(task["task_id"], task["try_number"]))
-    except (ApiError, OSError):
-        return False
-    return failure is not None and failure.needs_a_clear and failure.cost is Cost.RUNNING
 
 
 def _queued_at(task: Mapping[str, Any]) -> float:

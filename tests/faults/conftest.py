@@ -21,8 +21,8 @@ _SETTINGS = {
     # Airflow notices a lost worker soon, not after five minutes. On 3.4, a cleared task runs for another 125
     # seconds, and a scheduler that considered it lost would crash.
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30" if AIRFLOW < (3, 4) else "150",
-    # Airflow's API server authenticates requests on its event loop, and blocks while that waits for a database.
-    # With the default of 15 connections, 200 mapped tasks block it for a minute.
+    # Airflow's API server authenticates requests on its event loop, and blocks while that waits for a database:
+    # with the default of 15 connections and hundreds of tasks, for a minute.
     "AIRFLOW__DATABASE__SQL_ALCHEMY_POOL_SIZE": "40",
     # Each row has its own DAG file, and waits for Airflow to read a change.
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
@@ -31,14 +31,10 @@ _SETTINGS = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--executions", type=int, default=20, help="number of executions under random faults")
-    parser.addoption("--rows", type=int, default=30, help="rows of a batch under random faults")
-    parser.addoption("--harms", type=int, default=8, help="random faults of a batch")
     parser.addoption(
         "--keep-task-state", action="store_true", help="tick that box when clearing a task (Airflow 3.4)"
     )
-    parser.addoption("--record-facts", type=Path, help="append the facts of each row to this file")
     parser.addoption("--seed", type=int, help="repeat a sequence of random faults")
-    parser.addoption("--lost", choices=("reported", "settled"), help="lose a tenth of the responses to kickoffs")
 
 
 FIGURES = pytest.StashKey[list[str]]()
@@ -111,8 +107,6 @@ def airflow(
 ) -> Iterator[AirflowStack]:
     stack = STACKS[request.config.getoption("--executor")]
     settings = database.settings | _SETTINGS
-    if request.config.getoption("--lost") == "settled":
-        settings |= {"AIRFLOW__CREW__SETTLE_KICKOFFS": "True", "AIRFLOW__CREW__SETTLE_WITHIN": "60"}
     with stack(tmp_path_factory.mktemp("airflow"), dags, settings) as running:
         yield running
 
@@ -124,6 +118,5 @@ def stage(
     rows = [row for item in request.session.items if (row := row_of(item))]
     stage = Stage(airflow, database, dags, rows)
     stage.keeps_task_state = request.config.getoption("--keep-task-state")
-    stage.recorded_in = request.config.getoption("--record-facts")
     yield stage
     stage.close()

@@ -1,4 +1,4 @@
-"""Outcome of a task as facts: errors, cost, requests, records and XComs."""
+"""Facts of a task: the failures of its attempts, the cost that they state, and its kickoff record."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import Any
 
 from airflow_provider_crew.client.errors import Cost
 from tests.airflow_runs import Run
-from tests.faults.scenes import Scene
 
-XCOMS = ("return_value", "kickoff_id", "crew_result", "usage")
 NOT_RETRIED = "CrewTaskFailed"
 # Airflow's answer to a process that it has replaced or is about to kill. It depends on timing.
 _OF_A_SUPERSEDED_PROCESS = frozenset({"AirflowRuntimeError"})
@@ -36,53 +34,6 @@ class Failure:
     def needs_a_clear(self) -> bool:
         """Whether Airflow does not retry after it, so that a later attempt follows a clear."""
         return self.kind == NOT_RETRIED
-
-
-@dataclass(frozen=True)
-class Facts:
-    """Facts of a task that is over."""
-
-    failures: tuple[Failure | None, ...]
-    """One for each attempt; None for an attempt that raised nothing, because it succeeded or was killed."""
-    record: str
-    kickoffs: tuple[int | None, ...]
-    """HTTP statuses of the kickoff requests; None for a request without an answer."""
-    started_by: tuple[int | None, ...]
-    """Attempt that started each execution."""
-    xcoms: tuple[str, ...]
-
-    @property
-    def cost(self) -> str | None:
-        """The cost stated by the last failure."""
-        return next((str(failure.cost) for failure in reversed(self.failures) if failure and failure.cost), None)
-
-    @property
-    def uncertain(self) -> int:
-        """Number of executions that the errors mention only as uncertain."""
-        reports = sum(failure is not None and failure.is_uncertain for failure in self.failures)
-        return max(reports, int(self.record in WITHOUT_ID))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return what is recorded."""
-        return {
-            "errors": [failure and failure.kind for failure in self.failures],
-            "cost": self.cost,
-            "record": self.record,
-            "kickoffs": self.kickoffs,
-            "started by": self.started_by,
-            "xcoms": self.xcoms,
-        }
-
-
-def facts_of(scene: Scene) -> Facts:
-    """Return the facts of a row that is over."""
-    return Facts(
-        failures=failures_of(scene.run, scene.task_id),
-        record=record_state(kickoff_record(scene.run, scene.task_id)),
-        kickoffs=tuple(request.status for request in scene.crew.requests.on("kickoff")),
-        started_by=tuple(_attempt_of(kickoff.meta) for kickoff in scene.crew.kickoffs),
-        xcoms=tuple(key for key in XCOMS if scene.xcom(key) is not None),
-    )
 
 
 def failures_of(run: Run, task_id: str) -> tuple[Failure | None, ...]:
@@ -128,8 +79,3 @@ def named_in(value: Any) -> Iterator[str]:
     found = value.get("kickoff_id") if isinstance(value, dict) else value
     if found is not None:
         yield str(found)
-
-
-def _attempt_of(meta: Any) -> int | None:
-    origin = meta.get("airflow") if isinstance(meta, dict) else None
-    return origin["try_number"] if isinstance(origin, dict) else None

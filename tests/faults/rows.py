@@ -27,6 +27,8 @@ SENSOR: tuple[Way, ...] = ("sensor deferred", "sensor poke", "sensor reschedule"
 Xcom = Literal["the result", "the kickoff ID", "only the kickoff ID", "nothing"]
 Crew = Literal["completed", "failed", "running", "not started", "unknown", "revoked"]
 
+ANY = "*"
+
 # Long enough for every fault. A row completes it itself.
 LONG = Scenario.model_validate(
     {
@@ -41,7 +43,7 @@ LONG = Scenario.model_validate(
 
 @dataclass(frozen=True)
 class Ends:
-    """Expected outcome of a row. Its other facts are in ``outcomes.txt``."""
+    """Expected outcome of a row."""
 
     state: str
     xcom: Xcom
@@ -52,6 +54,7 @@ class Ends:
 
 COMPLETED = Ends("success", "the result", "completed")
 COMPLETED_IN_ATTEMPT_2 = Ends("success", "the result", "completed", tries=2)
+UNCERTAIN = Ends("failed", "nothing", "running", tries=2)
 # XCom of other modes, if CrewRunOperator leaves the one in the key.
 _XCOMS: dict[tuple[str, Xcom], Xcom] = {
     ("kickoff", "the result"): "the kickoff ID",
@@ -91,6 +94,8 @@ class Row:
     """Number of rows, if the task is a batch."""
     uncertain: int = 0
     """Rows of the batch that end as uncertain."""
+    cost: str = ""
+    """Cost that the last failure states. A killed process states none, and ``ANY`` depends on timing."""
     why: str = ""
     """Reason why there is no better outcome, with Airflow's issue if there is one."""
     scenario: Scenario = LONG
@@ -108,7 +113,7 @@ class Row:
 
 
 ROWS: list[Row] = []
-DECLARED = {"alone", "harm", "executor", "mapped", "batch", "uncertain", "why", "scenario"}
+DECLARED = {"alone", "cost", "harm", "executor", "mapped", "batch", "uncertain", "why", "scenario"}
 _IN_STORE = pytest.mark.skipif(AIRFLOW < (3, 3), reason="This Airflow keeps no kickoff record.")
 
 

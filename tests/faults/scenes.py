@@ -12,7 +12,6 @@ from typing import Any
 
 import psutil
 
-from airflow_provider_crew.client.progress import PROGRESS
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.local.executions import Execution
 from airflow_provider_crew.local.record import ReceivedRequest
@@ -21,6 +20,7 @@ from dev.postgres import PostgresServer
 from dev.rest import ApiError
 from dev.stack import AirflowStack
 from tests.airflow_runs import DASHBOARD, PATIENCE, Run, eventually
+from tests.faults.facts import kickoff_record, record_state
 from tests.faults.harm import Incident
 from tests.faults.held import HeldAnswer
 
@@ -59,18 +59,6 @@ def settles(within):
     os.environ["AIRFLOW__CREW__SETTLE_KICKOFFS"] = "True"
     os.environ["AIRFLOW__CREW__SETTLE_WITHIN"] = str(within)
     return lambda context: context["ti"].try_number > 1 and until("retry")
-
-
-def dies_before_answer(*_):
-    from airflow_provider_crew.client.client import CrewClient
-
-    answer = CrewClient.answer
-
-    def answer_or_die(*given):
-        killed_once()
-        return answer(*given)
-
-    CrewClient.answer = answer_or_die
 
 
 with DAG({dag_id!r}, schedule=None, max_active_runs=1) as dag:
@@ -127,9 +115,6 @@ class Scene:
         self.file = dags / f"{dag_id}.py"
         self._run: Run | None = None
 
-    def __str__(self) -> str:
-        return self.dag_id
-
     @property
     def results(self) -> Path:
         """Folder for the results of a batch."""
@@ -165,7 +150,7 @@ class Scene:
     @property
     def run(self) -> Run:
         """The run that was started."""
-        assert self._run, f"{self} was not started"
+        assert self._run, f"{self.dag_id} was not started"
         return self._run
 
     def connect(self, **fields: Any) -> None:
@@ -198,7 +183,7 @@ class Scene:
     @contextmanager
     def harmed(self) -> Iterator[None]:
         """Wait for the row's fault. Leaving the block repairs it."""
-        assert self.incident, f"{self} names no harm"
+        assert self.incident, f"{self.dag_id} names no harm"
         with self.incident.suffered():
             yield
 
@@ -327,35 +312,6 @@ class Scene:
             supervisor.send_signal(number)
         process.send_signal(number)
 
-    def frozen_with_the_answer(self) -> tuple[psutil.Process, psutil.Process]:
-        """Return the task's process and its supervisor when the task has the answer, but cannot report it."""
-        held = self.start_and_hold("kickoff")
-        process = self.process()
-        supervisor = process.parent()
-        assert supervisor
-        supervisor.suspend()
-        held.release()
-        self.answered("kickoff")
-        self._wait_until_idle(process)
-        return process, supervisor
-
-    def _wait_until_idle(self, process: psutil.Process) -> None:
-        """Wait until the process only waits, and not for a processor."""
-
-        def sleeps() -> bool:
-            states = (path.read_text() for path in Path(f"/proc/{process.pid}/task").glob("*/stat"))
-            return all(state.rpartition(")")[2].split()[0] == "S" for state in states)
-
-        def idle() -> bool:
-            before = process.cpu_times()
-            for _ in range(10):
-                if not sleeps():
-                    return False
-                time.sleep(0.05)
-            return process.cpu_times() == before
-
-        eventually(idle, pause=0.1)
-
     def clear(self, state: str) -> None:
         """Clear the task when it is in a state, as in the Airflow UI."""
         self.wait_for(state)
@@ -367,8 +323,6 @@ class Scene:
 
     def wait_until_noted(self) -> None:
         """Wait until a successful task has noted its delivery. If cleared before, it returns the same result."""
-        from tests.faults.facts import kickoff_record, record_state
-
         if self.task["state"] == "success":
             noted = {"delivered", "none"}
             eventually(lambda: record_state(kickoff_record(self.run, self.task_id)) in noted, pause=0.5)
@@ -380,14 +334,6 @@ class Scene:
     def goes_on(self, number: int = 1) -> None:
         """Answer the crew."""
         self.crew.set_status(self.execution(number))
-
-    def forget_all(self) -> None:
-        """Delete all task state, as clearing the task does from Airflow 3.4 on."""
-        self.run.forget_all(self.task_id)
-
-    def forget_kickoff(self, map_index: int = -1) -> None:
-        """Delete the kickoff record."""
-        self.run.forget_kickoff(self.task_id, map_index)
 
     def mark(self, state: str) -> None:
         """Mark the task as success or failed, as in the Airflow UI."""
@@ -401,17 +347,6 @@ class Scene:
             if "404" in str(error):
                 return None
             raise
-
-    def progress(self, **fields: Any) -> None:
-        """Wait until the progress XCom has these values."""
-        self._seen(lambda progress: all(progress[name] == value for name, value in fields.items()))
-
-    def in_trouble(self) -> None:
-        """Wait until the progress XCom shows that polls fail."""
-        self._seen(lambda progress: bool(progress["trouble"]))
-
-    def _seen(self, is_so: Callable[[dict[str, Any]], bool]) -> None:
-        eventually(lambda: (progress := self.xcom(PROGRESS)) and is_so(progress), pause=PAUSE)
 
     @property
     def tasks(self) -> list[dict[str, Any]]:

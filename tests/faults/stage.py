@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -14,10 +13,9 @@ from dev.postgres import PostgresServer
 from dev.stack import AirflowStack
 from tests.airflow_runs import TOKEN
 from tests.faults.batches import check_batch, check_each
-from tests.faults.facts import Facts, facts_of, kickoff_record, named_in
+from tests.faults.facts import WITHOUT_ID, failures_of, kickoff_record, named_in, record_state
 from tests.faults.harm import Harm, Incident, whole
-from tests.faults.outcomes import check_outcome
-from tests.faults.rows import Ends, Row
+from tests.faults.rows import ANY, Ends, Row
 from tests.faults.scenes import Scene, standing
 from tests.supported import AIRFLOW
 
@@ -37,7 +35,6 @@ class Stage:
         self._dags = dags
         self._rows = list(rows)
         self.keeps_task_state = False
-        self.recorded_in: Path | None = None
         self._together = [row for row in self._rows if not row.harms_airflow]
         self._pool = ThreadPoolExecutor(_AT_A_TIME)
         self._under_way: dict[str, Future[None]] = {}
@@ -98,24 +95,15 @@ class Stage:
                 elif row.mapped:
                     check_each(scene, ends)
                 else:
-                    self._check(row, scene, ends)
+                    scene.wait_until_noted()
+                    check(scene, ends, row.cost if AIRFLOW == (3, 3) else ANY)
             except BaseException as error:
                 error.add_note(f"{row.dag_id}\n{_told(scene)}")
                 raise
 
-    def _check(self, row: Row, scene: Scene, ends: Ends) -> None:
-        scene.wait_until_noted()
-        facts = facts_of(scene)
-        if self.recorded_in:
-            with self.recorded_in.open("a") as file:
-                file.write(json.dumps({"row": row.dag_id} | facts.as_dict()) + "\n")
-        check(scene, ends, facts)
-        if (3, 3) <= AIRFLOW < (3, 4) and ends is row.ends and not self.recorded_in:
-            check_outcome(row.dag_id, facts.as_dict())
 
-
-def check(scene: Scene, ends: Ends, facts: Facts) -> None:
-    """Compare the outcome of a row with the expected one."""
+def check(scene: Scene, ends: Ends, cost: str) -> None:
+    """Compare the outcome of a row with the expected one, and the cost that its last failure states."""
     task, log = scene.task, scene.log()
     kickoffs = scene.crew.kickoffs
     ids = [_as_told(kickoff.kickoff_id) for kickoff in kickoffs]
@@ -134,12 +122,16 @@ def check(scene: Scene, ends: Ends, facts: Facts) -> None:
         case "nothing":
             assert (pushed, kickoff_id) == (None, None)
     assert TOKEN not in log
-    record = kickoff_record(scene.run, scene.task_id)
+    record, failures = kickoff_record(scene.run, scene.task_id), failures_of(scene.run, scene.task_id)
+    stated = [str(failure.cost) for failure in failures if failure and failure.cost]
+    assert cost in {ANY, *(stated[-1:] or [""])}, failures
     named = {name for value in (pushed, kickoff_id, scene.xcom("crew_result"), record) for name in named_in(value)}
     unnamed = [kickoff_id for kickoff_id in ids if kickoff_id not in named and kickoff_id not in log]
     # If clearing deletes the kickoff record, an attempt cannot know the execution of the earlier one.
     forgotten = task["try_number"] - 1 if scene.forgets else 0
-    assert len(unnamed) <= facts.uncertain + forgotten, f"paid for, and named nowhere: {unnamed}"
+    reports = sum(failure is not None and failure.is_uncertain for failure in failures)
+    uncertain = max(reports, int(record_state(record) in WITHOUT_ID))
+    assert len(unnamed) <= uncertain + forgotten, f"paid for, and named nowhere: {unnamed}"
 
 
 def _as_told(kickoff_id: str) -> str:

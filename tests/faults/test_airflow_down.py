@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import psutil
 
 from tests.faults.harm import killed, whole
-from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, Ends, row
+from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, UNCERTAIN, row
 
 _STARTED_AGAIN = "Airflow's LocalExecutor does not adopt the tasks of another scheduler, but starts them again."
 _ENDS_WITHOUT_DATABASE = (
@@ -48,9 +48,6 @@ def scheduler_replaced(airflow, database):
     whole(airflow, database)
 
 
-# The database
-
-
 @row(COMPLETED, harm=database_down, retries=0)
 def test_completes_without_database(scene):
     """An execution completes while the database is down for 20 seconds."""
@@ -78,9 +75,6 @@ def test_database_down_while_waiting(scene):
     scene.finish()
 
 
-# The scheduler
-
-
 @row(COMPLETED, harm=scheduler_killed, executor="local", retries=0)
 def test_completes_without_scheduler(scene):
     """An execution completes while no scheduler is running."""
@@ -90,46 +84,17 @@ def test_completes_without_scheduler(scene):
         scene.wait_for("scheduled")
 
 
-@row(COMPLETED_IN_ATTEMPT_2, ways=("sync", "sensor poke"), harm=scheduler_killed, executor="local", retries=1)
-def test_scheduler_killed_while_waiting(scene):
-    """The scheduler and its workers are killed while a task waits in one."""
-    scene.start()
-    scene.process()
-    scene.execution()
-    scene.looked()
-    with scene.harmed():
-        pass
-    scene.wait_for("running", tries=2)
-    scene.finish()
-
-
 @row(
-    Ends("failed", "nothing", "running", tries=2),
-    ways=(*RUN, "kickoff"),
-    harm=scheduler_killed,
-    executor="local",
-    retries=2,
-)
-def test_scheduler_killed_before_answer(scene):
-    """The scheduler and its workers are killed before the answer to a kickoff."""
-    held = scene.start_and_hold("kickoff")
-    with scene.harmed():
-        held.release()
-
-
-@row(
-    Ends("failed", "nothing", "running", tries=2),
+    UNCERTAIN,
     ways=RUN,
     harm=scheduler_replaced,
     executor="local",
     why=_STARTED_AGAIN,
     retries=2,
+    cost="unknown",
 )
 def test_scheduler_replaced_before_answer(scene):
     """Only the scheduler is killed before the answer to a kickoff."""
     scene.start_and_hold("kickoff")
     with scene.harmed():
         scene.wait_for("failed")
-
-
-# The DAG processor

@@ -8,33 +8,25 @@ from typing import Any
 import pytest
 import requests
 
-from airflow_provider_crew.answers.attempt import ANSWER, APPROVE, KEY, SEND_BACK
-from airflow_provider_crew.local import Scenario, ScenarioTask
+from airflow_provider_crew.answers.attempt import APPROVE, SEND_BACK
+from airflow_provider_crew.local.scenario import Delivery
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING
 from dev.rest import ApiError
 from dev.settings import WEBHOOK_SECRET
 from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, Ends, row
-from tests.faults.scenes import Code
-from tests.faults.test_people import ASKS
+from tests.faults.test_crew import ASKS
 from tests.supported import AIRFLOW
 
 pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A deferred task cannot ask before Airflow 3.3.")
 
 INPUT: dict[str, Any] = {"scenario": ASKS, "human_input": True}
-_LAST = ScenarioTask(name="writing_task", agent="Writer", seconds=3600, output="Briefing: {topic}")
-
-
-def asking(*drafts: str, **changes: Any) -> Scenario:
-    """Return a crew that asks about each of these drafts."""
-    asks = [ScenarioTask(name=f"task_{text}", human_input=True, output=text) for text in drafts]
-    return Scenario.model_validate(ASKS.model_dump() | {"tasks": [*asks, _LAST]} | changes)
 
 
 def given(**changes: Any) -> dict[str, Any]:
-    """Return the options of a row whose crew asks about one draft."""
-    return {"scenario": asking("draft-1", **changes), "answer_in_airflow": True}
+    """Return the options of a row whose crew asks about a draft, with these changes of the crew."""
+    return {"scenario": ASKS.model_copy(update=changes), "answer_in_airflow": True}
 
 
 def open_requests(scene) -> list[dict[str, Any]]:
@@ -43,21 +35,16 @@ def open_requests(scene) -> list[dict[str, Any]]:
     return list(scene.airflow.api.get(path, response_received=False)["hitl_details"])
 
 
-def ask(scene) -> None:
-    """Start, and return when the task has asked and a user can answer."""
-    scene.start()
-    asked(scene, "")
+def asked(scene) -> None:
+    """Wait until a user can answer the crew."""
+    eventually(lambda: open_requests(scene) and scene.run.may_be_answered(scene.task_id), pause=1.0)
 
 
-def asked(scene, draft: str) -> dict[str, Any]:
-    """Wait until a user can answer a question about this draft, and return the request."""
-
-    def found() -> dict[str, Any] | None:
-        return next((each for each in open_requests(scene) if draft in each["body"]), None)
-
-    request: dict[str, Any] = eventually(found, pause=1.0)
-    eventually(lambda: scene.run.may_be_answered(scene.task_id), pause=1.0)
-    return request
+def answer_of(scene) -> dict[str, Any]:
+    """Wait until the crew has responded to the only answer, and return it."""
+    scene.answered("resume")
+    (request,) = scene.crew.requests.on("resume")
+    return dict(request.json)
 
 
 def choose(scene, option: str, **text: str) -> None:
@@ -67,98 +54,44 @@ def choose(scene, option: str, **text: str) -> None:
     scene.airflow.api.patch(f"{task}/hitlDetails", answer)
 
 
-def sent(scene, times: int) -> list[dict[str, Any]]:
-    """Wait until the crew has responded to this many answers, and return them."""
-    scene.answered("resume", times)
-    answers = [request.json for request in scene.crew.requests.on("resume")]
-    assert len(answers) == times
-    return answers
-
-
 @row(COMPLETED, core=True, **INPUT)
-def test_required_action_is_answered(scene):
-    """A user answers the crew and chooses Answered."""
-    ask(scene)
-    scene.crew.approve(scene.execution())
-    choose(scene, HAS_ANSWERED)
-    scene.finish()
-
-
-@row(COMPLETED, **INPUT)
 def test_required_action_is_answered_too_early(scene):
-    """A user chooses Answered, but the crew still waits."""
-    ask(scene)
+    """A user chooses Answered, but the crew still waits. The user answers the crew and chooses Answered again."""
+    scene.start()
+    asked(scene)
     choose(scene, HAS_ANSWERED)
     eventually(lambda: not open_requests(scene), pause=1.0)
-    eventually(lambda: open_requests(scene), pause=1.0)
+    asked(scene)
     scene.crew.approve(scene.execution())
+    choose(scene, HAS_ANSWERED)
     scene.finish()
 
 
-@row(Ends("failed", "only the kickoff ID", "running"), retries=2, **INPUT)
+@row(Ends("failed", "only the kickoff ID", "running"), retries=2, cost="running", **INPUT)
 def test_required_action_stops_the_wait(scene):
     """A user chooses Stop waiting."""
-    ask(scene)
+    scene.start()
+    asked(scene)
     choose(scene, STOP_WAITING)
 
 
 @row(COMPLETED, **INPUT)
 def test_required_action_is_closed_by_the_trigger(scene):
     """The crew continues, and no user answers under Required Actions."""
-    ask(scene)
+    scene.start()
+    asked(scene)
     scene.crew.approve(scene.execution())
     eventually(lambda: not open_requests(scene), pause=1.0)
     scene.finish()
 
 
-@row(COMPLETED, **INPUT)
-def test_required_action_is_answered_while_the_trigger_fires(scene):
-    """The crew completes at the moment at which a user answers."""
-    ask(scene)
-    scene.crew.approve(scene.execution())
-    scene.finish()
-    choose(scene, HAS_ANSWERED)
-
-
-@row(COMPLETED, core=True, **given(resume="production"))
-def test_answer_approves(scene):
-    """A user approves the crew's draft."""
-    scene.start()
-    request = asked(scene, "draft-1")
-    assert request["options"][:3] == [APPROVE, SEND_BACK, ANSWER]
-    choose(scene, APPROVE)
-    (answer,) = sent(scene, 1)
-    assert answer["executionId"] == scene.execution()
-    assert (answer["humanFeedback"], answer["isApprove"]) == ("Approved.", True)
-    assert answer["humanInputWebhook"]["url"] == f"{scene.airflow.url}/crew/events"
-    scene.finish()
-
-
-@row(COMPLETED, scenario=asking("Which port?", "draft-2", "draft-3"), answer_in_airflow=True)
-def test_answer_to_each_of_three_questions(scene):
-    """A crew asks a question and shows two drafts, and a user answers each."""
-    scene.start()
-    for draft, option, text in (
-        ("Which port?", ANSWER, {"text": "Bergen"}),
-        ("draft-2", APPROVE, {}),
-        ("draft-3", APPROVE, {}),
-    ):
-        asked(scene, draft)
-        choose(scene, option, **text)
-    answers = sent(scene, 3)
-    assert answers[0]["humanFeedback"] == "Bergen"
-    assert len({each["taskId"] for each in answers}) == 3
-    assert {each["executionId"] for each in answers} == {scene.execution()}
-    scene.finish()
-
-
-@row(COMPLETED, **given(human_input_webhook={"times": 2, "nested": "data", "other_ids": True}))
+@row(COMPLETED, core=True, **given(human_input_webhook=Delivery(times=2, nested="data", other_ids=True)))
 def test_answer_of_two_users(scene):
     """Two users answer, and a stranger delivers forged questions."""
     scene.start()
-    asked(scene, "draft-1")
+    asked(scene)
     url, meta = f"{scene.airflow.url}/crew/events", scene.crew.kickoffs[0].meta
-    forged = {"task_id": "forged", "task_output": "draft-1 of a stranger", "meta": meta}
+    forged = {"task_id": "forged", "task_output": "A stranger's draft", "meta": meta}
     other = forged | {"meta": {"airflow": meta["airflow"] | {"dag_id": "another"}}}
     secret = {"Authorization": f"Bearer {WEBHOOK_SECRET}"}
     for status, body, headers in (
@@ -172,7 +105,9 @@ def test_answer_of_two_users(scene):
     choose(scene, APPROVE)
     with pytest.raises(ApiError, match="409"):
         choose(scene, SEND_BACK, text="No")
-    (answer,) = sent(scene, 1)
+    answer = answer_of(scene)
+    assert (answer["executionId"], answer["isApprove"]) == (scene.execution(), True)
+    assert answer["humanInputWebhook"]["url"] == url
     assert answer["taskId"] != "forged"
     scene.finish()
 
@@ -181,12 +116,12 @@ def test_answer_of_two_users(scene):
 def test_answer_after_a_clear(scene):
     """The task is cleared while it asks, and a user answers the next attempt."""
     scene.start()
-    asked(scene, "draft-1")
+    asked(scene)
     scene.run.clear(scene.task_id)
     scene.looked()
-    asked(scene, "draft-1")
+    asked(scene)
     choose(scene, APPROVE)
-    sent(scene, 1)
+    answer_of(scene)
     scene.finish()
 
 
@@ -196,7 +131,7 @@ def test_answer_and_a_killed_worker(scene):
     held = HeldAnswer(on="resume", for_seconds=math.inf)
     scene.crew.faults.add(held)
     scene.start()
-    asked(scene, "draft-1")
+    asked(scene)
     choose(scene, APPROVE)
     eventually(lambda: held.is_held, pause=0.2)
     scene.kill()
@@ -205,27 +140,11 @@ def test_answer_and_a_killed_worker(scene):
     scene.finish()
 
 
-@row(COMPLETED_IN_ATTEMPT_2, retries=1, pre_execute=Code("dies_before_answer"), **given())
-def test_answer_that_a_killed_worker_never_sent(scene):
-    """The worker is killed after it has stored the intent of an answer, and before the request."""
-    scene.start()
-    asked(scene, "draft-1")
-    choose(scene, APPROVE)
-    scene.wait_for("deferred", tries=2)
-    assert not scene.crew.requests.on("resume")
-    asked(scene, "draft-1")
-    assert scene.run.stored(scene.task_id)[KEY]["outcome"] == "uncertain"
-    choose(scene, APPROVE)
-    sent(scene, 1)
-    scene.finish()
-
-
 @row(COMPLETED, response_timeout=20, on_response_timeout="approve", **given())
 def test_answer_without_a_user(scene):
     """No user answers in time, and the task approves."""
     scene.start()
-    (answer,) = sent(scene, 1)
-    assert (answer["humanFeedback"], answer["isApprove"]) == ("Approved.", True)
+    assert answer_of(scene)["isApprove"]
     scene.finish()
 
 
@@ -233,10 +152,10 @@ def test_answer_without_a_user(scene):
 def test_answer_without_a_triggerer(scene):
     """A user answers while the triggerer is killed."""
     scene.start()
-    asked(scene, "draft-1")
+    asked(scene)
     triggerer = scene.airflow.processes["triggerer"]
     triggerer.kill()
     choose(scene, APPROVE)
-    sent(scene, 1)
+    answer_of(scene)
     triggerer.start()
     scene.finish()

@@ -9,10 +9,10 @@ import pytest
 
 from tests.airflow_runs import eventually
 from tests.faults.batches import lines_of
-from tests.faults.harm import no_api_server, no_triggerer
+from tests.faults.harm import no_triggerer
 from tests.faults.rows import RUN, Ends, row
-from tests.faults.scenes import PAUSE, TOPIC, Code
-from tests.faults.test_commands import command
+from tests.faults.scenes import PAUSE
+from tests.faults.test_user import command
 from tests.supported import AIRFLOW
 
 pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
@@ -23,16 +23,6 @@ _AT_A_TIME = 4
 done = Ends("success", "the result", "completed", kickoffs=_ROWS)
 again = Ends("success", "the result", "completed", kickoffs=_ROWS, tries=2)
 batch_row: Any = partial(row, batch=_ROWS, retries=1)
-# The first process of an attempt finds no progress.
-_PROGRESS = "context['ti'].xcom_pull(task_ids='report', key='crew_progress')"
-ON_RESUMING = Code(f"lambda context: {_PROGRESS} and killed_once()")
-
-
-@batch_row(again, ways=RUN)
-def test_batch_killed_before_a_group(scene):
-    """The worker is killed before it starts the first rows."""
-    scene.start_and_hold("inputs")
-    scene.kill()
 
 
 @batch_row(again, ways=RUN, uncertain=1, core=("deferred",), why="The fourth row is reported as uncertain.")
@@ -51,19 +41,6 @@ def test_batch_killed_inside_a_group(scene):
     scene.kill()
 
 
-@batch_row(again, pre_execute=ON_RESUMING, core=True)
-def test_batch_killed_on_resuming(scene):
-    """The worker is killed when it resumes after some rows have ended."""
-    _begin(scene)
-
-
-def _begin(scene):
-    """Start a run, and let the first rows end."""
-    scene.start()
-    for number in range(1, _AT_A_TIME + 1):
-        scene.finish(number)
-
-
 @batch_row(done, harm=no_triggerer)
 def test_batch_without_a_triggerer(scene):
     """The triggerer is killed while rows run, and some end."""
@@ -73,49 +50,13 @@ def test_batch_without_a_triggerer(scene):
         scene.finish(2)
 
 
-@batch_row(
-    again,
-    ways=("sync",),
-    harm=no_api_server,
-    retry_delay=Code("datetime.timedelta(minutes=2)"),
-    why="Airflow ends a task after three failed heartbeats.",
-)
-def test_batch_in_worker_without_api_server(scene):
-    """The API server is down for longer than workers tolerate, while rows end."""
-    scene.start()
-    scene.execution(_AT_A_TIME)
-    process = scene.process()
-    with scene.harmed():
-        scene.finish(1)
-        scene.finish(2)
-        eventually(lambda: not process.is_running() or process.status() == "zombie", pause=PAUSE)
-
-
 @batch_row(again, ways=RUN, core=("deferred",))
 def test_batch_cleared_while_rows_run(scene):
     """The task is cleared while rows run."""
-    _clear_early(scene)
-
-
-@batch_row(again)
-def test_batch_cleared_and_forgotten_while_rows_run(scene):
-    """The task is cleared while rows run, and its state is deleted."""
-    scene.start(until="deferred")
-    scene.execution(_AT_A_TIME)
-    scene.forget_all()
-    scene.run.clear(scene.task_id)
-
-
-def _clear_early(scene):
     scene.start(until="deferred" if scene.way == "deferred" else "")
     scene.execution(_AT_A_TIME)
     scene.looked(_AT_A_TIME)
     scene.run.clear(scene.task_id)
-
-
-def _end(scene):
-    scene.start()
-    scene.wait_until_over(finishing=True)
 
 
 def _run_with_uncertain_row(scene):
@@ -143,17 +84,3 @@ def test_batch_with_adopted_row(scene):
     command(scene, "adopt", lost, "--conn-id", scene.connection, "--row", key, "--yes")
     scene.clear("success")
     scene.wait_until_over(finishing=True)
-
-
-@batch_row(Ends("success", "the result", "completed", kickoffs=_ROWS + 2, tries=2), ways=RUN)
-def test_batch_with_other_rows(scene):
-    """Rows are reordered, changed, removed and added when the task is cleared."""
-    _end(scene)
-    rows = [{"topic": f"{TOPIC} {number}"} for number in range(1, _ROWS)]
-    rows[5]["audience"] = "pilots"
-    given = {"retries": 1, "inputs": [*reversed(rows), {"topic": f"{TOPIC} {_ROWS}"}]}
-    scene.rewrite_dag(given)
-    scene.clear("success")
-    scene.wait_until_over(finishing=True)
-    assert (scene.xcom()["changed"], scene.xcom()["removed"]) == (1, 1)
-    assert len(lines_of(scene, "removed.jsonl")) == 2

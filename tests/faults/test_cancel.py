@@ -5,70 +5,35 @@ from __future__ import annotations
 import os
 import signal
 import time
-from dataclasses import replace
 from typing import Any
-from urllib.parse import quote
-
-import psutil
 
 from airflow_provider_crew.client.progress import PROGRESS
-from airflow_provider_crew.local import Scenario
 from tests.airflow_runs import eventually
 from tests.faults.harm import suspended, without
-from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, RUN, SENSOR, Ends, Way, row
+from tests.faults.rows import ANY, COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, SENSOR, Ends, Way, paid_again, row
 from tests.faults.scenes import PAUSE, Code, never_stopped, waiting
 from tests.supported import AIRFLOW
 
 IN_TWENTY_SECONDS = Code("datetime.timedelta(seconds=20)")
 WAITS = (*RUN, "sensor deferred", "sensor poke")
 CANCELLED = Ends("failed", "only the kickoff ID", "revoked")
-STILL_RUNNING = Ends("failed", "only the kickoff ID", "running")
-CANCELLED_AND_PAID_AGAIN = Ends("success", "the result", "completed", kickoffs=2, tries=2)
 ALWAYS: dict[str, Any] = {"cancel_on_kill": True, "cancel_on_timeout": True}
 # Airflow tells a trigger that a user has ended its task from 3.3 on.
 BY_TRIGGER: tuple[Way, ...] = ("deferred", "sensor deferred")
 
 
-def marked(scene, state: str) -> None:
-    """Mark the waiting task, and return when the crew was asked to stop."""
-    waiting(scene)
-    scene.mark(state)
-    scene.answered("stop")
-    scene.unwatched()
-
-
-@row(CANCELLED, ways=WAITS, core=RUN, retries=2, needs_store=BY_TRIGGER, **ALWAYS)
+@row(CANCELLED, ways=WAITS, core=RUN, retries=2, needs_store=BY_TRIGGER, cost=ANY, **ALWAYS)
 def test_cancel_marked_as_failed(scene):
     """The task is marked as failed while it waits."""
-    marked(scene, "failed")
+    waiting(scene)
+    scene.mark("failed")
+    scene.answered("stop")
+    scene.unwatched()
     if AIRFLOW[:2] == (3, 3):  # Airflow 3.4 stores no XCom of a task that has ended
         eventually(lambda: (scene.xcom(PROGRESS)["end"] or {}).get("error") == "ExecutionCancelled")
 
 
-@row(Ends("success", "only the kickoff ID", "revoked"), ways=RUN, retries=2, needs_store=BY_TRIGGER, **ALWAYS)
-def test_cancel_marked_as_a_success(scene):
-    """The task is marked as a success while it waits."""
-    marked(scene, "success")
-
-
-@row(CANCELLED_AND_PAID_AGAIN, ways=RUN, needs_store=BY_TRIGGER, **ALWAYS)
-def test_cancel_marked_as_failed_and_cleared(scene):
-    """The task is marked as failed while it waits, and cleared later."""
-    marked(scene, "failed")
-    scene.clear("failed")
-    scene.finish(2)
-
-
-@row(CANCELLED, ways=RUN, retries=2, needs_store=BY_TRIGGER, **ALWAYS)
-def test_cancel_run_marked_as_failed(scene):
-    """The DAG run is marked as failed while its task waits."""
-    waiting(scene)
-    path = f"dags/{scene.dag_id}/dagRuns/{quote(scene.run.run_id, safe='')}"
-    scene.airflow.api.patch(path, {"state": "failed"})
-    scene.answered("stop")
-
-
-@row(CANCELLED, ways=("sync", "kickoff"), retries=2, **ALWAYS)
+@row(CANCELLED, ways=("sync", "kickoff"), retries=2, cost=ANY, **ALWAYS)
 def test_cancel_marked_before_the_answer(scene):
     """The task is marked as failed before the answer to its kickoff."""
     held = scene.start_and_hold("kickoff")
@@ -80,22 +45,9 @@ def test_cancel_marked_before_the_answer(scene):
     scene.answered("stop")
 
 
-@row(Ends("failed", "nothing", "revoked", tries=2), ways=("sync",), retries=2, needs_store=("sync",), **ALWAYS)
-def test_cancel_marked_before_it_reattaches(scene):
-    """The task is marked as failed while a retry asks for the execution of the first attempt."""
-    waiting(scene)
-    scene.kill()
-    scene.crew.faults.hang(on="status", seconds=30)
-    polls = len(scene.crew.requests.on("status"))
-    scene.wait_for("running", tries=2)
-    scene.asked("status", polls + 1)
-    scene.mark("failed")
-    scene.answered("stop")
-
-
 @row(
     {
-        **dict.fromkeys(RUN, CANCELLED_AND_PAID_AGAIN),
+        **dict.fromkeys(RUN, paid_again()),
         **dict.fromkeys(SENSOR, Ends("failed", "nothing", "revoked")),
     },
     ways=(*RUN, *SENSOR),
@@ -103,6 +55,7 @@ def test_cancel_marked_before_it_reattaches(scene):
     retries=1,
     timeout=15,
     cancel_on_timeout=True,
+    cost="ended",
 )
 def test_cancel_after_a_timeout(scene):
     """`timeout` passes, and a retry starts another execution."""
@@ -112,33 +65,11 @@ def test_cancel_after_a_timeout(scene):
         scene.finish(2)
 
 
-@row(CANCELLED, ways=WAITS, retries=0, execution_timeout=IN_TWENTY_SECONDS, cancel_on_timeout=True)
+@row(CANCELLED, ways=WAITS, retries=0, execution_timeout=IN_TWENTY_SECONDS, cancel_on_timeout=True, cost="ended")
 def test_cancel_after_execution_timeout(scene):
     """`execution_timeout` passes, and there is no retry."""
     scene.start()
     scene.answered("stop")
-
-
-@row(Ends("skipped", "only the kickoff ID", "revoked"), ways=RUN, needs_store=BY_TRIGGER, **ALWAYS)
-def test_cancel_after_dagrun_timeout(scene):
-    """`dagrun_timeout` passes."""
-    before, code = time.time(), scene.file.read_text()
-    limited = "schedule=None, dagrun_timeout=datetime.timedelta(seconds=40)"
-    scene.file.write_text(code.replace("schedule=None", limited))
-    scene.airflow.api.wait_for_dag(scene.dag_id, parsed_after=before)
-    waiting(scene)
-    scene.answered("stop")
-
-
-# What the word REVOKED means is known only where a deployed crew says it.
-_DEPLOYED = Scenario.model_validate(LONG.model_dump() | {"dialect": "deployed"})
-
-
-@row(CANCELLED, ways=(*RUN, *SENSOR), retries=2, scenario=_DEPLOYED)
-def test_stopped_in_the_dashboard(scene):
-    """A person stops the execution in the crew's dashboard."""
-    waiting(scene)
-    scene.crew.revoke(scene.execution())
 
 
 @row(COMPLETED_IN_ATTEMPT_2, ways=WAITS, core=RUN, forgotten=("deferred",), needs_store=RUN, **ALWAYS)
@@ -152,23 +83,6 @@ def test_cancel_not_when_cleared(scene):
         scene.execution(2)
     for kickoff in scene.crew.kickoffs:
         scene.crew.finish(kickoff.kickoff_id)
-    never_stopped(scene)
-
-
-@row(
-    Ends("success", "the kickoff ID", "running"),
-    ways=("kickoff",),
-    needs_store=("kickoff",),
-    on_success_callback=[Code("lambda _: until('later')")],
-    **ALWAYS,
-)
-def test_cancel_not_when_successful(scene):
-    """The process gets SIGTERM after the task has succeeded."""
-    scene.start()
-    process = psutil.Process(scene.wait_for("success")["pid"])
-    process.terminate()
-    time.sleep(3)
-    scene.now("later")
     never_stopped(scene)
 
 
@@ -197,31 +111,14 @@ def test_cancel_marked_without_a_triggerer(scene):
 
 
 @row(
-    COMPLETED_IN_ATTEMPT_2,
-    ways=BY_TRIGGER,
-    harm=no_triggerer,
-    needs_store=BY_TRIGGER,
-    forgotten=("deferred",),
-    **ALWAYS,
-)
-def test_cancel_not_when_cleared_without_a_triggerer(scene):
-    """The task is cleared while no triggerer is running, and the next attempt returns the result."""
-    waiting(scene)
-    with scene.harmed():
-        scene.finish()
-        scene.run.clear(scene.task_id)
-        scene.wait_for("success", tries=2)
-    never_stopped(scene)
-
-
-@row(
     {
-        "deferred": replace(STILL_RUNNING, tries=2),
+        "deferred": Ends("failed", "only the kickoff ID", "running", tries=2),
         "sensor deferred": Ends("failed", "nothing", "running", tries=2),
     },
     ways=BY_TRIGGER,
     harm=suspended("triggerer"),
     needs_store=BY_TRIGGER,
+    cost="running",
     **ALWAYS,
 )
 def test_cancel_not_when_the_triggerer_is_slow(scene):

@@ -9,28 +9,17 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import psutil
-
 from tests.airflow_runs import eventually
-from tests.faults.harm import killed, whole, without
-from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, Ends, row
+from tests.faults.harm import whole, without
+from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, UNCERTAIN, row
 from tests.faults.scenes import PAUSE, Code
-from tests.faults.test_triggerer import watching
 
 celery_row = partial(row, executor="celery", core=True)
 
-_SEVERAL = 20
 _OUTAGE = 60
 # A Celery worker ends with the last of its tasks.
 _LONGEST_SHUTDOWN = 120
-_IN_A_WORKER: Any = ("sync", "sensor poke")
 _KICKS_OFF: Any = (*RUN, "kickoff")
-_AFTER_THE_OUTAGE = Code(f"datetime.timedelta(seconds={_OUTAGE + 15})")
-
-
-# A worker
-
-
 # Both, with their child processes, so that all tasks are killed.
 workers_killed = without("worker")
 
@@ -46,23 +35,12 @@ def workers_shut_down(airflow, database):
     whole(airflow, database)
 
 
-@celery_row(Ends("failed", "nothing", "running", tries=2), ways=_KICKS_OFF, harm=workers_killed, retries=2)
+@celery_row(UNCERTAIN, ways=_KICKS_OFF, harm=workers_killed, retries=2, cost="unknown")
 def test_celery_worker_killed_before_the_answer(scene):
     """A Celery worker is killed with its child processes before the answer to a kickoff."""
     scene.start_and_hold("kickoff")
     with scene.harmed():
         pass
-
-
-@celery_row(COMPLETED_IN_ATTEMPT_2, ways=_IN_A_WORKER, harm=workers_killed, retries=1)
-def test_celery_worker_killed_while_waiting(scene):
-    """A Celery worker is killed with its child processes while a task waits in it."""
-    scene.start()
-    scene.looked(2)
-    with scene.harmed():
-        pass
-    scene.wait_for("running", tries=2)
-    scene.finish()
 
 
 @celery_row(COMPLETED, ways=("deferred", "sensor deferred"), harm=workers_killed, retries=0)
@@ -87,20 +65,6 @@ def test_warm_shutdown_before_the_answer(scene):
             scene.finish()
             scene.wait_for("success")
     scene.finish()
-
-
-@celery_row(COMPLETED, ways=_IN_A_WORKER, harm=workers_shut_down, retries=0)
-def test_warm_shutdown_while_waiting(scene):
-    """A Celery worker shuts down (warm) while a task waits in it."""
-    scene.start()
-    scene.looked(2)
-    with scene.harmed():
-        scene.looked(2)
-        scene.finish()
-        scene.wait_for("success")
-
-
-# The broker
 
 
 @contextmanager
@@ -128,7 +92,7 @@ def delivered_twice(airflow, database):
     harm=broker_down,
     why="Airflow fails a task that it cannot send to the broker, so set `retries` and a longer `retry_delay`.",
     retries=1,
-    retry_delay=_AFTER_THE_OUTAGE,
+    retry_delay=Code(f"datetime.timedelta(seconds={_OUTAGE + 15})"),
 )
 def test_completes_without_broker(scene):
     """An execution completes while the broker is down for a minute."""
@@ -138,39 +102,13 @@ def test_completes_without_broker(scene):
         scene.wait_for("up_for_retry")
 
 
-@celery_row(COMPLETED, ways=_IN_A_WORKER, harm=delivered_twice, retries=0)
+@celery_row(COMPLETED, ways=("sync", "sensor poke"), harm=delivered_twice, retries=0)
 def test_delivered_twice_while_waiting(scene):
     """The broker delivers a task twice, because `visibility_timeout` is shorter than the wait."""
     scene.start()
     scene.looked(2)
     with scene.harmed():
         _wait_for_deliveries(scene, 2)
-        scene.looked(2)
-        scene.finish()
-        scene.wait_for("success")
-
-
-@celery_row(COMPLETED, ways=_KICKS_OFF, harm=delivered_twice, retries=0)
-def test_delivered_twice_before_the_answer(scene):
-    """The broker delivers a task twice before the answer to its kickoff."""
-    held = scene.start_and_hold("kickoff")
-    with scene.harmed():
-        _wait_for_deliveries(scene, 2)
-        held.release()
-        scene.finish()
-        scene.wait_for("success")
-
-
-@celery_row(COMPLETED_IN_ATTEMPT_2, ways=_IN_A_WORKER, alone=True, retries=1)
-def test_delivered_again_to_a_retry(scene):
-    """A Celery worker is killed, and the broker delivers its task again next to the retry."""
-    scene.start()
-    scene.looked(2)
-    with workers_killed(scene.airflow, scene.database):
-        pass
-    scene.wait_for("running", tries=2)
-    with delivered_twice(scene.airflow, scene.database):
-        _wait_for_deliveries(scene, 3)
         scene.looked(2)
         scene.finish()
         scene.wait_for("success")
@@ -185,49 +123,3 @@ def _wait_for_deliveries(scene, times):
         return sum(f"'{scene.dag_id}'" in line and f"'{scene.task_id}'" in line for line in lines)
 
     eventually(lambda: delivered() >= times, pause=PAUSE)
-
-
-# A scheduler
-
-
-one_scheduler_killed = killed("scheduler")
-
-
-@celery_row(COMPLETED, ways=_KICKS_OFF, harm=one_scheduler_killed, retries=0)
-def test_one_scheduler_killed_before_the_answer(scene):
-    """One of two schedulers is killed before the answer to a kickoff."""
-    held = scene.start_and_hold("kickoff")
-    with scene.harmed():
-        time.sleep(40)
-        held.release()
-        scene.finish()
-        scene.wait_for("success")
-
-
-# A triggerer
-
-
-@celery_row(Ends("success", "the result", "completed", kickoffs=_SEVERAL), alone=True, mapped=_SEVERAL, retries=0)
-def test_two_triggerers_watch_the_same(scene):
-    """One of two triggerers loses the database, and keeps polling after the other has taken over."""
-    scene.start()
-    scene.wait_for_all("deferred")
-    eventually(lambda: len(watching(scene)) == 2, pause=PAUSE)
-    # Only this process of a triggerer uses the database. Its child polls.
-    cut_off = psutil.Process(scene.airflow.processes["triggerer"].pid)
-    (watcher,) = cut_off.children()
-    cut_off.suspend()
-    try:
-        eventually(lambda: len(watching(scene)) == 1, pause=PAUSE)
-        scene.looked(4 * _SEVERAL)
-        since_then = scene.crew.requests.on("status")[-2 * _SEVERAL :]
-        ports = {connection.laddr.port for connection in watcher.net_connections("tcp")}
-        of_both = {request.client[1] in ports for request in since_then}
-        assert of_both == {True, False}
-        for kickoff in scene.crew.kickoffs:
-            scene.crew.finish(kickoff.kickoff_id)
-        scene.wait_for_all("success")
-    finally:
-        cut_off.resume()
-    # Its events arrive late.
-    time.sleep(10)

@@ -1,9 +1,14 @@
-"""Many executions and random faults: none is started twice by accident, and none is lost."""
+"""Many executions, or rows of a batch, and random faults: none is started twice by accident, and none is lost."""
 
 from __future__ import annotations
 
 import json
+import re
 import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -12,10 +17,10 @@ from tests.airflow_runs import TOKEN, Run
 from tests.faults.chaos import Chaos, story, table
 from tests.faults.harm import whole
 from tests.faults.verdict import judge
+from tests.integration.batches import faults_of, lines
 from tests.supported import AIRFLOW
 
 pytestmark = [
-    pytest.mark.core,
     pytest.mark.harms_airflow,
     pytest.mark.skipif(AIRFLOW < (3, 3), reason="Before Airflow 3.3, a retry starts another execution."),
 ]
@@ -29,7 +34,7 @@ from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOpe
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 
 tries = {
-    "crew_conn_id": "crew_random",
+    "crew_conn_id": "random_harm",
     "retries": 6,
     "retry_delay": datetime.timedelta(seconds=4),
     "cancel_on_kill": True,
@@ -58,39 +63,93 @@ with DAG("random_harm", schedule=None, max_active_runs=100):
         **tries,
     )
 """
+BATCH = """
+import datetime
+
+from airflow.providers.common.compat.sdk import DAG
+
+from airflow_provider_crew.operators.crew import CrewBatchOperator
+
+with DAG({dag_id!r}, schedule=None):
+    CrewBatchOperator(
+        task_id="batch",
+        crew_conn_id={dag_id!r},
+        inputs=[{{"topic": f"row {{number}}"}} for number in range({rows})],
+        key="topic",
+        result_path={path!r},
+        max_active=7,
+        max_failed=None,
+        deferrable={deferrable},
+        poll_interval=1,
+        max_outage=45,
+        retries=200,
+        retry_delay=datetime.timedelta(seconds=2),
+    )
+"""
 EACH = 5
 BETWEEN_RUNS = 6.0
 LONGEST = 2400.0
+ROWS, HARMS = 30, 8
+_LIVE: dict[str, Any] = {"dialect": "deployed"}
+OF_ROWS = (story(0), story(2, **_LIVE), story(6), story(3, error="out of credit"), story(15, **_LIVE))
+_REPORTED = re.compile(r"Row (row \d+), uncertain")
 
 
-def test_random_harm_starts_nothing_twice_and_loses_nothing(airflow, database, dags, request, seed, say):
-    whole(airflow, database)
+@pytest.fixture
+def chaos_in(airflow, database, dags, seed, say) -> Iterator[Callable[..., Chaos]]:
+    """Return a function that writes a DAG, whose ID is its connection, and returns the chaos around its crew."""
+    with ExitStack() as stack:
+
+        def begin(dag_id: str, code: str, *stories: Any) -> Chaos:
+            whole(airflow, database)
+            say(f"Random harm to {dag_id}, with --seed {seed}")
+            (dags / f"{dag_id}.py").write_text(code)
+            crew = stack.enter_context(LocalCrewService(story(1), token=TOKEN))
+            airflow.api.set_connection(dag_id, json.loads(crew.connection_json))
+            airflow.api.wait_for_dag(dag_id)
+            return Chaos(airflow, database, crew, seed, *stories)
+
+        yield begin
+
+
+@pytest.mark.core
+def test_random_harm_starts_nothing_twice_and_loses_nothing(chaos_in, airflow, request, say):
     number = -(-request.config.getoption("--executions") // EACH)
-    lost = request.config.getoption("--lost")
-    say(f"Random harm to {number * EACH} executions, with --seed {seed}{f' --lost {lost}' if lost else ''}")
-    (dags / "random_harm.py").write_text(DAG)
-    with LocalCrewService(story(1), token=TOKEN, call_webhooks=lost == "settled") as crew:
-        airflow.api.set_connection("crew_random", json.loads(crew.connection_json))
-        airflow.api.wait_for_dag("random_harm")
-        chaos = Chaos(airflow, database, crew, seed)
-        runs = chaos.runs
-        began = time.monotonic()
+    chaos = chaos_in("random_harm", DAG)
+    runs = chaos.runs
+    began = time.monotonic()
 
-        def enough() -> bool:
-            due = (time.monotonic() - began) / BETWEEN_RUNS
-            if len(runs) < min(number, due):
-                if lost and len(runs) % 2:
-                    crew.faults.reset(on="kickoff", after_taken=True)
-                run_id = airflow.api.trigger("random_harm")
-                runs.append(Run(airflow, "random_harm", run_id, keeps_task_state=True))
-            return due > number * 2.5
+    def enough() -> bool:
+        due = (time.monotonic() - began) / BETWEEN_RUNS
+        if len(runs) < min(number, due):
+            runs.append(Run(airflow, "random_harm", airflow.api.trigger("random_harm"), keeps_task_state=True))
+        return due > number * 2.5
 
-        chaos.rage(enough)
-        chaos.see_out(runs, LONGEST)
-        verdict = judge(crew, runs, chaos.cleared, chaos.marked)
+    chaos.rage(enough)
+    chaos.see_out(LONGEST)
+    verdict = judge(chaos)
 
     say(f"Harm done:\n{table(chaos.done)}\nSeen:\n{table(verdict.counts)}")
     assert not verdict.faults, "\n".join(verdict.faults)
     # How many end well is up to chance: a task that was marked may have started nothing, and some crews fail.
-    assert verdict.counts["executions"] >= (len(runs) * EACH - len(chaos.marked)) * 0.9
+    assert len(chaos.crew.kickoffs) >= (len(runs) * EACH - len(chaos.marked)) * 0.9
     assert verdict.counts["results in XCom"] >= len(runs)
+
+
+@pytest.mark.parametrize("way", ["deferred", "sync"])
+def test_random_harm_to_a_batch(chaos_in, airflow, say, way, tmp_path):
+    dag_id, path = f"random_batch_{way}", tmp_path / "results"
+    given = {"dag_id": dag_id, "rows": ROWS, "path": str(path)}
+    chaos = chaos_in(dag_id, BATCH.format(**given, deferrable=way == "deferred"), OF_ROWS)
+    chaos.leave_out("task marked as failed")
+    run = Run(airflow, dag_id, airflow.api.trigger(dag_id), keeps_task_state=True)
+    chaos.runs.append(run)
+    chaos.rage(lambda: chaos.done.total() >= HARMS or run.task("batch")["state"] == "success")
+    chaos.see_out(LONGEST)
+
+    last = run.task("batch")
+    events = (event for number in range(1, last["try_number"] + 1) for event in run.events("batch", number))
+    reports = Counter(match[1] for event in events if (match := _REPORTED.match(event["event"])))
+    say(f"Harm done:\n{table(chaos.done)}\nReports of uncertain rows: {reports.total()}")
+    assert not faults_of(lines(path), chaos.crew.kickoffs, reports, ROWS)
+    assert last["state"] == "success"

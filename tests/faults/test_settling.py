@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_crew.local.scenario import Delivery
 from tests.airflow_runs import eventually
 from tests.faults.harm import no_api_server
-from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, RUN, Ends, paid_again, row
+from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, RUN, paid_again, row
 from tests.faults.scenes import Code
 from tests.supported import AIRFLOW
 
@@ -36,7 +36,7 @@ def test_started_crew_calls(scene):
     scene.finish()
 
 
-@row(COMPLETED_IN_ATTEMPT_2, core=True, forgotten=("deferred",), **calling(delay=25, within=5))
+@row(COMPLETED_IN_ATTEMPT_2, core=True, forgotten=("deferred",), cost="unknown", **calling(delay=25, within=5))
 def test_started_crew_calls_after_the_task_has_failed(scene):
     """The crew calls after the task has failed, and a user clears the task."""
     lose_response(scene)
@@ -60,7 +60,7 @@ def test_worker_killed_before_the_response_and_crew_calls(scene):
     scene.finish()
 
 
-@row(paid_again(), retries=1, on_uncertain_kickoff="retry", **calling(delay=60, within=5))
+@row(paid_again(), retries=1, on_uncertain_kickoff="retry", cost="unknown", **calling(delay=60, within=5))
 def test_first_attempt_is_called_during_the_second(scene):
     """With `on_uncertain_kickoff="retry"`, the crew of the first attempt calls during the second one."""
     lose_response(scene)
@@ -89,10 +89,3 @@ def test_receiver_is_away_when_the_crew_starts(scene):
         eventually(lambda: not process.is_running() or process.status() == "zombie", pause=1.0)
         time.sleep(30)
     scene.finish()
-
-
-@row(Ends("success", "the result", "completed", kickoffs=200), batch=200, max_active=20, **calling())
-def test_rows_settle_themselves(scene):
-    """Twenty of the responses to the kickoffs of a batch are lost, and the crews call."""
-    scene.crew.faults.reset(on="kickoff", after_taken=True, times=20)
-    scene.start()

@@ -4,44 +4,16 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 
 from tests.airflow_runs import eventually
 from tests.faults.harm import no_triggerer, suspended, without
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, Ends, row
-from tests.faults.scenes import PAUSE, Code
+from tests.faults.scenes import PAUSE
 
 # Longer than the task's wait, and than the minute that Airflow allows the triggerer.
 _SHORT = 40
-_MANY = 200
-_SEVERAL = 20
-
-
 # For tasks whose waits are too short to defer next to hundreds of others.
 no_triggerer_in_time = without("triggerer")
-
-
-def finish_all(scene):
-    for kickoff in scene.crew.kickoffs:
-        scene.crew.finish(kickoff.kickoff_id)
-
-
-@row(
-    Ends("success", "the result", "completed", kickoffs=_MANY),
-    harm=no_triggerer,
-    mapped=_MANY,
-    why="When many triggers fire at once, Airflow's triggerer may write their last lines into its own log.",
-    retries=0,
-    poll_interval=10.0,
-)
-def test_killed_with_many(scene):
-    """The triggerer is killed while it polls 200 executions."""
-    scene.start()
-    scene.wait_for_all("deferred")
-    with scene.harmed():
-        pass
-    finish_all(scene)
-    scene.wait_until_over(1200)
 
 
 @row(COMPLETED, ways=("deferred", "sensor deferred"), harm=no_triggerer, core=True, retries=0)
@@ -58,6 +30,7 @@ def test_completes_without_a_triggerer(scene):
     harm=no_triggerer_in_time,
     retries=0,
     timeout=_SHORT,
+    cost="running",
 )
 def test_no_triggerer_in_time(scene):
     """No triggerer is running until `timeout` passes, and the crew is still running."""
@@ -75,27 +48,15 @@ def test_completes_but_no_triggerer_in_time(scene):
         scene.wait_for("success")
 
 
-def break_trigger(scene, *, completes=False):
+@row(COMPLETED_IN_ATTEMPT_2, harm=no_triggerer, retries=1, cost="running")
+def test_broken_trigger(scene):
+    """The triggerer cannot import the trigger, and the crew is running."""
     scene.start()
     trigger = scene.wait_for("deferred")["trigger"]["id"]
     with scene.harmed():
-        if completes:
-            scene.finish()
         scene.database.execute("UPDATE trigger SET classpath = 'not_installed.Trigger' WHERE id = %s", trigger)
-
-
-@row(COMPLETED_IN_ATTEMPT_2, harm=no_triggerer, retries=1)
-def test_broken_trigger(scene):
-    """The triggerer cannot import the trigger, and the crew is running."""
-    break_trigger(scene)
     scene.wait_for("deferred", tries=2)
     scene.finish()
-
-
-@row(COMPLETED, ways=("deferred", "sensor deferred"), harm=no_triggerer, retries=0)
-def test_broken_trigger_of_completed(scene):
-    """The triggerer cannot import the trigger, and the crew has completed."""
-    break_trigger(scene, completes=True)
 
 
 def _triggerers(scene):
@@ -109,10 +70,10 @@ def watching(scene):
 
 
 @row(
-    Ends("success", "the result", "completed", kickoffs=_SEVERAL),
+    Ends("success", "the result", "completed", kickoffs=20),
     alone=True,
     executor="local",
-    mapped=_SEVERAL,
+    mapped=20,
     retries=0,
 )
 def test_one_of_two_stands_still(scene):
@@ -127,7 +88,8 @@ def test_one_of_two_stands_still(scene):
         with suspended("triggerer")(scene.airflow, scene.database):
             eventually(lambda: len(watching(scene)) == 1, pause=PAUSE)
             # Neither has seen it yet when the first one continues.
-            finish_all(scene)
+            for kickoff in scene.crew.kickoffs:
+                scene.crew.finish(kickoff.kickoff_id)
         scene.wait_until_over()
     finally:
         another.stop()
@@ -150,20 +112,3 @@ def test_quickly_over(scene):
     scene.start()
     scene.wait_until_over(900)
     assert len(soon_over) == 60
-
-
-def _pool(scene, slots):
-    return {"name": scene.dag_id, "slots": slots, "description": "", "include_deferred": False}
-
-
-@row(COMPLETED, ways=("deferred", "sensor deferred"), retries=0, timeout=60, pool=Code("dag.dag_id"))
-def test_no_slot(scene):
-    """An execution completes in time, but the pool has no free slot until `timeout` passes."""
-    scene.airflow.api.post("pools", _pool(scene, 1))
-    scene.start(until="deferred")
-    scene.airflow.api.patch(f"pools/{scene.dag_id}", _pool(scene, 0))
-    scene.finish()
-    scene.wait_for("scheduled")
-    time.sleep(130)
-    assert scene.task["state"] == "scheduled"
-    scene.airflow.api.patch(f"pools/{scene.dag_id}", _pool(scene, 1))
