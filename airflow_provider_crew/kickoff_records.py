@@ -48,7 +48,9 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Callable[..., None
         found = KickoffRecord(task.max_tries, time.time(), options.kickoff_id)
         # The crew's questions name the attempt that sent the kickoff.
         known: Any = {"fingerprint": last.fingerprint, "try_number": last.try_number}
-        value: Any = as_stored(replace(found, address=last.address or about["address"], **known))
+        is_there = about["state"] != "unknown"  # the crew may have moved since the kickoff
+        address = about["address"] if is_there else last.address or about["address"]
+        value: Any = as_stored(replace(found, address=address, **known))
     else:
         adopted = [with_execution(line, options.row, options.kickoff_id) for line in task.entries[key]]
         # No later call replaces what a person has found.
