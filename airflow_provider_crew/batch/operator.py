@@ -141,6 +141,8 @@ class CrewBatchOperator(KickoffTask):
         return self._run(context, next_kwargs)
 
     def _steps(self, attempt: Batch) -> Any:
+        if self._render_error:
+            raise self._render_error
         return attempt.run()
 
     def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> Batch:

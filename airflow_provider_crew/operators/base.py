@@ -227,21 +227,18 @@ class KickoffTask(CrewTask):
         self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]
     ) -> None:
         """
-        Render the templates, and continue even if that fails, unless the task needs them.
+        Render the templates. If that fails, the attempt fails before a kickoff, and reports the cost.
 
-        Airflow renders them again when the task resumes or is retried. The data behind the inputs may be gone by
-        then, but the execution is billed. Airflow calls only this method for mapped tasks.
+        An attempt that reattaches does not need them, and the data behind the inputs may be gone by then. Airflow
+        calls only this method for mapped tasks.
         """
-        from airflow_provider_crew.task.record import kickoff_id_known
-
         try:
             super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
         except Exception as error:
-            if parent is not self or not (known := kickoff_id_known(context)):
+            if parent is not self:
                 raise
             self._render_error = error
-            event = "The templates cannot be rendered, but the wait for execution %s does not need them: %s"
-            self.log.warning(event, known, error)
+            self.log.warning("The templates cannot be rendered, which only a kickoff needs: %s", error)
 
     def _rendered_inputs(self, context: Context) -> Any:
         if self._render_error:  # never send templates

@@ -151,16 +151,6 @@ def store_of(context: Context) -> Store | None:
     return None if store is None else Store(store)
 
 
-def kickoff_id_known(context: Context) -> Any:
-    """Return the kickoff ID that an earlier process of a task has left in an XCom or the record, or None."""
-    if found := kickoff_id_left_by(context["ti"]):
-        return found
-    with suppress(Exception):  # the task fails for the reason because of which this is asked
-        store = store_of(context)
-        return store and read_record(store.get(KEY), max_tries=0, now=0.0)[0].kickoff_id
-    return None
-
-
 class Record:
     """
     Kickoff record of a task, with access to its store.

@@ -339,9 +339,11 @@ def test_retried_task_does_not_need_its_templates(live_crew, store, make):
 
 def test_task_that_starts_needs_its_templates(live_crew, store):
     task = Task(lambda: run(inputs={"topic": GONE}), store=store)
+    starting = task.begin()
+    starting.render_template_fields(task.context)
 
     with pytest.raises(ZeroDivisionError):
-        task.begin().render_template_fields(task.context)
+        starting.execute(task.context)
 
     assert not live_crew.kickoffs
 

@@ -85,6 +85,14 @@ def kickoff_option_rendered_to_nothing_sends_nothing(world: World, make: MakeJob
 
 
 @promise
+def template_that_cannot_be_rendered_costs_nothing(world: World, make: MakeJob) -> None:
+    """An alert of the DAG reads the cost from the progress."""
+    assert_sent_nothing(world, make(world, crew_webhook_url="{{ 1 // 0 }}").attempt())
+    (progress,) = [xcoms["crew_progress"] for xcoms in world.xcoms.values() if "crew_progress" in xcoms]
+    assert progress["end"]["cost"] == "none"
+
+
+@promise
 def secret_connection_rendered_to_nothing_sends_nothing(world: World, make: MakeJob) -> None:
     assert_sent_nothing(world, make(world, webhook_conn_id="{{ none }}").attempt())
 

@@ -15,6 +15,7 @@ RED: dict[tuple[str, str], str] = {}
 # Why a kind has no such option.
 ABSENT: dict[tuple[str, str], str] = {
     ("kickoff_option_rendered_to_nothing_sends_nothing", "tool"): "takes no such option",
+    ("template_that_cannot_be_rendered_costs_nothing", "tool"): "takes no such option",
     ("secret_connection_rendered_to_nothing_sends_nothing", "tool"): "takes no such option",
     ("unusable_output_type_is_found_before_anything_is_billed", "tool"): "takes no output_type",
     ("failed_check_of_inputs_sends_nothing", "tool"): "an agent decides what comes after a failed call",
