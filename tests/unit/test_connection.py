@@ -2,7 +2,7 @@
 Connections of Airflow, as text: ``python -m tests.unit.test_connection`` writes ``connections.txt`` again.
 
 To add one, write it into the file: its fields as JSON, or a URI or a JSON text as in an environment variable. The
-line below those that mean the same has the address, the token and settings that are not the usual ones, or the error.
+line below those that mean the same has the address, the token and what differs from ``USUAL``, or the error.
 """
 
 from __future__ import annotations
