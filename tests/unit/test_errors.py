@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.errors import error_record, recorded_error, storable_text
+from airflow_provider_crew.exceptions import CutShort, OtherInputs
+from tests.unit.crew_builders import any_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,10 +78,23 @@ def test_list_has_one_error_of_each_class() -> None:
     assert {type(error) for error in ONE_OF_EACH} == set(family(errors.CrewError))
 
 
+def carried(error: errors.CrewError) -> Any:
+    """Send an error to another process, as text."""
+    return recorded_error(json.loads(json.dumps(error_record(error))))
+
+
 @pytest.mark.parametrize("error", ONE_OF_EACH, ids=lambda error: type(error).__name__)
-def test_error_survives_pickling_with_its_facts(error: errors.CrewError) -> None:
+def test_error_keeps_class_message_and_facts(error: errors.CrewError) -> None:
     assert facts(pickle.loads(pickle.dumps(error))) == facts(error)  # noqa: S301 - our own
     assert facts(copy.copy(error)) == facts(error)
+    if not vars(error).keys() & {"misfits", "missing_inputs"}:
+        assert facts(carried(error)) == facts(error)
+        assert carried(error).args == error.args
+
+
+def test_error_of_a_task_keeps_its_class() -> None:
+    for kind in (CutShort, OtherInputs):
+        assert type(carried(kind("passed", kickoff_id="7"))) is kind
 
 
 def test_replaced_error_has_its_event_once() -> None:
@@ -85,10 +104,41 @@ def test_replaced_error_has_its_event_once() -> None:
     assert error.error == "There is no token."
 
 
-def test_record_names_no_class_but_that_of_an_error() -> None:
-    record = {"kind": "Cost", "message": "x", "facts": {}}
+KINDS = dict.fromkeys(("SolarStorm", "Cost", "annotations", "__name__", "Exception", "eval"), errors.CrewError)
 
-    assert type(errors.recorded_error(record)) is errors.CrewError
+
+@pytest.mark.parametrize(("kind", "read_as"), [("LostContact", errors.LostContact), *KINDS.items()])
+def test_class_and_fact_of_a_newer_version_are_dropped(kind: str, read_as: type) -> None:
+    for weather in ("bad", {"wind": 7}):
+        record = {"kind": kind, "message": "It storms.", "facts": {"kickoff_id": "7", "weather": weather}}
+        arrived: Any = recorded_error(record)
+
+        assert (type(arrived), arrived.args) == (read_as, ("It storms.",))
+        assert arrived.kickoff_id == "7"
+
+
+@example(message="\x00\ud800", told="\udfff\x00", names=["\ud800", "\x00"])
+@given(message=any_text, told=any_text, names=st.lists(any_text, max_size=2))
+def test_record_of_any_text_can_be_stored(message: str, told: str, names: list[str]) -> None:
+    usage = dict.fromkeys(names, 7)
+    failed = errors.ExecutionFailed(message, kickoff_id=told, error=told, usage=usage)
+    text = json.dumps(error_record(failed), ensure_ascii=False)
+
+    text.encode()
+    assert "\\u0000" not in text
+    arrived: Any = recorded_error(json.loads(text))
+    assert (arrived.args[0], arrived.error) == (storable_text(message), storable_text(told or message))
+    assert arrived.usage == dict.fromkeys(map(storable_text, names), 7)
+
+
+NO_RECORDS: list[Any] = [None, "LostContact", {}, {"kind": "LostContact", "facts": None}]
+NO_RECORDS += [{"kind": ["LostContact"], "message": {"x": 1}, "facts": 7}]
+
+
+@pytest.mark.parametrize("record", NO_RECORDS, ids=str)
+def test_invalid_record_is_rejected(record: object) -> None:
+    with pytest.raises(ValueError, match="error"):
+        recorded_error(record)
 
 
 def test_transient_errors_share_a_class() -> None:
