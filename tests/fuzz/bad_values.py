@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
@@ -32,74 +34,33 @@ any_json = st.recursive(
     max_leaves=5,
 )
 
-WORDS = [
-    *(
-        "running",
-        "completed",
-        "error",
-        "STARTED",
-        "RUNNING",
-        "SUCCESS",
-        "FAILED",
-        "not_found",
-        "PAUSED",
-        "REVOKED",
-    ),
-    *("complete", "failure", "NOT FOUND", " Completed\n", "\u017fuccess", "SUCCESS\x00", "Task is Running", "\n"),
-    "ValueError: the crew was running, paused, not found and completed",
-]
-INPUTS: list[dict[str, Any]] = [
-    {"inputs": ["topic", "audience"]},
-    {"inputs": ["topic", "audience", "tone"], "required_inputs": ["topic"]},
-    {"inputs": [{"name": "topic", "type": "string", "required": True}, {"name": "tone", "required": False}]},
-    {"inputs": {"topic": "What it is about."}},
-]
+_UNIT = Path(__file__).parents[1] / "unit"
+
+
+def lines_of(name: str) -> list[dict[str, Any]]:
+    """Return the objects in a table of the unit tests, which has their meaning."""
+    lines = (_UNIT / name).read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def inner_keys(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        yield from value if isinstance(value, dict) else ()
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from inner_keys(inner)
+
+
+BODIES = lines_of("bodies.txt")
+INPUTS = [body for body in BODIES if "inputs" in body]
+STATUSES = [body for body in BODIES if "inputs" not in body]
+WORDS = [body[key] for body in STATUSES for key in ("state", "status") if isinstance(body.get(key), str)]
 KICKOFFS: list[dict[str, Any]] = [{"kickoff_id": "6f1d9c1e-3f0c-4f6e-9f43-2a1f6f0f9a11"}, {"kickoff_id": 4711}]
-_WRITTEN_TASK = {"name": "write", "output": "Done."}
-STATUSES: list[dict[str, Any]] = [
-    {"status": "running", "current_task": "research", "progress": {"completed_tasks": 1, "total_tasks": 3}},
-    {
-        "status": "completed",
-        "result": {"output": "Done.", "tasks": [{"task_id": "a", "output": "b", "agent": "c"}]},
-    },
-    {"status": "error", "error": "out of credit", "execution_time": 1},
-    {"state": "RUNNING", "result": None, "last_step": {"n": 1}, "last_executed_task": _WRITTEN_TASK},
-    {
-        "state": "RUNNING",
-        "status": "Task is Running",
-        "progress": {"unit": "task", "completed": 1, "total": 2, "current": "write", "current_agent": "Writer"},
-        "last_executed_task": {"name": "research", "description": "Look.", "output": "Facts.", "meta": None},
-    },
-    {"state": "PAUSED", "status": "Task is Paused", "last_executed_task": _WRITTEN_TASK},
-    {
-        "state": "SUCCESS",
-        "status": None,
-        "result": "Done.",
-        "usage_metrics": {"total_tokens": 312, "prompt_tokens": 200, "successful_requests": 2},
-        "last_executed_task": _WRITTEN_TASK,
-    },
-    {"state": "FAILED", "status": "ValueError: not found, although completed", "usage_metrics": {}},
-    {"state": "NOT FOUND"},
-]
 ERRORS: list[dict[str, Any]] = [
     {"error": "Invalid", "message": "Inputs", "details": {"missing_inputs": ["topic"]}},
     {"title": "Bad gateway", "detail": [{"loc": ["body", "inputs", 0], "msg": "Field required", "input": TOKEN}]},
 ]
-KEYS = sorted({key for document in (*INPUTS, *KICKOFFS, *STATUSES, *ERRORS) for key in document})
-INNER_KEYS = [
-    *(
-        "output",
-        "final_output",
-        "tasks",
-        "result_json",
-        "completed_tasks",
-        "total_tasks",
-        "name",
-        "missing_inputs",
-    ),
-    *("task_id", "execution_time", "__classname__", "unit", "completed", "total", "current", "current_agent"),
-    *("total_tokens", "completion_tokens", "loc", "msg"),
-]
+KEYS = sorted({key for document in (*BODIES, *KICKOFFS, *ERRORS) for key in document})
+INNER_KEYS = sorted({"__classname__", *inner_keys([*BODIES, *ERRORS])} - {*KEYS})
 near_words = st.sampled_from([*WORDS, TOKEN, SECRET, f"401 for Bearer {TOKEN} of {SECRET}", BIG, DEEP]) | any_json
 near_values = (
     near_words
