@@ -1,8 +1,8 @@
 """
 Reading any answer to a request, without repeating a secret from it.
 
-``errors.txt`` has the bodies of errors. The line below each has its sender, the inputs that it reports as missing, and
-the reason. ``python -m tests.unit.test_answer`` writes it again.
+``errors.txt`` has the bodies of errors. The line below each has its sender, the inputs that it reports as missing,
+and the reason. ``python -m tests.unit.test_answer`` writes it again.
 """
 
 from __future__ import annotations
