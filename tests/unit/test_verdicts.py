@@ -258,7 +258,8 @@ def without_report() -> Iterator[tuple[str, str, str]]:
         name = f"rows run, {when}{', cancels' if cancels else ''}"
         yield from fields(name, while_rows_run(ROWS[when], cancels=cancels))
     for name, error in EVERY.items():
-        yield f"error, {name}", "fix", fix_for(error) or "-"
+        if isinstance(error, errors.CrewError):
+            yield f"error, {name}", "fix", fix_for(error) or "-"
     for task, is_sensor in {"operator": False, "sensor": True}.items():
         yield f"being cancelled, {task}", "next_step", while_cancelled(is_sensor)
 
