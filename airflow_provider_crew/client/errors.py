@@ -262,6 +262,11 @@ class NotCancelled(CrewError):
     cost: Cost = Cost.RUNNING
     passes: bool = False
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether the crew has certainly not taken the request."""
+        return self.cost is Cost.RUNNING and not self.passes
+
 
 class WatchError(CrewError):
     """A wait ended without the result of its execution."""

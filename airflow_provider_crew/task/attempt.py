@@ -253,8 +253,20 @@ class Attempt:
         return kickoff_id
 
     def _cancel(self) -> Completed | Failed:
+        """Ask the crew to cancel the execution. Before that, record it, because the crew may end it late."""
+        self._note_cancelling(is_asked=True)
         address = self.record.last.address if self.record.last else self.waiting.address
-        return renewed(self.task.hook).cancel(self.kickoff_id, self.waiting.continued_as, address)
+        try:
+            return renewed(self.task.hook).cancel(self.kickoff_id, self.waiting.continued_as, address)
+        except errors.NotCancelled as error:
+            if error.is_refused:
+                self._note_cancelling(is_asked=False)
+            raise
+
+    def _note_cancelling(self, *, is_asked: bool) -> None:
+        self.facts.is_cancelled = is_asked
+        if not self.stop.is_told():  # no retry follows a mark
+            self.record.save_cancelling(is_asked=is_asked)
 
     def _outcome(self) -> dict[str, Any]:
         """Return what the crew reports as its result."""

@@ -38,6 +38,7 @@ class KickoffRecord:
     :param try_number: Attempt that sent the kickoff.
     :param call: Hash of the address that the crew calls when it has started, until the response has named the
         execution.
+    :param cancelled: Whether the last attempt has asked the crew to cancel the execution.
     """
 
     max_tries: int
@@ -50,6 +51,7 @@ class KickoffRecord:
     fingerprint: str = ""
     try_number: int = 0
     call: str = ""
+    cancelled: bool = False
 
 
 class Decision(Enum):

@@ -88,6 +88,8 @@ def poll_recorded(task: Task, record: Record, output: Output, poll: Callable[[st
     """Poll the execution in the record, and record its end."""
     kickoff_id, address = record.last_id, record.last.address if record.last else ""
     status, failed = poll_earlier(task, poll, kickoff_id, address)
+    if status == "stopped" and record.is_cancelled:  # not by a person
+        status = "failed"
     if status in {"completed", "failed", "stopped"}:
         record.update(end=status)
     if failed:

@@ -96,6 +96,8 @@ def as_stored(
     end: str | None = record.end
     if cleared and end == "stopped":  # the person who cleared the task wants another, which a retry starts as well
         end = "failed"
+    if record.cancelled and not end:  # it may end late
+        end = "kicked off"
     if record.delivered:  # a kickoff task delivers the ID of an execution that may be running
         end = "delivered" if end else "kicked off"
     choices: Any = {"may_start_twice": may_start_twice, "is_called": bool(record.call)}
@@ -242,6 +244,11 @@ class Record:
         return self.last.kickoff_id if self.last and not self.last.end else None
 
     @property
+    def is_cancelled(self) -> bool:
+        """Whether the last attempt has asked the crew to cancel the execution."""
+        return self.last is not None and self.last.cancelled
+
+    @property
     def was_cleared(self) -> bool:
         """Whether the task was cleared since an attempt last started an execution or reattached."""
         return self.last is not None and self.last.max_tries != self._max_tries
@@ -325,7 +332,7 @@ class Record:
 
     def save_reattached(self) -> None:
         """Record that this attempt has reattached, so the next attempt no longer counts as cleared."""
-        self.update(max_tries=self._max_tries)
+        self.update(max_tries=self._max_tries, cancelled=False)
 
     def save_delivery_on_success(self, operator: Any) -> None:
         """
@@ -355,22 +362,26 @@ class Record:
             case errors.ExecutionUnknown(has_completed=True):
                 self.update(kickoff_id=kickoff_id, end="completed", delivered=True)
 
-    def update(self, **changes: Any) -> bool:
+    def save_cancelling(self, *, is_asked: bool) -> None:
+        """Record whether the task itself asks the crew to cancel. Without it, a late stop counts as a person's."""
+        self.update(is_patient=False, cancelled=is_asked)
+
+    def update(self, *, is_patient: bool = True, **changes: Any) -> bool:
         """Update the record, if there is one. Return whether Airflow has stored it."""
         if self.last is None:
             return True
         self.last = replace(self.last, **changes)
-        return self._save_if_possible()
+        return self._save_if_possible(is_patient=is_patient)
 
-    def _save_if_possible(self) -> bool:
+    def _save_if_possible(self, *, is_patient: bool = True) -> bool:
         try:
-            self._save()
+            self._save(is_patient=is_patient)
         except Exception as error:  # noqa: BLE001 - a billed execution must not be lost to its bookkeeping
             warn(log, f"The kickoff record was not stored: {error}. {self.last}")
             return False
         return True
 
-    def _save(self) -> None:
+    def _save(self, *, is_patient: bool = True) -> None:
         if self._store is None:
             return
         with self._saving:  # so that the last write stores the latest record
@@ -378,7 +389,7 @@ class Record:
                 task = self._task
                 choices: Any = {"may_start_twice": task.chooses_twice, "cleared": self.was_cleared}
                 kept = as_stored(self.last, meta=task.meta, **choices)
-                self._store.set(self.key, kept)
+                self._store.set(self.key, kept, is_patient=is_patient)
             else:
                 self._store.delete(self.key)
 

@@ -199,6 +199,7 @@ class Facts:
     :param meta: Meta of the kickoff that names the task, as JSON. Empty if the DAG author has set another.
     :param has_retry: Whether Airflow has a retry left.
     :param is_called: Whether the crew was asked to call when it has started, and has not responded to the kickoff.
+    :param is_cancelled: Whether it has asked the crew to cancel the execution.
     :param is_ending: Whether Airflow is ending the process, which does not know whether it was cleared or marked.
     :param is_tool: Whether an agent has called the crew. The command ``adopt`` doesn't know such a record.
     :param skips: Argument of a sensor because of which Airflow skips it.
@@ -216,6 +217,7 @@ class Facts:
     meta: str = ""
     has_retry: bool = True
     is_called: bool = False
+    is_cancelled: bool = False
     is_ending: bool = False
     is_sensor: bool = False
     is_tool: bool = False
@@ -437,7 +439,7 @@ def _row(error: CrewError, facts: Facts) -> _Row:
 
 def _row_after(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR0911 - a table
     """Return the row of an operator that has an execution."""
-    again = _READS if facts.phase == "ended" else _WAITS
+    again = _READS if facts.phase == "ended" else _STARTS_UNLESS_RUNNING if facts.is_cancelled else _WAITS
     match error:
         case errors.ExecutionStopped():
             return _Row("fail", _STARTS_ANOTHER)

@@ -8,6 +8,7 @@ import json
 import math
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,7 @@ from airflow_provider_crew.client.errors import (
     NotCancelled,
     WaitedTooLong,
 )
+from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.task.verdict import Facts, while_waiting
@@ -190,6 +192,39 @@ class TestTimeout:
         live_crew.scenario = QUICK
 
         assert task.run()["kickoff_id"] == live_crew.kickoffs[1].kickoff_id
+
+    @pytest.mark.parametrize(
+        ("cancels", "status", "is_stored", "starts"),
+        [
+            ([True], 200, True, 1),
+            ([False], 200, True, 0),
+            ([True], 404, True, 0),
+            ([True], 200, False, 0),
+            ([True, False], 200, True, 0),
+        ],
+        ids=["asked", "not asked", "refused", "not stored", "a later attempt has waited"],
+    )
+    def test_late_stop_starts_another_if_the_task_has_asked(
+        self, live_crew, store, cancels, status, is_stored, starts
+    ):
+        live_crew.scenario = SLOW
+        live_crew.faults.answer(status, body={}, on="stop", **FOREVER)
+        store.breaks_at = lambda call: call == "set" and not is_stored and bool(live_crew.calls.count("status"))
+        options: dict[str, Any] = {"timeout": 0.5, "deferrable": False}
+        task = Task(lambda: run(**options), store=store, retries=2)
+        for cancel_on_timeout in cancels:
+            options["cancel_on_timeout"] = cancel_on_timeout
+            with pytest.raises(WaitedTooLong) as caught:
+                task.run()
+            assert caught.value.cost is Cost.RUNNING
+            is_asked = cancel_on_timeout and status == 200
+            assert ("starts a new execution" in caught.value.next_step) == is_asked
+        live_crew.revoke(live_crew.kickoffs[0].kickoff_id)
+        live_crew.scenario = QUICK
+
+        with nullcontext() if starts else pytest.raises(CrewTaskFailed):
+            task.run()
+        assert len(live_crew.kickoffs) == 1 + starts
 
 
 def test_signal_during_a_request_to_airflow_still_cancels(live_crew, store, monkeypatch):

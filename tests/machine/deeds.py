@@ -88,7 +88,8 @@ def _fail(world: World, execution: Any) -> None:
 def _stop(world: World, execution: Any) -> None:
     if not world.is_over(execution):
         execution.revoke(world.clock.now)
-        world.facts[execution.kickoff_id].stopped_by_person = True
+        # A stop after the task has asked for one is taken for its own.
+        world.facts[execution.kickoff_id].stopped_by_person = execution.kickoff_id not in world.stops
 
 
 def _approve(world: World, execution: Any) -> None:
