@@ -104,6 +104,7 @@ class CrewTask(BaseOperator):
     """Templated arguments before they are rendered."""
     is_told_to_end = False
     """Whether Airflow is ending the task. An alert of the task is then left to the DAG."""
+    _render_error: Exception | None = None
     _attempt: Attempt | None = None
 
     def _set_arguments(self, arguments: Mapping[str, Any]) -> None:
@@ -121,6 +122,23 @@ class CrewTask(BaseOperator):
                 raise ValueError(f"{self.operator_name}: {name} {error}") from None
             setattr(self, name, checked)
         self.given = {name: arguments[name] for name in self.template_fields if name in arguments}
+
+    def _do_render_template_fields(
+        self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]
+    ) -> None:
+        """
+        Render the templates. If that fails, the attempt fails when it needs them, and reports the cost.
+
+        An attempt that resumes or reattaches does not, and the data behind them may be gone by then. Airflow calls
+        only this method for mapped tasks.
+        """
+        try:
+            super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
+        except Exception as error:
+            if parent is not self:
+                raise
+            self._render_error = error
+            self.log.warning("The templates cannot be rendered: %s", error)
 
     def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> Any:
         """Return the attempt of this process."""
@@ -211,7 +229,6 @@ class KickoffTask(CrewTask):
         **{name: "json" for name, sent in SENT_AS.items() if sent.kind is Mapping},
     }
     inputs: Any
-    _render_error: Exception | None = None
     _attempt_class = "airflow_provider_crew.task.attempt:Attempt"
 
     @property
@@ -222,23 +239,6 @@ class KickoffTask(CrewTask):
     def kickoff_inputs(self, context: Context) -> Any:  # noqa: ARG002 - the decorator needs it
         """Return the inputs of the kickoff. Not called if the task reattaches."""
         return self.inputs
-
-    def _do_render_template_fields(
-        self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]
-    ) -> None:
-        """
-        Render the templates. If that fails, the attempt fails before a kickoff, and reports the cost.
-
-        An attempt that reattaches does not need them, and the data behind the inputs may be gone by then. Airflow
-        calls only this method for mapped tasks.
-        """
-        try:
-            super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
-        except Exception as error:
-            if parent is not self:
-                raise
-            self._render_error = error
-            self.log.warning("The templates cannot be rendered, which only a kickoff needs: %s", error)
 
     def _rendered_inputs(self, context: Context) -> Any:
         if self._render_error:  # never send templates

@@ -54,7 +54,7 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
 
     kickoff_id: Any
     deferrable: bool
-    template_fields = ("kickoff_id", "crew_conn_id")
+    template_fields = ("crew_conn_id", "kickoff_id")
     ui_color = "#d6e9e3"
     checks = CrewTask.checks | {"poke_interval": seconds_or_none, "timeout": partial(seconds, at_least=0)}
 
@@ -91,6 +91,8 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         return self._run(context, next_kwargs)
 
     def _steps(self, attempt: SensorAttempt) -> Any:
+        if self._render_error and not attempt.event:
+            raise self._render_error
         attempt.find()
         is_rescheduled = self.reschedule and not self.deferrable
         return attempt.deliver(attempt.poll_or_reschedule() if is_rescheduled else attempt.result())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -29,6 +30,7 @@ from tests.integration.tasks import (
     QUICK,
     SLOW,
     Task,
+    fired,
     poked,
     sensors_remember,
 )
@@ -83,6 +85,25 @@ def test_resumed_sensor_keeps_its_execution(live_crew):
 
     event = {"kickoff_id": kickoff_id, "completed": True}  # the task reads a large result itself
     assert task.resume(pending, event)["kickoff_id"] == kickoff_id
+
+
+def test_only_resumed_sensor_does_not_need_its_template(live_crew):
+    task = waiting(kicked_off(live_crew, SLOW), deferrable=True)
+    deferral = task.deferred()
+    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+    event = asyncio.run(fired(task.revived(deferral)))
+    resumed, started = (sensor("{{ 1 // 0 }}", crew_conn_id="crew_{{ 'default' }}") for _ in range(2))
+    for each in (resumed, started):
+        each.render_template_fields(task.context)
+    live_crew.requests.clear()
+
+    with pytest.raises(ZeroDivisionError):
+        started.execute(task.context)
+
+    assert not live_crew.requests
+    assert live_crew.xcoms.progress[-1]["end"]["cost"] == "unknown"
+    result = resumed.resume_execution("execute_complete", {"event": event}, task.context)
+    assert result["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
 
 
 def test_sensor_whose_trigger_is_late_cancels_no_later_execution(live_crew):
