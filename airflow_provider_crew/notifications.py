@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from airflow.providers.common.compat.sdk import BaseNotifier, XCom, context_merge, redact
@@ -153,14 +154,29 @@ def _is_crew_task(context: Context, task_id: str) -> bool:
 def _is_durable(context: Context, task_id: str) -> bool:
     """Whether a task has a kickoff record that the next attempt reads. That of an agent depends on its inputs."""
     starts = _is_crew_task(context, task_id) and "kickoff_id" not in _fields(context, task_id)
-    return HAS_STORE and starts and bool(_argument(context, task_id, "durable", default=True))
+    return HAS_STORE and starts and bool(_argument(_task(context, task_id), "durable", default=True))
 
 
-def _argument(context: Context, task_id: str, name: str, default: object) -> Any:
-    """Return an argument of a task, which may be mapped. It is rendered only in the task's own process."""
+def _task(context: Context, task_id: str) -> Any:
+    """Return a task, which may be mapped. It is rendered only in its own process."""
     own = getattr(context.get("ti"), "task", None)
-    task = own if getattr(own, "task_id", None) == task_id else context["dag"].task_dict.get(task_id)
+    return own if getattr(own, "task_id", None) == task_id else context["dag"].task_dict.get(task_id)
+
+
+def _argument(task: Any, name: str, default: object) -> Any:
     return getattr(task, "partial_kwargs", {}).get(name, getattr(task, name, default))
+
+
+def _conn_id(task: Any, index: int) -> str:
+    """Return the connection of a task, or a placeholder if only the task's own process knows it."""
+    conn_id = _argument(task, "crew_conn_id", "crew_default")
+    rows = getattr(task, "expand_input", None)
+    if rows and not (isinstance(rows.value, Mapping) and "crew_conn_id" not in rows.value):
+        try:
+            conn_id = rows.resolve({"ti": SimpleNamespace(map_index=index)})[0].get("crew_conn_id", conn_id)
+        except Exception:  # noqa: BLE001 - another task returns it
+            conn_id = None
+    return conn_id if isinstance(conn_id, str) and "{{" not in conn_id else "CONN_ID"
 
 
 def _failures_of_task(context: Context) -> list[_Failure]:
@@ -276,9 +292,8 @@ def _is_uncertain(batch: Mapping[str, Any]) -> bool:
 
 def _adopting(context: Context, task_id: str, index: int, kickoff_id: str, batch: Mapping[str, Any]) -> list[str]:
     """Return the commands that give a task the executions of its uncertain kickoffs."""
-    conn_id = _argument(context, task_id, "crew_conn_id", "crew_default")
     where = [context["dag"].dag_id, context["run_id"], task_id, kickoff_id or "KICKOFF_ID"]
-    where += ["--conn-id", conn_id if isinstance(conn_id, str) and "{{" not in conn_id else "CONN_ID"]
+    where += ["--conn-id", _conn_id(_task(context, task_id), index)]
     where += ["--map-index", str(index)] if index >= 0 else []
     uncertain = [group["keys"] for group in batch.get("reasons", ()) if group["status"] == "uncertain"]
     rows = [[f"--row={key}"] for keys in uncertain for key in keys] if batch else [[]]

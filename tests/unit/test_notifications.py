@@ -90,6 +90,8 @@ def dag(tmp_path):
         CrewExecutionSensor(task_id="pair", kickoff_id=kickoff.output)
         kickoffs = CrewKickoffOperator.partial(task_id="kickoffs").expand(inputs=[{}, {}])
         CrewExecutionSensor.partial(task_id="pairs").expand(kickoff_id=kickoffs.output)
+        CrewRunOperator.partial(task_id="crews", inputs={}).expand(crew_conn_id=["readers", "writers"])
+        CrewRunOperator.partial(task_id="unread").expand_kwargs(kickoff.output)
         BaseOperator(task_id="other")
         if AIRFLOW >= (3, 3):
             CrewBatchOperator(task_id="rows", inputs=[], result_path=str(tmp_path), crew_conn_id="writers")
@@ -548,7 +550,7 @@ def test_success_of_another_task_asks_airflow_nothing(alert, dag, airflow, sent)
 @needs_store
 @pytest.mark.parametrize("kickoff_id", ["", KICKOFF_ID])
 def test_alert_has_the_command_that_adopts_the_execution(alert, dag, airflow, sent, adopted, kickoff_id):
-    airflow.states = {("each", 1): "failed"}
+    airflow.states = {("each", 1): "failed", ("crews", 1): "failed", ("unread", 1): "failed"}
     airflow.xcoms |= {("report", -1, "kickoff_id"): kickoff_id}
 
     alert(of_task(dag, UNCERTAIN, push=lambda **_: None))
@@ -557,4 +559,6 @@ def test_alert_has_the_command_that_adopts_the_execution(alert, dag, airflow, se
     assert [each for _, text in sent for each in adopted(text)] == [
         ("the_dag", "today", "report", -1, kickoff_id or "KICKOFF_ID", "crew_default", None),
         ("the_dag", "today", "each", 1, "KICKOFF_ID", "crew_default", None),
+        ("the_dag", "today", "crews", 1, "KICKOFF_ID", "writers", None),
+        ("the_dag", "today", "unread", 1, "KICKOFF_ID", "CONN_ID", None),
     ]
