@@ -3,9 +3,9 @@
 import json
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
-from airflow_provider_crew.client.calls import objects_in
+from airflow_provider_crew.client.calls import TaskColumns, objects_in
 from airflow_provider_crew.client.errors import text_of
 
 # XCom key of the last question. The task opens it before its kickoff.
@@ -15,9 +15,6 @@ _LONGEST_DRAFT = 16 * 1024
 _REST = "\n[This is only the beginning. The crew's dashboard shows the rest.]"
 # Questions whose repeated deliveries are recognized.
 _MOST_KNOWN = 100
-
-# PostgreSQL stores no NUL.
-_Id = Annotated[str, StringConstraints(max_length=250, pattern=r"^[^\x00]+$")]
 
 
 class Undeliverable(ValueError):
@@ -40,15 +37,9 @@ class _Record(BaseModel):
     answers: list[dict[str, str]] = []
 
 
-class _Origin(BaseModel):
+class _Origin(TaskColumns):
     """Task that sent the kickoff, from the kickoff's ``meta``."""
 
-    model_config = ConfigDict(strict=True, frozen=True)
-
-    dag_id: _Id
-    run_id: _Id
-    task_id: _Id
-    map_index: int = Field(ge=-1, lt=2**31)
     try_number: int
 
 

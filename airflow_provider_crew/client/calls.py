@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from airflow_provider_crew.client.payload import issued_kickoff_id
 
@@ -23,6 +25,25 @@ _NAMES = {"kickoff_id": ("kickoff_id", "kickoffId"), "execution_id": ("execution
 _NESTS = ("data", "body", "payload", "meta")
 _LONGEST = 4096
 _PURPOSE = b"crew call "
+
+
+# PostgreSQL stores no NUL.
+_Id = Annotated[str, StringConstraints(max_length=250, pattern=r"^[^\x00]+$")]
+
+
+class TaskColumns(BaseModel):
+    """Columns that identify a task instance, which a crew has sent back and may have changed."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    dag_id: _Id
+    run_id: _Id
+    task_id: _Id
+    map_index: int = Field(ge=-1, lt=2**31)
+
+
+class _Slot(TaskColumns):
+    record: _Id
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +83,10 @@ def read_address(path: str, key: str) -> Address | None:
         return None
     try:  # a crew knows the key as well
         task, record, part = json.loads(base64.urlsafe_b64decode(f"{named}{'=' * (-len(named) % 4)}"))
-        is_ours = isinstance(record, str) and set(task) in ({"dag_id", "run_id", "task_id", "map_index"}, set())
-        return Address(dict(task), record, _hash(part)) if is_ours else None
+        if task == {}:
+            return Address({}, "", _hash(part))
+        slot = _Slot.model_validate({**task, "record": record})
+        return Address(slot.model_dump(exclude={"record"}), slot.record, _hash(part))
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
 

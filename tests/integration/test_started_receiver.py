@@ -124,6 +124,8 @@ def test_stranger_is_turned_away(kickoff):
         kickoff.url.partition(".")[0],
         f"{kickoff.receiver.url}/{'x' * 5000}",
         f"{kickoff.receiver.url}/.",
+        kickoff.address(dag_id="research\0")[0],
+        kickoff.address(map_index={})[0],
     ):
         assert kickoff.called({"kickoff_id": ID}, forged) == 404, forged
     assert list(kickoff.entries) == [RECORD]

@@ -30,7 +30,20 @@ def test_address_is_one_part_of_a_path(record: str) -> None:
     assert (address.task, address.record, address.call, len(call)) == (TASK, record, call, 32)
 
 
-@pytest.mark.parametrize("data", [[TASK, 1, "part"], [{"dag_id": "d"}, "record", "part"], [1, "record", "part"]])
+ODD: dict[str, tuple[Any, ...]] = {
+    "dag_id": ("d\0", "d\ud83d", "d" * 251, "", 1, None, ["d"], {}),
+    "map_index": (2**31, -2, "-1", 0.5, True, None),
+}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *([TASK, 1, "part"], [{"dag_id": "d"}, "record", "part"], [1, "record", "part"]),
+        *([[*TASK], "record", "part"], [TASK, "re\0cord", "part"]),
+        *([TASK | {name: odd}, "record", "part"] for name, values in ODD.items() for odd in values),
+    ],
+)
 def test_other_data_with_the_right_signature_are_no_address(data: Any) -> None:
     assert read_address(signed([TASK, "record", "part"]), KEY)
     assert read_address(signed(data), KEY) is None
@@ -38,7 +51,7 @@ def test_other_data_with_the_right_signature_are_no_address(data: Any) -> None:
 
 @pytest.mark.parametrize(("length", "is_read"), [(4096, True), (4097, False)])
 def test_long_address_is_not_read(length: int, is_read: bool) -> None:  # noqa: FBT001
-    lengths = {len(path := signed([TASK, "r" * more, "part"])): path for more in range(2850, 2960)}
+    lengths = {len(path := signed([TASK, "record", "p" * more])): path for more in range(2850, 2960)}
     assert (read_address(lengths[length], KEY) is not None) == is_read
 
 
