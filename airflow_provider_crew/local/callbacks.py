@@ -123,7 +123,7 @@ class Callbacks:
         headers = _proving(proof)
         try:
             async with self._session.post(url, json=body, headers=headers, allow_redirects=False) as answer:
-                problem = f"answers {answer.status}" if answer.status >= _BAD else ""
+                problem = f"returns {answer.status}" if answer.status >= _BAD else ""
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             problem = f"cannot be called: {type(error).__name__}"
         if problem:

@@ -7,7 +7,7 @@ import time
 
 from airflow_provider_crew.local.record import ReceivedRequest
 
-# Paths whose last answer is remembered.
+# Paths whose last response is remembered.
 _MOST_PATHS = 1000
 
 
@@ -15,8 +15,8 @@ class Console:
     """
     Prints to standard output.
 
-    A GET request with the same answer as the one before it, such as a poll, is only counted. A terminal shows the
-    count at once. In a file, it comes before the next line.
+    A GET request with the same response as the one before it, such as a poll, is only counted. A terminal shows
+    the count at once. In a file, it comes before the next line.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Console:
 
     def request(self, request: ReceivedRequest) -> None:
         """Print or count a request."""
-        parts = [request.method, request.path, str(request.status or "no answer")]
+        parts = [request.method, request.path, str(request.status or "no response")]
         if request.fault:
             parts.append(f"(fault: {request.fault})")
         if request.operation == "kickoff" and isinstance(request.json, dict):

@@ -30,9 +30,9 @@ class ReceivedRequest:
     """Address and port of the client: requests with the same value came over one connection."""
     received_at: float = field(default_factory=time.time)
     fault: str | None = None
-    """Kind of the fault that was applied; ``cold_start`` if a gateway answered for a sleeping crew."""
+    """Kind of the fault that was applied; ``cold_start`` if a gateway responded for a sleeping crew."""
     status: int | None = None
-    """HTTP status of the answer; None while, or if, there was no answer."""
+    """HTTP status of the response. None while, or if, there is none."""
 
     @property
     def operation(self) -> Operation | None:
@@ -72,7 +72,7 @@ class Record(Sequence[ReceivedRequest]):
         self._size_of_strangers = 0
 
     def add(self, request: ReceivedRequest, *, of_stranger: bool = False) -> None:
-        """Append a request on its arrival, so that one without an answer is recorded as well."""
+        """Append a request on its arrival, so that one without a response is recorded as well."""
         with self._lock:
             self._requests.append(request)
             if of_stranger:

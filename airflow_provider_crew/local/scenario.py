@@ -1,5 +1,5 @@
 """
-Scenario of the local server: its behavior after a kickoff, and the format of its answers.
+Scenario of the local server: its behavior after a kickoff, and the format of its responses.
 
 A scenario file needs only the settings that matter for your test or demo:
 
@@ -146,9 +146,9 @@ class _Course(_Strict):
 
 class When(_Course, extra="allow"):
     """
-    Another course for kickoffs with these inputs: ``When(company="Globex", output="Globex sells everything")``.
+    Other outcome for kickoffs with these inputs: ``When(company="Globex", output="Globex sells everything")``.
 
-    Each further key is an input, with the value it must have. Without ``tasks``, ``output``, ``result_json``,
+    Each further key is an input with the value that it must have. Without ``tasks``, ``output``, ``result_json``,
     ``usage`` or ``statuses``, those of the scenario apply.
     """
 
@@ -180,26 +180,27 @@ class Delivery(_Strict):
 
 class Scenario(_Course):
     """
-    Scenario of the local server: the course of each execution, and the responses about it.
+    Scenario of the local server: the tasks and the outcome of each execution, and the responses about it.
 
     Texts may contain ``{name}`` for an input. Any other brace is left as it is, so that an output can be JSON.
-    ``statuses`` replaces the status of the tasks: one body per poll, and the last one is repeated.
-    ``when`` gives kickoffs with certain inputs another course; the first match applies.
-    ``dialect`` is ``documented`` for the API reference or ``deployed`` for the behavior of deployments. Only the
-    deployed dialect has ``result_json``, ``usage`` and ``kind``. ``usage`` contains the token counts, which are
-    returned at the end; an empty table is returned as null. A crew needs all its required inputs. A flow needs
-    none, drops unknown ones, reports steps instead of tasks and stays known while it waits for human input. Only
-    the documented dialect has ``inputs_shape``. Without ``required_inputs``, a list of names has no such field
-    beside it, as before crewai 1.15.38.
-    ``status_paths`` selects which of the two status paths is served; the other one is an unknown path.
-    ``resume`` sets how the crew takes an answer. ``both`` accepts either spelling, and the execution keeps its ID.
-    ``documented`` accepts snake_case only. ``failing`` accepts camelCase and any ID, and returns an ID that fails,
-    while the execution waits. ``production`` accepts camelCase and any ID, ignores ``isApprove``, and continues
-    under the ID that it returns. Another text than a short approval makes the task run again.
-    ``human_input_webhook`` sets how the webhook of a crew is delivered. A flow calls none.
-    ``started_webhook`` sets how the event of the start and ``crewWebhookUrl`` are delivered.
-    ``unknown_path`` sets whether its 404 has the documented error body. With ``cold_start`` the crew sleeps at
-    first: the first request wakes it, and for that many seconds a gateway returns 503 for every request.
+
+    :param statuses: Bodies to return for polls, one each, instead of the tasks' progress. The last one repeats.
+    :param when: Other outcomes for certain inputs. The first match applies.
+    :param dialect: ``documented`` for the API reference, or ``deployed`` for the behavior of deployments. Only the
+        latter has ``result_json``, ``usage`` and ``kind``, and only the former has ``inputs_shape``.
+    :param kind: A crew needs all its required inputs. A flow needs none, drops unknown ones, reports steps instead
+        of tasks, and stays known while it waits for human input.
+    :param usage: Token counts to return at the end. An empty table is returned as null.
+    :param required_inputs: Whether a list of names has this field beside it, as since crewai 1.15.38.
+    :param status_paths: Status paths to serve. The other one is an unknown path.
+    :param unknown_path: Whether the 404 of an unknown path has the documented error body.
+    :param resume: How the crew takes an answer. ``both`` accepts either spelling, and the execution keeps its ID.
+        ``documented`` accepts snake_case only. ``failing`` accepts camelCase and any ID, and returns an ID that
+        fails, while the execution waits. ``production`` accepts camelCase and any ID, ignores ``isApprove``, and
+        continues under the ID that it returns. A text other than a short approval makes the task run again.
+    :param human_input_webhook: Delivery of a crew's webhook. A flow calls none.
+    :param started_webhook: Delivery of the start event and of ``crewWebhookUrl``.
+    :param cold_start: Seconds for which a gateway returns 503, from the first request on, which wakes the crew.
     """
 
     inputs: tuple[CrewInput, ...] = _DEMO_INPUTS

@@ -107,7 +107,7 @@ class LocalCrewService(Crew):
         )
 
     def fall_asleep(self, seconds: float) -> None:
-        """Put the crew to sleep: from the next request on, a gateway answers 503 for this many seconds."""
+        """Put the crew to sleep: from the next request on, a gateway returns 503 for this many seconds."""
         self._gateway.fall_asleep(seconds)
 
     def start(self) -> Self:
@@ -118,7 +118,7 @@ class LocalCrewService(Crew):
         return self
 
     def stop(self) -> None:
-        """Stop the server, without waiting for answers in progress."""
+        """Stop the server, without waiting for responses in progress."""
         self._listener.stop()
 
     def __enter__(self) -> Self:

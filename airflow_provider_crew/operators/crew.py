@@ -60,14 +60,12 @@ class CrewKickoffOperator(KickoffTask):
         Missing and misspelled inputs are errors, and other differences are logged as warnings.
     :param on_uncertain_kickoff: Reaction if it is unknown whether a kickoff started an execution. ``fail`` fails
         the task without a retry. ``retry`` lets Airflow retry, which may run the crew twice.
-    :param durable: Whether to reattach to the execution of an earlier attempt. Needs Airflow 3.3 or
-        later.
+    :param durable: Whether to reattach to the execution of an earlier attempt. Needs Airflow 3.3 or later.
     :param abandon_unknown_after: Seconds after which clearing the task abandons an execution unknown to the
         crew and starts another. Until then it may be waiting for human input. ``None`` never abandons it.
         Default: 7 days.
     :param cancel_on_kill: Whether to cancel the execution if someone marks the task as failed, success or
-        skipped, or dagrun_timeout stops it.
-        ``None`` uses the connection's setting, which defaults to False.
+        skipped, or dagrun_timeout stops it. ``None`` uses the connection's setting, which defaults to False.
     :param cancel_on_timeout: Whether to cancel the execution if ``timeout`` or execution_timeout ends the wait.
         ``None`` uses the connection's setting, which defaults to False.
     """

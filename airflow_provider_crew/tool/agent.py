@@ -75,7 +75,7 @@ class CrewAgentHook(CrewHook, BaseManagedAgentHook):
         self.prompt_input = prompt_input
 
     def agent(self, agent: str = "") -> BoundManagedAgent:
-        """Return the crew as an agent. ``agent`` names it, and defaults to the connection: it has one crew."""
+        """Return the crew as an agent. ``agent`` is its name, by default the connection ID."""
         return BoundManagedAgent(self, agent or self.crew_conn_id)
 
     def resolve_agent(self, agent: str) -> ManagedAgentRef:

@@ -82,4 +82,4 @@ def test_receiver_forwards_the_call_of_a_crew_with_its_secret(
         text = f"Execution {kickoff_id} waits for human input: {page}\nNotes"
         assert (told, lines) == ([{"text": text}], [])
     else:
-        assert (told, lines) == ([], [f"{kickoff_id} webhook at 127.0.0.1 answers 401"])
+        assert (told, lines) == ([], [f"{kickoff_id} webhook at 127.0.0.1 returns 401"])

@@ -30,7 +30,7 @@ class Extent(TypedDict, total=False):
 
 
 class AnswerOptions(Extent, total=False):
-    """Options of a fault's answer."""
+    """Options of a fault's response."""
 
     body: JsonValue | bytes
     headers: dict[str, str]
@@ -62,10 +62,10 @@ class Faults:
 
     def answer(self, status: int, **options: Unpack[AnswerOptions]) -> None:
         """
-        Answer with this status instead.
+        Return this status instead.
 
         An error without a ``body`` has the documented one. Text and bytes are sent as they are.
-        ``after_taken``: the crew does its work before this answer is sent.
+        ``after_taken``: the crew does its work before this response is sent.
         """
         self.add(AnswerFault(status=status, **options))
 
@@ -74,23 +74,23 @@ class Faults:
         self.add(AnswerFault(status=status, headers={"location": location}, **extent))
 
     def reset(self, *, after_taken: bool = False, **extent: Unpack[Extent]) -> None:
-        """Reset the connection instead of answering."""
+        """Reset the connection instead of responding."""
         self.add(ResetFault(after_taken=after_taken, **extent))
 
     def hang(self, *, seconds: float | None = None, after_taken: bool = False, **extent: Unpack[Extent]) -> None:
-        """Send no answer for this many seconds, or indefinitely."""
+        """Send no response for this many seconds, or indefinitely."""
         self.add(HangFault(seconds=seconds, after_taken=after_taken, **extent))
 
     def drip(self, *, pause: float = 0.1, part: Literal["all", "body"] = "all", **extent: Unpack[Extent]) -> None:
-        """Send the true answer byte by byte."""
+        """Send the real response byte by byte."""
         self.add(DripFault(pause=pause, part=part, **extent))
 
     def truncate(self, *, keep: int | None = None, incomplete: bool = False, **extent: Unpack[Extent]) -> None:
-        """Cut the body of the true answer. ``incomplete`` announces the full length and closes midway."""
+        """Cut the body of the real response. ``incomplete`` announces the full length and closes midway."""
         self.add(TruncateFault(keep=keep, incomplete=incomplete, **extent))
 
     def huge(self, size: int, *, chunked: bool = False, **extent: Unpack[Extent]) -> None:
-        """Pad the true answer to this many bytes."""
+        """Pad the real response to this many bytes."""
         self.add(HugeFault(size=size, chunked=chunked, **extent))
 
     def raw(self, data: bytes, **extent: Unpack[Extent]) -> None:

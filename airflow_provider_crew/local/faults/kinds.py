@@ -105,7 +105,7 @@ class HangFault(_RequestFault):
 
 
 class DripFault(_RequestFault):
-    """Send the true answer byte by byte, from the status line or only its body."""
+    """Send the real response byte by byte, from the status line or only its body."""
 
     kind: Literal["drip"] = "drip"
     pause: float = Field(default=0.1, gt=0, allow_inf_nan=False)
@@ -127,7 +127,7 @@ class DripFault(_RequestFault):
 
 class TruncateFault(_RequestFault):
     """
-    Cut the body of the true answer, by default in the middle.
+    Cut the body of the real response, by default in the middle.
 
     By default the Content-Length fits the shortened body, so only the JSON is broken. With ``incomplete`` it is
     the original length, and the connection closes before the end of the body.
@@ -147,7 +147,7 @@ class TruncateFault(_RequestFault):
 
 
 class HugeFault(_RequestFault):
-    """Pad the true answer to ``size`` bytes. It is still valid JSON, for a client that reads it all."""
+    """Pad the real response to ``size`` bytes. It is still valid JSON, for a client that reads it all."""
 
     kind: Literal["huge"] = "huge"
     size: int = Field(gt=0)

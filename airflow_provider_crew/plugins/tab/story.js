@@ -145,7 +145,7 @@ function waiting({ current_task: task, since, deadline, state, human_input: isEx
   const draft = outputs.findLast((each) => each.task_id === task) ?? outputs.at(-1);
   // The task cancels no execution that is unknown.
   const unanswered = state === "paused" ? text(object(told).unanswered) : isExpected ? "the execution may be running and billed" : "";
-  const title = draft?.task_id === task ? "Draft" : `Latest output, of ${text(draft?.task_id)}`;
+  const title = draft?.task_id === task ? "Draft" : `Latest output of ${text(draft?.task_id)}`;
   return {
     // An unknown execution may be past the task at which it was last seen.
     place: task ? `${state === "unknown" ? ", last seen" : ""} at ${text(task)}` : "",
