@@ -389,17 +389,17 @@ _PASSING_CLIENT_ERRORS = frozenset({408, 425})
 _UNCERTAIN_REJECTIONS = frozenset({303, 408, 409, 499})
 
 
-def unreachable(
-    request: Request, settings: ServiceSettings, error: BaseException, *, sent: bool
-) -> errors.Unreachable:
+def unreachable(request: Request, crew: CrewApi, error: BaseException, *, sent: bool) -> errors.Unreachable:
     """Return the error for a request without a response."""
-    reason = reason_for(error, settings, sent=sent)
+    reason = reason_for(error, crew.settings, sent=sent)
     trusted = not is_caused_by(error, ssl.SSLCertVerificationError)
     facts = {"sent": sent, "trusted": trusted, "timed_out": is_caused_by(error, TimeoutError), **request.facts}
     event = f"No complete response to {request}: {reason}."
     if not sent:
         problem = "unreachable" if trusted else "not trusted"
-        event = f"The crew is {problem} at {settings.host}: {reason}. {request} was not sent."
+        # Without the user and the password
+        proxy = f" through the proxy {crew.proxy.split('://')[-1].rpartition('@')[2]}" if crew.proxy else ""
+        event = f"The crew is {problem} at {crew.settings.host}{proxy}: {reason}. {request} was not sent."
         facts = {"cost": Cost.NONE} | facts
     return errors.Unreachable(event, **facts)
 

@@ -164,7 +164,7 @@ class CrewClient:
         except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:  # those of requests are OSErrors
             detach(error, handled)
             sent = not is_caused_by(error, *_NOT_CONNECTED)
-            failure = unreachable(request, self.settings, error, sent=sent)
+            failure = unreachable(request, self._api, error, sent=sent)
         finally:
             _this_thread.sends = False
         raise failure  # outside the except clause: a chained traceback would show the token

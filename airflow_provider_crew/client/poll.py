@@ -84,7 +84,7 @@ class CrewPolls:
             return await self._exchange(request, largest)
         except (aiohttp.ClientError, OSError, ValueError) as error:  # a TimeoutError is an OSError
             detach(error, handled)
-            failure = unreachable(request, self.settings, error, sent=not is_caused_by(error, *_NOT_CONNECTED))
+            failure = unreachable(request, self._api, error, sent=not is_caused_by(error, *_NOT_CONNECTED))
         raise failure  # outside the except clause: a chained traceback would show the token
 
     async def _exchange(self, request: Request, largest: int | None) -> Response:

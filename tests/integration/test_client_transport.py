@@ -214,6 +214,15 @@ class TestEnvironment:
 
         assert hostile.lines == ["GET http://crew.test/status/some-id HTTP/1.1"]
 
+    def test_proxy_that_is_away_is_named_without_its_password(self, connect):
+        crew = connect("http://crew.test", allow_http=True, proxy="http://user:p4ssword-4711@127.0.0.1:1")
+
+        with pytest.raises(Unreachable) as caught:
+            crew.status("some-id")
+
+        assert "127.0.0.1:1" in caught.value.event
+        assert "4711" not in str(caught.value)
+
     def test_password_beyond_latin_1_is_unreachable(self, connect, hostile):
         crew = connect(
             "http://crew.test", allow_http=True, proxy=hostile.url.replace("//", "//user:p€ssword-4711@")
