@@ -132,7 +132,6 @@ FORM_BEHAVIOUR: dict[str, Any] = {
     "hidden-fields": ["login", "schema", "extra"],
     "relabeling": {"host": "Crew address", "password": "Organization bearer token"},
     "placeholders": {
-        "description": "An address and a token are enough. All other fields are optional.",
         "host": "https://my-crew.crewai.com",
         "password": "from the Status tab of the crew",
         "port": "443, needed by Test Connection",

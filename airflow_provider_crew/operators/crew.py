@@ -140,8 +140,8 @@ class CrewRunOperator(KickoffTask):
     :param on_response_timeout: Reaction if no user answers within ``response_timeout``. ``leave`` closes the
         request, and the task keeps waiting for an answer in the crew's dashboard. ``approve`` approves the draft.
         ``send_back`` makes the crew do its task again, at most once per execution.
-    :param assigned_users: Users who may answer, as ``{"id": ..., "name": ...}``. By default, every user who may
-        edit the task's run.
+    :param assigned_users: Users who may answer, as ``{"id": ..., "name": ...}``. By default, every user with
+        the right to edit Required Actions.
     :param notifiers: Notifiers to call for each question.
     """
 
