@@ -72,15 +72,20 @@ class Report:
         """Return the rows, as the verdict on a batch needs them."""
         board = self._board
         running = board.running.keys() | {kickoff_id for _, kickoff_id in board.state.left}
+        statuses = Counter(row.status for row in board.rows if row.kickoff_id not in running)
+        invalid, runs_all = statuses["invalid_output"], board.options.rerun == "all"
+        kept = invalid + board.state.stopped + (0 if board.task.chooses_twice else statuses["uncertain"])
         return RowCounts(
-            Counter(row.status for row in board.rows if row.kickoff_id not in running),
+            statuses,
             len(running),
             stopped=board.state.stopped,
             lost=board.state.gone + sum(row.is_lost for row in board.rows),
             is_billed=board.state.is_billed,
             is_blind=board.is_blind,
-            runs_all=board.options.rerun == "all",
+            runs_all=runs_all,
             may_start_twice=board.task.chooses_twice,
+            is_stuck=not running and board.is_stuck_with(kept),
+            is_stuck_if_cleared=not (running or runs_all) and board.is_stuck_with(invalid),
         )
 
     def push_if_due(self, progress: Callable[[], Mapping[str, Any]] | None = None) -> None:

@@ -146,8 +146,11 @@ class Board:
     def is_stopped(self) -> bool:
         """Whether no more rows are started in this attempt."""
         is_late = time.time() >= self.state.deadline
-        enough = min(self.options.pilot or _ENOUGH_TO_TELL, _ENOUGH_TO_TELL)
-        return bool(self.trouble) or is_late or self.has_too_many_failed(enough) or self.is_spent
+        return bool(self.trouble) or is_late or self.has_too_many_failed(self._enough) or self.is_spent
+
+    @property
+    def _enough(self) -> int:
+        return min(self.options.pilot or _ENOUGH_TO_TELL, _ENOUGH_TO_TELL)
 
     @property
     def is_pilot(self) -> bool:
@@ -198,9 +201,16 @@ class Board:
 
     def has_too_many_failed(self, enough: int) -> bool:
         """Whether more rows failed than ``max_failed``. A share counts from a number of rows on."""
-        counts, most = self.statuses, self.options.max_failed
+        counts = self.statuses
         ends = len(self.rows) - counts["not_started"]
-        failed = ends - counts["success"]
+        return self._are_too_many(ends - counts["success"], ends, enough)
+
+    def is_stuck_with(self, failed: int) -> bool:
+        """Whether an attempt starts nothing because of so many failed rows, which it does not start again."""
+        return self._are_too_many(failed, failed + self.statuses["success"], self._enough)
+
+    def _are_too_many(self, failed: int, ends: int, enough: int) -> bool:
+        most = self.options.max_failed
         if isinstance(most, str):
             return ends >= enough and failed > ends * float(most.rstrip("%")) / 100
         return most is not None and failed > most

@@ -112,6 +112,8 @@ class RowCounts:
     :param is_blind: Whether earlier processes may have started rows, and this one has not read which.
     :param runs_all: Whether clearing the task runs all rows again.
     :param may_start_twice: Whether ``on_uncertain_kickoff`` is ``retry``.
+    :param is_stuck: Whether a retry starts nothing, because the failed rows that it keeps exceed ``max_failed``.
+    :param is_stuck_if_cleared: The same if the task is cleared, because of invalid rows.
     """
 
     statuses: Mapping[Any, int]
@@ -122,6 +124,8 @@ class RowCounts:
     is_blind: bool = False
     runs_all: bool = False
     may_start_twice: bool = False
+    is_stuck: bool = False
+    is_stuck_if_cleared: bool = False
 
     @property
     def cost(self) -> Cost:
@@ -140,14 +144,18 @@ class RowCounts:
     @property
     def has_more(self) -> bool:
         """Whether a retry starts rows or waits for some."""
-        return any(verb in {"waits for", "reruns", "starts"} for verb, _ in self._steps(is_cleared=False))
+        steps = () if self.is_stuck else self._steps(is_cleared=False)
+        return any(verb in {"waits for", "reruns", "starts"} for verb, _ in steps)
 
     def effect(self, *, is_cleared: bool) -> str:
         """Return the effect of a retry, or of clearing the task."""
         runs_all = is_cleared and self.runs_all
         if self.is_blind:
             return _CONTINUES_WITH_ALL if runs_all else _CONTINUES
-        if not (steps := self._steps(is_cleared=is_cleared)):
+        steps = self._steps(is_cleared=is_cleared)
+        if is_stuck := self.is_stuck_if_cleared if is_cleared else self.is_stuck:
+            steps = [step for step in steps if step[0] in {"keeps", "rechecks"}]
+        elif not steps:
             return _STARTS_ROWS
         noun, parts = "row", list[str]()
         for verb, counts in steps:
@@ -155,6 +163,8 @@ class RowCounts:
             which = _listed([f"{count:,} {kind}".strip() for kind, count in counts.items()])
             parts.append(f"{verb} {which} {of}{'' if sum(counts.values()) == 1 else 's'}")
             noun = "one"
+        if is_stuck:
+            return _listed([*parts, "starts nothing while max_failed is exceeded"])
         is_billed = steps[-1][0] in {"reruns", "starts"}
         cost = "which is billed" if is_billed else "at no further cost" if self.running else "at no cost"
         return f"{_listed(parts)}, {cost}"
@@ -391,9 +401,11 @@ def while_rows_run(rows: RowCounts, *, cancels: bool) -> dict[str, Any]:
 
 
 def _look_first(rows: RowCounts) -> str:
-    """Return what to do about uncertain rows before the next attempt, which may start them again."""
+    """Return what to do before the next attempt, which may start uncertain rows again, or nothing."""
     which = f"the uncertain rows ({rows.uncertain:,})"
-    return f"Look for the executions of {which} in the crew's dashboard first." if rows.uncertain else ""
+    look = f"Look for the executions of {which} in the crew's dashboard first." if rows.uncertain else ""
+    fix = "Fix `output_type` or `check` first, or raise `max_failed`." if rows.is_stuck_if_cleared else ""
+    return " ".join(filter(None, (look, fix)))
 
 
 def _choices(effect: str, cost: Cost, keeping: str = KEEPING, *, is_of_batch: bool = False) -> dict[str, str]:

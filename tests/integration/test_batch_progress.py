@@ -63,18 +63,29 @@ def test_deferred_batch_keeps_its_choices(live_crew, batch):
     assert task.revived(waiting).shown["progress"]["choices"] == at_deferral["choices"]
 
 
-def test_failed_rows_are_shown_again_by_a_retry(live_crew, batch):
-    live_crew.faults.reset(after_taken=True, on="kickoff")
-    task = batch(max_failed=0, max_active=1)
+@pytest.mark.parametrize(
+    ("status", "options", "cost"),
+    [("uncertain", {}, "unknown"), ("invalid_output", {"output_type": int}, "ended")],
+)
+def test_too_many_rows_that_no_retry_starts_again_end_the_task(live_crew, batch, status, options, cost):
+    if status == "uncertain":
+        live_crew.faults.reset(after_taken=True, on="kickoff")
+    task = batch(max_failed=0, max_active=1, **options)
     for _ in range(2):
-        with pytest.raises(BatchFailed):
+        with pytest.raises(CrewTaskFailed):
             task.run()
 
         last = live_crew.xcoms.progress[-1]
-        assert [(each["status"], each["count"]) for each in last["batch"]["reasons"]] == [("uncertain", 1)]
-        assert (last["batch"]["failed"], last["batch"]["uncertain"]) == (0, 1)
-        assert last["end"]["cost"] == "unknown"
-        assert "1 uncertain" in last["end"]["choices"]["clear"]
+        assert [(each["status"], each["count"]) for each in last["batch"]["reasons"]] == [(status, 1)]
+        assert last["batch"]["failed"] + last["batch"]["uncertain"] == 1
+        assert last["end"]["cost"] == cost
+    assert len(live_crew.kickoffs) == 1
+    clear = live_crew.xcoms.progress[-1]["end"]["choices"]["clear"]
+    task.clear()
+    live_crew.scenario = FAILING
+    with pytest.raises((BatchFailed, CrewTaskFailed)):
+        task.run()
+    assert (len(live_crew.kickoffs) > 1) is ("which is billed" in clear)
 
 
 @pytest.mark.parametrize("status", [401, 422])

@@ -107,6 +107,10 @@ ROWS = {
     "running": RowCounts(Counter(success=84), 16, True),
     "uncertain": RowCounts(ENDED_ROWS + Counter(uncertain=2), 0, True),
     "uncertain, chosen": RowCounts(ENDED_ROWS + Counter(uncertain=2), 0, True, may_start_twice=True),
+    "too many uncertain": RowCounts(Counter(uncertain=2, not_started=98), 0, True, is_stuck=True),
+    "too many invalid": RowCounts(
+        Counter(success=1, invalid_output=2, not_started=97), 0, True, is_stuck=True, is_stuck_if_cleared=True
+    ),
     "half": RowCounts(ENDED_ROWS + Counter(uncertain=2, not_started=584), 16, True),
     "half, rerun=all": RowCounts(ENDED_ROWS + Counter(invalid_output=2, not_started=584), 16, True, runs_all=True),
 }
