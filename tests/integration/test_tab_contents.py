@@ -16,7 +16,7 @@ import pytest
 
 from dev.chromium import Page
 from tests.integration.tab_values import FILE, NOW, made, mismatches
-from tests.system.crew_tab_contents import ATTACKS, KICKOFF_ID, hostile_batch, progress
+from tests.system.crew_tab_contents import ATTACKS, KICKOFF_ID, progress
 
 pytest_plugins = ["tests.integration.tab_page"]
 
@@ -130,23 +130,6 @@ def test_hostile_text_becomes_no_element_of_its_own(page, attack):
     assert {urlsplit(link).scheme for link in links} <= {"http", "https"}
     assert set(markdown) <= MARKDOWN
     assert set(form) <= MARKDOWN | FORM
-
-
-def test_hostile_reason_of_a_batch_becomes_no_element(page):
-    of = told(page, state="deferred", isOfBatch=True, crew_progress=hostile_batch())["batch"]
-
-    assert len(of["reasons"]) > len(ATTACKS)
-    types = tab(page, f"(of) => {TYPES.format('Results({ of })')}", of)
-    assert {*types} == {"div", "p", "span", "code", "button", "ul", "li"}
-
-
-def test_long_output_is_cut_at_a_line(page):
-    line = "See [the report](https://a.example/x) for more.\n"
-    shown = tab(page, '(source) => draw(Output({ label: "output", source }))', line * 400)
-
-    assert 150 < shown.count("<a href=https://a.example/x>the report</a>") < 400
-    assert "](https" not in shown
-    assert "Show all" in shown
 
 
 # An Airflow whose answers are given by the end of the path. Any other path is not found.
