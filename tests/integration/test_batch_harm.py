@@ -32,7 +32,6 @@ from airflow_provider_crew.exceptions import (
     InvalidResultPath,
     WaitedTooLong,
 )
-from airflow_provider_crew.local.faults.kinds import AnswerFault
 from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
 from tests.integration.batches import Killed, killed_at, lines, rows, statuses
@@ -60,17 +59,6 @@ def recorded_ids(store: TaskStateStore) -> list[str]:
     return [kickoff_id for sent in groups for _, _, kickoff_id, *_ in json.loads(sent) if kickoff_id]
 
 
-def fail_polls_of_first_row(live_crew: WatchedService, seconds: float) -> None:
-    class OfOne(AnswerFault):
-        async def happen(self, exchange: Any) -> None:
-            if live_crew.kickoffs and live_crew.kickoffs[0].kickoff_id in str(exchange.request.path):
-                await super().happen(exchange)
-            else:
-                await exchange.send(await exchange.take())
-
-    live_crew.faults.add(OfOne(status=500, on="status", for_seconds=seconds))
-
-
 def at_the_end(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     """Do something before a batch ends the rows that still run."""
     end = collect.collect_rest
@@ -90,36 +78,44 @@ def died(task: Task) -> None:
 # The process ends.
 
 
-def test_killed_after_a_clear_starts_no_unreported_row(live_crew, batch, out, store, monkeypatch):
+def die_at_group(live_crew: WatchedService, store: TaskStateStore, task: Task, *, is_sent: bool = True) -> None:
+    """Run a batch until its process is killed before it has sent its first group, or before it stores the IDs."""
+
     def die(call: str) -> bool:
-        if call == "set" and live_crew.kickoffs:
+        is_begun = any(name.startswith("crew_batch_") for name in store.texts)
+        if call == "set" and (live_crew.kickoffs if is_sent else is_begun):
             raise Killed
         return False
 
-    task = batch(rows(1), max_failed=None)
     store.breaks_at = die
     died(task)
     store.breaks_at = lambda _: False
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["with state", "without state"])
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_killed_after_a_clear_starts_no_unreported_row(
+    live_crew, batch, out, store, monkeypatch, keeps, after, is_sent
+):
+    """Without the state, the files alone do not tell whether a group was sent, in no later attempt either."""
+    task = batch(rows(1), max_failed=None)
+    die_at_group(live_crew, store, task, is_sent=is_sent)
     task.clear()
-    killed_at(monkeypatch, recall, "save_groups")
+    if not keeps:
+        store.texts.clear()
+    killed_at(monkeypatch, recall, "save_groups", after=after)
     died(task)
     task.run()
-    assert len(live_crew.kickoffs) == 1
-    assert statuses(out) == {"topic 0": "uncertain"}
+    assert len(live_crew.kickoffs) == (is_sent or keeps)
+    assert statuses(out) == {"topic 0": "success" if keeps and not is_sent else "uncertain"}
 
 
 @both_ways
 def test_uncertain_row_that_is_no_longer_there_is_reported_once(live_crew, batch, store, deferrable):
-    def die(call: str) -> bool:
-        if call == "set" and live_crew.kickoffs:
-            raise Killed
-        return False
-
     given = rows(1)
     task = batch(given, max_failed=0, deferrable=deferrable)
-    store.breaks_at = die
-    died(task)
-    store.breaks_at = lambda _: False
+    die_at_group(live_crew, store, task)
     given[:] = rows(2)[1:]
     live_crew.scenario = FAILING
     for cost in ("unknown", "ended"):
@@ -160,48 +156,21 @@ def test_row_uncertain_after_a_clear_is_reported_before_it_starts(
     assert len(live_crew.kickoffs) == 1
 
 
-def test_killed_before_a_group_is_sent_starts_it_again(live_crew, batch, store):
-    task = killed_before_sending(batch, store)
-    assert task.run()["counts"]["success"] == len(live_crew.kickoffs) == 3
-
-
-def test_unsent_group_is_uncertain_without_the_state_of_the_task(live_crew, batch, store, monkeypatch):
-    """The files alone do not tell whether it was sent, in no later attempt either."""
-    task = killed_before_sending(batch, store)
-    task.store = TaskStateStore()
-    task.clear()
-    killed_at(monkeypatch, recall, "save_groups", after=True)
-    died(task)
-    assert task.run()["counts"]["uncertain"] == 3
-    assert not live_crew.kickoffs
-
-
-def killed_before_sending(batch: Any, store: TaskStateStore) -> Task:
-    """Run a batch until its process is killed between the two records of its first group."""
-    task, writes = batch(rows(3), max_active=3, max_failed=None), count(1)
-
-    def is_away(call: str) -> bool:
-        if call == "set" and next(writes) >= 3:
-            raise Killed
-        return False
-
-    store.breaks_at = is_away
-    died(task)
-    store.breaks_at = lambda _: False
-    return task
-
-
 @pytest.mark.parametrize("keeps", [True, False], ids=["with state", "without state"])
 def test_killed_before_any_write_runs_none_again(live_crew, batch, tmp_path, monkeypatch, keeps):
-    write, names = ResultFiles.write, list[str]()
+    names = list[str]()
 
-    def dying(self: ResultFiles, name: str, given: Any) -> None:
-        names.append(name)
-        if len(names) == call:
-            raise Killed
-        write(self, name, given)
+    def dying(original: Any) -> Any:
+        def write(self: Any, name: str, *given: Any, **named: Any) -> None:
+            names.append(name)
+            if len(names) == call:
+                raise Killed
+            original(self, name, *given, **named)
 
-    monkeypatch.setattr(ResultFiles, "write", dying)
+        return write
+
+    monkeypatch.setattr(ResultFiles, "write", dying(ResultFiles.write))
+    monkeypatch.setattr(TaskStateStore, "set", dying(TaskStateStore.set))
     for call in count(1):
         names.clear()
         before = len(live_crew.kickoffs)
@@ -210,15 +179,18 @@ def test_killed_before_any_write_runs_none_again(live_crew, batch, tmp_path, mon
         with suppress(Killed):
             task.run()
             break
+        has_sent = len(live_crew.kickoffs) > before
         task.clear()
         if not keeps:
             task.store.texts.clear()
         counts = task.run()["counts"]
         started = [each.inputs["topic"] for each in live_crew.kickoffs[before:]]
-        assert len(started) == len(set(started)) == counts["success"] + counts["uncertain"] == 10, names[call - 1]
-        # A file of sent kickoffs is all that is left of them without the state.
-        assert not counts["uncertain"] or (not keeps and names[call - 1].startswith("sent/")), names[call - 1]
-    assert call > 10
+        assert len(started) == len(set(started)), names[call - 1]
+        assert counts["success"] + counts["uncertain"] == 10, names[call - 1]
+        # Without the state, a file of a group does not tell whether it was sent.
+        assert (len(started) == 10 and has_sent >= bool(counts["uncertain"])) or not keeps, names[call - 1]
+        assert not counts["uncertain"] or names[call - 1].startswith(("sent/", "crew_batch")), names[call - 1]
+    assert call > 20
 
 
 # The storage fails.
@@ -233,17 +205,6 @@ def test_missing_files_of_a_batch_that_has_begun_start_nothing(live_crew, batch,
         task.run()
     assert "billed" not in live_crew.xcoms.progress[-1]["end"]["if_cleared"]
     assert len(live_crew.kickoffs) == 10
-
-
-def test_missing_files_after_a_deferral_start_nothing(live_crew, batch, out):
-    task = batch(max_active=4, deferrable=True)
-    waiting = task.deferred()
-    event = asyncio.run(fired(task.revived(waiting)))
-    started = len(live_crew.kickoffs)
-    shutil.rmtree(out)
-    with pytest.raises(CrewTaskError):
-        task.resume(waiting, event)
-    assert len(live_crew.kickoffs) == started
 
 
 class Bucket(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -416,27 +377,11 @@ def test_files_that_vanish_while_read_start_nothing(live_crew, batch, out, monke
 
 
 def test_two_batches_that_begin_together_do_not_mix(live_crew, batch, out, monkeypatch):
-    first, other = batch(rows(3)), batch(rows(3))
-    other.ti.run_id = "manual__2027"
-    other.store = TaskStateStore()
-    write, done = ResultFiles.write, list[int]()
-
-    def written(self: ResultFiles, name: str, given: Any) -> None:
-        if name == "batch.json" and not done:
-            done.append(1)
-            write(self, name, given)  # before the other one
-            monkeypatch.setattr(
-                "airflow_provider_crew.batch.files.time", SimpleNamespace(sleep=lambda _: overtaken())
-            )
-            return
-        write(self, name, given)
-
-    def overtaken() -> None:
-        write(ResultFiles(str(out), 1), "batch.json", [{"schema_version": 1, "run_id": "manual__2027"}])
-
-    monkeypatch.setattr(ResultFiles, "write", written)
+    other = [{"schema_version": 1, "run_id": "manual__2027"}]
+    overtaken = SimpleNamespace(sleep=lambda _: ResultFiles(str(out), 1).write("batch.json", other))
+    monkeypatch.setattr("airflow_provider_crew.batch.files.time", overtaken)
     with pytest.raises(CrewTaskFailed):
-        first.run()
+        batch(rows(3)).run()
     assert not live_crew.kickoffs
 
 
@@ -452,34 +397,15 @@ def test_row_without_a_status_ends_while_others_go_on(live_crew, batch, each_loo
 
     def finish_one_at_times(request: Any) -> None:
         pass_time(request)
-        if request.operation == "status" and next(polls) % 20 == 0:
-            going_on = [each for each in live_crew.kickoffs[1:] if not each.standing(live_crew.now()).over]
-            for each in going_on[:1]:
-                live_crew.finish(each.kickoff_id)
+        if request.operation == "status":
+            live_crew.set_status(live_crew.kickoffs[0].kickoff_id, {"status": 7})
+            running = [each for each in live_crew.kickoffs[1:] if not each.standing(live_crew.now()).over]
+            if running and next(polls) % 20 == 0:
+                live_crew.finish(running[0].kickoff_id)
 
     live_crew.after = finish_one_at_times
-
-    fail_polls_of_first_row(live_crew, 100_000)
     manifest = task.run()
     assert (manifest["counts"]["success"], manifest["counts"]["error"]) == (15, 1)
-
-
-@both_ways
-def test_rows_are_started_after_a_back_off_while_one_runs(live_crew, batch, each_look_takes, deferrable):
-    live_crew.scenario = SLOW
-    each_look_takes(5)
-    task = batch(rows(4), max_active=4, timeout=300, deferrable=deferrable)
-    begun = threading.Event()
-
-    def away() -> None:
-        if not begun.is_set():
-            begun.set()
-            live_crew.faults.answer(429, on="kickoff", times=9)
-
-    live_crew.at_kickoff = away
-    with pytest.raises(WaitedTooLong):
-        task.run()
-    assert len(live_crew.kickoffs) == 4
 
 
 def test_crew_that_asks_for_a_day_is_asked_again_after_minutes(live_crew, batch, monkeypatch):

@@ -111,19 +111,7 @@ def test_no_row_starts_once_the_tokens_are_used(live_crew, batch, out, monkeypat
     with pytest.raises(CrewTaskFailed):
         task.run()
     assert len(live_crew.kickoffs) == 10
-
-
-def test_raised_limit_continues_the_batch(live_crew, batch):
-    with pytest.raises(CrewTaskFailed):
-        batch(max_tokens=10 * TOKENS).run()
-    assert batch(max_tokens=100 * TOKENS).run()["counts"]["success"] == 40
-    assert len(live_crew.kickoffs) == 40
-
-
-def test_few_rows_run_until_the_first_has_told_its_tokens(live_crew, batch):
-    live_crew.scenario = SLOW
-    batch(max_tokens=1_000_000, deferrable=True).deferred()
-    assert len(live_crew.kickoffs) == 4
+    assert batch(max_tokens=100 * TOKENS).run()["counts"]["success"] == len(live_crew.kickoffs) == 40
 
 
 @pytest.mark.parametrize("misfits", [{}, {"output_type": int, "max_failed": None}])

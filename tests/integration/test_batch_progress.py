@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.batch.rows import STATUSES
-from airflow_provider_crew.batch.watching import Watching
-from airflow_provider_crew.client.errors import Cost, LostContact
+from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed, EndedByAirflow
-from tests.integration.operators import both_ways
-from tests.integration.tasks import FAILING, QUICK, SLOW, Task, fired
+from tests.integration.tasks import FAILING, SLOW, Task, fired
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -29,17 +27,6 @@ def test_sentences_are_pushed_before_the_first_kickoff(live_crew, batch):
     lost = pushed[0]["if_lost"]
     assert lost["cost"] == Cost.UNKNOWN.value
     assert {"billed", "if_retried", "next_step", "choices"} <= lost.keys()
-
-
-@both_ways
-def test_completed_batch_has_all_counts(live_crew, batch, deferrable):
-    batch(deferrable=deferrable).run()
-
-    last = live_crew.xcoms.progress[-1]
-    assert (last["state"], last["end"]) == ("completed", None)
-    assert last["since"] >= last["started_at"]
-    counts = {"total": 10, "ended": 10, "failed": 0, "uncertain": 0, "running": 0, "waiting": 0, "unread": 0}
-    assert last["batch"].items() >= counts.items()
 
 
 def test_batch_without_news_is_pushed_again(live_crew, batch, timing):
@@ -105,19 +92,6 @@ def test_cost_is_unknown_until_an_uncertain_row_starts_again(live_crew, batch, s
     assert len(live_crew.kickoffs) == 2
 
 
-def test_rows_of_earlier_attempts_do_not_count_for_the_rate(live_crew, batch):
-    live_crew.scenario = FAILING
-    task = batch(3, max_failed=0, max_active=1)
-    with pytest.raises(BatchFailed):
-        task.run()
-    live_crew.scenario = QUICK
-    task.run()
-    task.clear()
-    task.run()
-
-    assert live_crew.xcoms.progress[-1]["batch"]["earlier"] == 3
-
-
 @pytest.mark.parametrize("rerun", ["failed", "all"])
 def test_sentences_name_the_rows_that_a_clear_runs_again(live_crew, batch, rerun):
     task = batch(rerun=rerun)
@@ -131,17 +105,13 @@ def test_sentences_name_the_rows_that_a_clear_runs_again(live_crew, batch, rerun
     assert len(live_crew.kickoffs) == started * (2 if rerun == "all" else 1)
 
 
-def resumed(task: Task, **lost: Any) -> Any:
+def resumed(task: Task, waiting: TaskDeferred, kwargs: dict[str, Any], *, is_quick: bool = False) -> Any:
     """Return what a resumed attempt returns, or its next deferral."""
-    operator = task._make()
+    event = asyncio.run(fired(task.revived(waiting))) | {"is_quick": is_quick}
     try:
-        return operator.resume_execution("execute_complete", lost, task.context)
+        return task._make().resume_execution("execute_complete", kwargs | {"event": event}, task.context)
     except TaskDeferred as deferred:
         return deferred
-
-
-def event_of(task: Task, waiting: TaskDeferred, *, is_quick: bool = False) -> dict[str, Any]:
-    return asyncio.run(fired(task.revived(waiting))) | {"is_quick": is_quick}
 
 
 def test_resumed_batch_without_its_values_starts_nothing_again(live_crew, batch):
@@ -149,9 +119,18 @@ def test_resumed_batch_without_its_values_starts_nothing_again(live_crew, batch)
     task = batch(3, deferrable=True, max_failed=None, max_active=1)
     then = task.deferred()
     for _ in range(3):
-        then = resumed(task, event=event_of(task, then))  # as dag.test() does
+        then = resumed(task, then, {})  # as dag.test() does
 
     assert then["counts"]["error"] == len(live_crew.kickoffs) == 3
+
+
+@pytest.mark.usefixtures("live_crew")
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_quick_rows_keep_the_task_in_its_worker(batch, is_quick):
+    task = batch(8, deferrable=True, max_active=2)
+    first = task.deferred()
+    then = resumed(task, first, first.kwargs, is_quick=is_quick)
+    assert isinstance(then, dict if is_quick else TaskDeferred)
 
 
 def test_manifest_of_a_cancelled_batch_says_so(live_crew, batch, out, monkeypatch):
@@ -167,41 +146,3 @@ def test_manifest_of_a_cancelled_batch_says_so(live_crew, batch, out, monkeypatc
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["terminal_reason"] == "cancelled"
     assert manifest["counts"] == dict.fromkeys(STATUSES, 0) | {"cancelled": 4, "not_started": 6}
-
-
-@pytest.mark.usefixtures("live_crew")
-@pytest.mark.parametrize("is_quick", [True, False])
-def test_quick_rows_keep_the_task_in_its_worker(batch, is_quick):
-    task = batch(8, deferrable=True, max_active=2)
-    first = task.deferred()
-    then = resumed(task, **first.kwargs, event=event_of(task, first, is_quick=is_quick))
-    assert isinstance(then, dict if is_quick else TaskDeferred)
-
-
-def test_slow_rows_after_quick_ones_defer_the_task_again(live_crew, batch, timing):
-    timing(batch_wait=0.1)
-    task = batch(8, deferrable=True, max_active=2)
-    first = task.deferred()
-    event = event_of(task, first, is_quick=True)
-    live_crew.scenario = SLOW
-    assert isinstance(resumed(task, **first.kwargs, event=event), TaskDeferred)
-
-
-@pytest.mark.parametrize(("ended", "after", "is_quick"), [(3, 25.0, True), (2, 25.0, False), (3, 35.0, False)])
-def test_rows_are_quick_if_a_quarter_ends_in_thirty_seconds(ended, after, is_quick, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.batch.watching.time.time", lambda: 1000.0 + after)
-    running: list[list[Any]] = [[str(number), 1000.0, None, {}, None] for number in range(12)]
-    watching = Watching(cast("Any", None), running, {}, 100, since=1000.0)
-    watching.ends = dict.fromkeys([row[0] for row in running[:ended]])
-    assert watching.is_quick == is_quick
-
-
-def test_failed_trigger_starts_no_row_again(live_crew, batch):
-    task = batch(2, deferrable=True, max_active=1)
-    first = task.deferred()
-    second = resumed(task, **first.kwargs, event=event_of(task, first))
-    with pytest.raises(LostContact) as raised:
-        resumed(task, **second.kwargs, error="Trigger failure")
-
-    assert raised.value.cost == "running"
-    assert task.run()["counts"]["success"] == len(live_crew.kickoffs) == 2
