@@ -671,7 +671,9 @@ def _cost(error: CrewError, facts: Facts) -> Cost:
         return facts.rows.cost
     if facts.phase == "ended":
         return Cost.ENDED
-    if isinstance(error, errors.UncertainKickoff | errors.ExecutionFailed):
+    # The function for the inputs may have called another crew.
+    is_of_function = facts.phase == "before" and error.kickoff_id not in {"", facts.kickoff_id}
+    if is_of_function or isinstance(error, errors.UncertainKickoff | errors.ExecutionFailed):
         return error.cost
     if facts.is_sensor:  # it does not know what the kickoff task has started
         return Cost.UNKNOWN if error.cost is Cost.NONE else error.cost

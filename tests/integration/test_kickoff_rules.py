@@ -17,6 +17,7 @@ from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
 from airflow_provider_crew.client.errors import Cost, LostContact, UncertainKickoff, WaitedTooLong
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.exceptions import CrewTaskError, CrewTaskFailed, ExecutionFailed, OtherInputs
+from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.task.record import fingerprint
 from tests.airflow_runs import eventually
 from tests.integration.operators import every_operator, id_of, kickoff, run
@@ -191,6 +192,18 @@ def test_another_row_fails_and_kicks_nothing_off(live_crew, store, make):
         assert (caught.value.kickoff_id, caught.value.cost) == (live_crew.kickoffs[0].kickoff_id, Cost.RUNNING)
     assert len(live_crew.kickoffs) == 1
     assert store.kickoff == kept
+
+
+def test_execution_that_the_function_has_started_is_billed(live_crew, store):
+    live_crew.scenario = SLOW
+    hook = CrewHook()
+    decorator: Any = crew_task(task_id="crew")
+    task = Task(lambda: decorator(lambda: hook.wait(hook.kickoff(INPUTS), timeout=0.1))().operator, store=store)
+
+    with pytest.raises(WaitedTooLong) as caught:
+        task.run()
+
+    assert (caught.value.cost, caught.value.kickoff_id) == (Cost.RUNNING, live_crew.kickoffs[0].kickoff_id)
 
 
 # Kickoffs whose response came late, or could not be stored.
