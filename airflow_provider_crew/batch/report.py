@@ -78,6 +78,8 @@ class Report:
         return RowCounts(
             statuses,
             len(running),
+            unsent=sum(row.status == "error" and not row.attempts for row in board.rows),
+            unreported=sum(row.status == "uncertain" and row.sent_at is not None for row in board.rows),
             stopped=board.state.stopped,
             lost=board.state.gone + sum(row.is_lost for row in board.rows),
             is_billed=board.state.is_billed,

@@ -106,6 +106,8 @@ class RowCounts:
 
     :param statuses: Number of rows by status, without running ones.
     :param running: Number of executions that are running.
+    :param unsent: Number of failed rows that have no execution.
+    :param unreported: Number of uncertain rows that no file reports yet. The next attempt does, and starts none.
     :param stopped: Number of cancelled rows whose execution a person has stopped. Only clearing runs them again.
     :param lost: Number of other rows that have no later execution than one of an uncertain kickoff.
     :param is_billed: Whether an execution was started, also by an earlier attempt.
@@ -119,6 +121,8 @@ class RowCounts:
     statuses: Mapping[Any, int]
     running: int
     is_billed: bool
+    unsent: int = 0
+    unreported: int = 0
     stopped: int = 0
     lost: int = 0
     is_blind: bool = False
@@ -174,17 +178,19 @@ class RowCounts:
         rows = self.statuses
         kept = 0 if is_cleared else self.stopped
         done = {"successful": rows["success"], "stopped": kept}, {"invalid": rows["invalid_output"]}
-        again = {"failed": rows["error"] + rows["cancelled"] - kept}
+        again = {"failed": rows["error"] + rows["cancelled"] - kept - self.unsent}
+        unreported = 0 if self.may_start_twice else self.unreported
         if is_cleared or self.may_start_twice:
-            again["uncertain"] = rows["uncertain"]
+            again["uncertain"] = rows["uncertain"] - unreported
         if is_cleared and self.runs_all:
             done, again = ({}, {}), done[0] | done[1] | again
         steps = {
             "keeps": done[0],
             "rechecks": done[1],
             "waits for": {"running": self.running},
+            "reports": {"uncertain": unreported},
             "reruns": again,
-            "starts": {"": rows["not_started"]},
+            "starts": {"failed": self.unsent, "": rows["not_started"]},
         }
         found = ((verb, {kind: n for kind, n in counts.items() if n}) for verb, counts in steps.items())
         return [(verb, counts) for verb, counts in found if counts]

@@ -70,6 +70,8 @@ def test_retry_starts_only_what_was_rejected(live_crew, batch, out, rejected, co
     with pytest.raises(BatchFailed) as raised:
         task.run()
     assert raised.value.cost == cost
+    assert "starts" in raised.value.next_step
+    assert "reruns" not in raised.value.next_step
     live_crew.faults.clear()
     assert task.run()["counts"]["success"] == 10
     assert len(live_crew.kickoffs) == 10

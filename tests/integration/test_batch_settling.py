@@ -62,6 +62,7 @@ def test_cleared_batch_reports_before_it_starts_another(live_crew, batch, monkey
     told(lambda: (eventually(lambda: live_crew.kickoffs, pause=0.05), operator.on_kill()))
     with pytest.raises(CrewError):
         run()
+    assert live_crew.xcoms.progress[-1]["end"]["if_cleared"].startswith("reports 1 uncertain row,")
     monkeypatch.setenv("AIRFLOW__CREW__SETTLE_WITHIN", "0.5")
     task.clear()
     with suppress(CrewTaskFailed):

@@ -111,6 +111,8 @@ ROWS = {
     "too many invalid": RowCounts(
         Counter(success=1, invalid_output=2, not_started=97), 0, True, is_stuck=True, is_stuck_if_cleared=True
     ),
+    "uncertain, unreported": RowCounts(Counter(success=90, uncertain=10), 0, True, unreported=9),
+    "rejected": RowCounts(Counter(success=90, error=10, not_started=5), 0, True, unsent=8),
     "half": RowCounts(ENDED_ROWS + Counter(uncertain=2, not_started=584), 16, True),
     "half, rerun=all": RowCounts(ENDED_ROWS + Counter(invalid_output=2, not_started=584), 16, True, runs_all=True),
 }
