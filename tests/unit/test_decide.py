@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import pytest
@@ -12,60 +13,6 @@ import pytest
 from airflow_provider_crew.task.decide import Decision, End, KickoffRecord, PolledStatus, decide
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 
-# A dot: any value. "old": the kickoff is older than abandon_unknown_after. "delivered": Airflow has the result.
-# "twice": on_uncertain_kickoff="retry". "row": "other" if a mapped task's inputs differ from those of the
-# kickoff, so the record may be that of another row. "the same" attempt has sent the kickoff itself.
-TABLE = """
-    remembered         | service says | the try is    | old | delivered | twice | row   | decision
-    -------------------|--------------|---------------|-----|-----------|-------|-------|------------------------
-    nothing            | .            | .             | .   | .         | .     | .     | KICK_OFF
-
-    sent               | .            | .             | .   | .         | no    | .     | FAIL_UNCERTAIN
-    sent               | .            | .             | .   | .         | yes   | .     | KICK_OFF_BY_CHOICE
-    sent, and reported | .            | a retry       | .   | .         | no    | .     | FAIL_UNCERTAIN
-    sent, and reported | .            | the same      | .   | .         | no    | .     | FAIL_UNCERTAIN
-    sent, and reported | .            | after a Clear | .   | .         | no    | .     | KICK_OFF_BY_CHOICE
-    sent, and reported | .            | .             | .   | .         | yes   | .     | KICK_OFF_BY_CHOICE
-
-    failed             | .            | .             | .   | .         | .     | .     | KICK_OFF_AFTER_END
-    stopped            | .            | a retry       | .   | .         | .     | .     | FAIL_STOPPED
-    stopped            | .            | the same      | .   | .         | .     | .     | FAIL_STOPPED
-    stopped            | .            | after a Clear | .   | .         | .     | .     | KICK_OFF_AFTER_END
-    completed          | .            | a retry       | .   | .         | .     | .     | REATTACH
-    completed          | .            | the same      | .   | .         | .     | same  | REATTACH
-    completed          | .            | the same      | .   | .         | .     | other | KICK_OFF_AFTER_END
-    completed          | .            | after a Clear | .   | no        | .     | same  | REATTACH
-    completed          | .            | after a Clear | .   | no        | .     | other | KICK_OFF_AFTER_END
-    completed          | .            | after a Clear | .   | yes       | .     | .     | KICK_OFF_AFTER_END
-
-    an execution       | nothing yet  | .             | .   | .         | .     | .     | ASK
-    an execution       | running      | a retry       | .   | .         | .     | .     | REATTACH
-    an execution       | running      | the same      | .   | .         | .     | same  | REATTACH
-    an execution       | running      | the same      | .   | .         | .     | other | FAIL_OTHER_INPUTS
-    an execution       | running      | after a Clear | .   | .         | .     | same  | REATTACH
-    an execution       | running      | after a Clear | .   | .         | .     | other | FAIL_OTHER_INPUTS
-    an execution       | unreadable   | a retry       | .   | .         | .     | .     | REATTACH
-    an execution       | unreadable   | the same      | .   | .         | .     | same  | REATTACH
-    an execution       | unreadable   | the same      | .   | .         | .     | other | FAIL_OTHER_INPUTS
-    an execution       | unreadable   | after a Clear | .   | .         | .     | same  | REATTACH
-    an execution       | unreadable   | after a Clear | .   | .         | .     | other | FAIL_OTHER_INPUTS
-    an execution       | failed       | .             | .   | .         | .     | .     | KICK_OFF_AFTER_END
-    an execution       | stopped      | a retry       | .   | .         | .     | .     | FAIL_STOPPED
-    an execution       | stopped      | the same      | .   | .         | .     | .     | FAIL_STOPPED
-    an execution       | stopped      | after a Clear | .   | .         | .     | .     | KICK_OFF_AFTER_END
-    an execution       | completed    | the same      | .   | .         | .     | same  | REATTACH
-    an execution       | completed    | the same      | .   | .         | .     | other | KICK_OFF_AFTER_END
-    an execution       | completed    | a retry       | .   | .         | .     | .     | REATTACH
-    an execution       | completed    | after a Clear | .   | no        | .     | same  | REATTACH
-    an execution       | completed    | after a Clear | .   | no        | .     | other | KICK_OFF_AFTER_END
-    an execution       | completed    | after a Clear | .   | yes       | .     | .     | KICK_OFF_AFTER_END
-    an execution       | unknown      | a retry       | .   | .         | .     | .     | REATTACH
-    an execution       | unknown      | the same      | .   | .         | .     | same  | REATTACH
-    an execution       | unknown      | the same      | .   | .         | .     | other | FAIL_OTHER_INPUTS
-    an execution       | unknown      | after a Clear | no  | .         | .     | same  | REATTACH
-    an execution       | unknown      | after a Clear | no  | .         | .     | other | FAIL_OTHER_INPUTS
-    an execution       | unknown      | after a Clear | yes | .         | .     | .     | KICK_OFF_AFTER_EXPIRY
-"""
 SENT = KickoffRecord(max_tries=3, kicked_off_at=NOW)
 ANSWERED = KickoffRecord(max_tries=3, kicked_off_at=NOW, kickoff_id=KICKOFF_ID)
 NOTHING_YET = "nothing yet"
@@ -114,7 +61,9 @@ class Case(NamedTuple):
         }
 
 
-ROWS = [[cell.strip() for cell in line.split("|")] for line in TABLE.strip().splitlines()[2:] if line.strip()]
+TABLE = Path(__file__).with_name("decisions.txt").read_text(encoding="utf-8")
+# Below its heading.
+ROWS = [[cell.strip() for cell in line.split("|")] for line in TABLE.splitlines() if "|" in line][2:]
 CASES = [
     Case(*each)
     for each in product(

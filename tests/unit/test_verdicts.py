@@ -32,62 +32,50 @@ from airflow_provider_crew.versions import KEEP
 
 TABLE = Path(__file__).with_name("verdicts.txt")
 
+
+def named(names: str) -> dict[str, BaseException]:
+    """Return errors by the names of their classes, which they have as their reasons."""
+    return {name: getattr(errors, name, getattr(ends, name, None))(name) for name in names.split()}
+
+
 # What may end a task before its kickoff, while it waits, and after the execution has completed.
 ANYWHERE: dict[str, BaseException] = {
     "execution_timeout": AirflowTaskTimeout("over"),
     "MemoryError": MemoryError("no memory is left."),
     "no connection": errors.Unreachable("no connection", sent=False, lacks_connection=True),
-    "InvalidSettings": errors.InvalidSettings("no token"),
+    **named("InvalidSettings"),
 }
+MOVED = errors.ExecutionUnknown("unknown", elsewhere="https://crew.example")
 BEFORE = ANYWHERE | {
-    "InvalidInputs": errors.InvalidInputs("no topic"),
-    "NotAuthenticated": errors.NotAuthenticated("401"),
+    **named(
+        "InvalidInputs NotAuthenticated ServiceError UncertainKickoff ExecutionStopped OtherInputs CrewTaskError"
+    ),
     "refused": errors.Unreachable("refused", sent=False),
-    "ServiceError": errors.ServiceError("503"),
     "reset": errors.Unreachable("reset"),
-    "UncertainKickoff": errors.UncertainKickoff("lost"),
-    "ExecutionStopped": errors.ExecutionStopped("revoked"),
-    "moved": errors.ExecutionUnknown("unknown", elsewhere="https://crew.example"),
-    "OtherInputs": ends.OtherInputs("other"),
-    "CrewTaskError": ends.CrewTaskError("told to end"),
+    "moved": MOVED,
 }
 WAITING = ANYWHERE | {
-    "ExecutionFailed": errors.ExecutionFailed("boom"),
-    "ExecutionCancelled": errors.ExecutionCancelled("timeout"),
-    "ExecutionStopped": errors.ExecutionStopped("revoked"),
-    "ExecutionUnknown": errors.ExecutionUnknown("NOT FOUND"),
-    "moved": errors.ExecutionUnknown("unknown", elsewhere="https://crew.example"),
-    "ExecutionNotFound": errors.ExecutionNotFound("404"),
-    "WaitedTooLong": errors.WaitedTooLong("timeout"),
-    "LostContact": errors.LostContact("outage"),
+    **named(
+        "ExecutionFailed ExecutionCancelled ExecutionStopped ExecutionUnknown ExecutionNotFound WaitedTooLong"
+    ),
+    **named("LostContact WaitStopped"),
+    "moved": MOVED,
     "WatchBroken": errors.WatchBroken("401", cause=errors.NotAuthenticated("401")),
-    "WaitStopped": errors.WaitStopped("a user"),
     "InvalidKickoffId": errors.InvalidKickoffId("none", cost=Cost.UNKNOWN),
 }
 ENDED = ANYWHERE | {
+    **named("LostContact"),
     "InvalidOutput": errors.InvalidOutput("misfit", misfits=("title",)),
-    "LostContact": errors.LostContact("outage"),
     "result forgotten": errors.ExecutionUnknown("NOT FOUND", has_completed=True, cost=Cost.ENDED),
 }
 OF_BATCH: dict[str, BaseException] = {
-    "BatchFailed": ends.BatchFailed("12 of 100 rows failed"),
-    "CutShort": ends.CutShort("execution_timeout"),
-    "WaitedTooLong": errors.WaitedTooLong("timeout"),
-    "MemoryError": MemoryError(),
-    "ServiceError": errors.ServiceError("503"),
-    "LostContact": errors.LostContact("outage"),
-    "CrewTaskError": ends.CrewTaskError("Airflow did not store the kickoff records"),
-    "no connection": ANYWHERE["no connection"],
-    "InvalidSettings": ANYWHERE["InvalidSettings"],
-    "InvalidInputs": errors.InvalidInputs("no topic"),
-    "InvalidOutputType": errors.InvalidOutputType("not a type"),
-    "NotAuthenticated": errors.NotAuthenticated("401"),
-    "NotAllowed": errors.NotAllowed("403"),
-    "Rejected": errors.Rejected("404"),
-    "ResponseTooLarge": errors.ResponseTooLarge("65 MiB"),
-    "DailyLimitReached": errors.DailyLimitReached("20 a day"),
-    "WatchBroken": WAITING["WatchBroken"],
-    "EndedByAirflow": ends.EndedByAirflow("Airflow is ending the task"),
+    **named(
+        "BatchFailed CutShort WaitedTooLong ServiceError LostContact CrewTaskError InvalidSettings InvalidInputs"
+    ),
+    **named(
+        "InvalidOutputType NotAuthenticated NotAllowed Rejected ResponseTooLarge DailyLimitReached EndedByAirflow"
+    ),
+    **{name: (ANYWHERE | WAITING)[name] for name in ("MemoryError", "no connection", "WatchBroken")},
     "files missing": ends.InvalidResultPath("none of its files"),
     "files of another": ends.InvalidResultPath("another batch", owner="{}"),
 }
