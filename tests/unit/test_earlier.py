@@ -19,7 +19,7 @@ from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.models import Completed, Execution, Failed, Paused, Running
-from airflow_provider_crew.task.earlier import earlier
+from airflow_provider_crew.task.earlier import earlier, poll_earlier
 from airflow_provider_crew.task.record import KEY, KICKOFF_ID, Record, fingerprint
 from airflow_provider_crew.task.task import Options, Task
 from airflow_provider_crew.task.verdict import Facts
@@ -133,7 +133,7 @@ class Attempt:
         return self.response
 
     def trace(self, kickoff_id: str, took: Any, usage: Any, error: Any, *, is_own: bool) -> None:
-        assert not is_own
+        assert is_own is False
         assert "," not in error.at, "the place is unknown"
         self.done.append(f"span of {kickoff_id}: {took}, {usage}, {type(error).__name__}")
 
@@ -148,7 +148,9 @@ class Attempt:
             self.done.append(f"reattaches to {found}" if found else "may start one")
         except CrewError as error:
             assert " " in error.event  # noqa: PT017 - an outcome among others
-            told = error.kickoff_id or "no ID", str(error.cost), getattr(error, "elsewhere", "")
+            elsewhere = getattr(error, "elsewhere", "")
+            assert not elsewhere or "https://other.example" in error.event  # noqa: PT017
+            told = error.kickoff_id or "no ID", str(error.cost), elsewhere
             self.done.append(f"{type(error).__name__} ({', '.join(filter(None, told))})")
         kept = FIRST if self.store is None else self.store.get(KEY, FIRST)
         found_out = [f"{name} {kept[name]} is kept" for name in ("end", "max_tries") if kept[name] != FIRST[name]]
@@ -168,6 +170,16 @@ def table() -> Iterator[str]:
 
 def test_attempts_do_what_the_table_says() -> None:
     assert [*table()] == TABLE.read_text(encoding="utf-8").splitlines()
+
+
+def test_poll_tells_the_status_of_an_execution() -> None:
+    polled = {
+        name: poll_earlier((attempt := Attempt("sent", "", name)).task, attempt.poll, "k") for name in RESPONSES
+    }
+    ends = {name: (name, RESPONSES[name]) for name in ("failed", "stopped")}
+    others = {"paused": "running", "NOT FOUND": "unknown", "NOT FOUND at another": "unknown", "400": "unreadable"}
+
+    assert polled == {name: (others.get(name, name), None) for name in RESPONSES} | ends
 
 
 def test_fingerprint_is_of_canonical_json() -> None:

@@ -1,12 +1,21 @@
-"""CrewAlert sends what is known of failed crew tasks, and never fails because something is unknown."""
+"""
+CrewAlert sends what is known of failed crew tasks, and never fails because something is unknown.
+
+``alerts.txt`` has stories with their alerts. Each begins with the task that calls back, or with the reason of the
+run and its tasks. Each task has its state, its exception and its XComs. ``pytest --write-tables`` writes the file
+again.
+"""
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from collections import Counter
 from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import DAG, BaseNotifier, BaseOperator, XCom, mask_secret
@@ -29,27 +38,24 @@ from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed, CrewTa
 from airflow_provider_crew.notifications import CrewAlert
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.task.verdict import (
-    Facts,
-    RowCounts,
-    if_lost,
-    while_cancelled,
-    while_rows_run,
-    while_waiting,
-)
+from airflow_provider_crew.task import verdict
+from airflow_provider_crew.task.verdict import Facts, RowCounts
 from tests.supported import AIRFLOW
+from tests.unit.test_verdicts import on_every_airflow
 
 KICKOFF_ID = "57a13a6e-3a4c-4c55-9f0e-2f1f8a4b9c01"
 DASHBOARD = "https://app.example/crews/7"
 RUN_PAGE = "https://airflow.example/dags/the_dag/runs/today"
 TASK_PAGE = f"{RUN_PAGE}/tasks/report"
-FAILED = ExecutionFailed("The crew failed.", next_step="Pay.", kickoff_id=KICKOFF_ID)
-UNCERTAIN = CrewTaskFailed(UncertainKickoff("No answer.", next_step="Look."))
-GONE = LostContact("Gone.", next_step="Wait.", kickoff_id=KICKOFF_ID)
-CHECK = while_cancelled(is_sensor=True)
-NOT_SENT = CrewError("Not sent.", cost=Cost.NONE, next_step="Fix.")
-CUT_SHORT = CrewTaskTimeout(CutShort("Too long.", next_step="Wait.", kickoff_id=KICKOFF_ID))
-FAULT = ValueError("a fault\nof a hook")
+ERRORS: dict[str, BaseException] = {
+    "FAILED": (FAILED := ExecutionFailed("The crew failed.", next_step="Pay.", kickoff_id=KICKOFF_ID)),
+    "UNCERTAIN": (UNCERTAIN := CrewTaskFailed(UncertainKickoff("No answer.", next_step="Look."))),
+    "LOST": LostContact("Gone.", next_step="Wait.", kickoff_id=KICKOFF_ID),
+    "NOT_SENT": CrewError("Not sent.", cost=Cost.NONE, next_step="Fix."),
+    "CUT_SHORT": CrewTaskTimeout(CutShort("Too long.", next_step="Wait.", kickoff_id=KICKOFF_ID)),
+    "FAULT": ValueError("a fault\nof a hook"),
+    "BATCH": (BATCH := BatchFailed("588 of 1,000 rows failed.", cost=Cost.RUNNING, next_step="Clear the task.")),
+}
 
 
 class Kept(BaseNotifier):
@@ -153,7 +159,8 @@ COUNTS = "412 of 1,000 rows have ended, 12 failed, 1 uncertain, 16 running"
 
 def of_rows(*, running=16, gone=0, **told):
     statuses = {name: told.pop(name) for name in ("success", "error", "uncertain") if name in told}
-    sentences = while_rows_run(RowCounts(Counter(statuses), running, is_billed=True, lost=gone), cancels=False)
+    rows = RowCounts(Counter(statuses), running, is_billed=True, lost=gone)
+    sentences = verdict.while_rows_run(rows, cancels=False)
     reasons = [
         {"status": status, "reason": "x", "count": 2, "keys": ["Oslo", "-1; ls"]}
         for status in ("error", "uncertain")
@@ -163,100 +170,93 @@ def of_rows(*, running=16, gone=0, **told):
     return progress("", batch=batch, doing=COUNTS, **sentences | told)
 
 
-KILLED = of_rows(success=400, error=11)
-AFTER_KILL = KILLED["crew_progress"]["if_lost"]["next_step"]
-BATCH_FAILED = BatchFailed("588 of 1,000 rows failed.", cost=Cost.RUNNING, next_step="Clear the task.")
-ENDED = {"kickoff_id": KICKOFF_ID, "end": FAILED.as_dict()}
-SKIPS = FAILED.as_dict() | {"action": "skip"}
-DEFERRED, POLLED, UNPOLLED = (
-    {"crew_deferral": 1795697920.28},
-    {"polled_at": 1795697922.0},
-    {"polled_at": 1795697919.0},
-)
+ENDED = progress(end=FAILED.as_dict())
 CANCELS, LEAVES = (
-    while_waiting(Facts(), reattachable=True, cancels=cancels)["choices"] for cancels in (True, False)
+    verdict.while_waiting(Facts(), reattachable=True, cancels=cancels)["choices"] for cancels in (True, False)
 )
-LOST = if_lost(KICKOFF_ID, None)["next_step"] if AIRFLOW >= (3, 3) else ""
-
-# Who calls back: the task, or its run for this reason. The task, its state, its exception, and its XComs.
-# The kind of alert in the subject, or None if there is none, and texts in the alert.
-ALERTS = [
-    ("task", "report", "failed", FAILED, {}, Cost.ENDED, [FAILED]),
-    ("task", "report", "failed", UNCERTAIN, {}, Cost.UNKNOWN, [UNCERTAIN.failure]),
-    (
-        "task",
-        "report",
-        "failed",
-        GONE,
-        {},
-        Cost.RUNNING,
-        [],
-    ),
-    ("task", "report", "failed", NOT_SENT, {}, Cost.NONE, [NOT_SENT]),
-    ("task", "report", "failed", CUT_SHORT, {}, Cost.RUNNING, []),
-    ("task", "other", "failed", FAILED, {}, Cost.ENDED, [FAILED]),
-    # The task has not reported how it ended.
-    ("task", "report", "failed", None, {}, Cost.UNKNOWN, []),
-    ("task", "report", "failed", None, {"kickoff_id": KICKOFF_ID}, Cost.RUNNING, [LOST]),
-    ("task", "report", "failed", None, progress(state="completed"), Cost.ENDED, []),
-    ("task", "report", "failed", None, progress(end={"cost": "another version"}), Cost.RUNNING, []),
-    ("task", "report", "failed", FAULT, {}, Cost.UNKNOWN, ["ValueError: a fault of a hook"]),
-    ("task", "report", "failed", FAULT, progress(), Cost.RUNNING, ["ValueError: a fault of a hook"]),
-    # A user has marked it, or its run has taken too long.
-    ("timed_out", "report", "failed", None, progress(**POLLED) | DEFERRED, "being cancelled", []),
-    ("timed_out", "report", "skipped", None, progress(**POLLED) | DEFERRED, "being cancelled", []),
-    ("timed_out", "report", "failed", None, progress(**UNPOLLED) | DEFERRED, Cost.RUNNING, []),
-    ("timed_out", "report", "skipped", None, progress(**UNPOLLED) | DEFERRED, Cost.RUNNING, []),
-    ("timed_out", "report", "failed", None, progress(choices=CANCELS), Cost.RUNNING, [CANCELS["mark"]]),
-    ("timed_out", "report", "skipped", None, progress(choices=LEAVES), Cost.RUNNING, [LEAVES["mark"][1:]]),
-    ("task_failure", "wait", "failed", None, progress(**POLLED) | DEFERRED, "being cancelled", [f"{CHECK}\n"]),
-    ("task_failure", "report", "skipped", None, {}, None, []),
-    ("task_failure", "report", "skipped", None, {"kickoff_id": KICKOFF_ID}, Cost.RUNNING, []),
-    ("task_failure", "report", "skipped", None, progress(state="running"), Cost.RUNNING, []),
-    ("task_failure", "report", "skipped", None, progress(end=SKIPS), None, []),
-    # A batch. The DAG's alert about a green one is below.
-    ("task", "report", "failed", None, KILLED, Cost.UNKNOWN, [COUNTS, AFTER_KILL]),
-    ("task", "report", "up_for_retry", None, KILLED, Cost.UNKNOWN, [COUNTS, AFTER_KILL]),
-    ("timed_out", "report", "skipped", None, KILLED, Cost.UNKNOWN, [COUNTS, AFTER_KILL]),
-    ("task_failure", "report", "failed", None, of_rows(**POLLED) | DEFERRED, "being cancelled", []),
-    ("task", "report", "failed", BATCH_FAILED, of_rows(end=BATCH_FAILED.as_dict()), Cost.RUNNING, [COUNTS]),
-    # An agent that called a crew, and other tasks.
-    ("task", "other", "failed", FAULT, progress(""), Cost.UNKNOWN, []),
-    ("task", "other", "failed", FAULT, progress(), Cost.RUNNING, []),
-    ("task", "other", "failed", FAULT, progress(state="completed"), Cost.ENDED, []),
-    ("task", "other", "failed", FAULT, progress(end=FAILED.as_dict()), Cost.ENDED, [FAILED]),
-    ("task", "other", "failed", GONE, progress(end=UNCERTAIN.failure.as_dict()), Cost.UNKNOWN, []),
-    ("task_failure", "other", "failed", None, progress(""), Cost.UNKNOWN, []),
-    ("task_failure", "other", "failed", None, progress(), Cost.RUNNING, []),
-    ("task_failure", "other", "skipped", None, progress(), None, []),  # by a branch
-    ("timed_out", "other", "skipped", None, progress(), Cost.RUNNING, []),
-    ("task", "other", "failed", FAULT, {}, None, []),
-    ("task", "other", "up_for_retry", FAULT, {}, None, []),
-    ("task_failure", "other", "failed", None, {}, None, []),
-]
+XCOMS: dict[str, dict[str, Any]] = {
+    "ID": {"kickoff_id": KICKOFF_ID},
+    "another ID": {"kickoff_id": "another"},
+    "deferred": {"crew_deferral": 1795697920.28},
+    # Progress of an execution. None: that of an agent's task that has called none.
+    "running": progress(state="running"),
+    "none": progress(""),
+    "completed": progress(state="completed"),
+    "polled since": progress(polled_at=1795697922.0),
+    "polled before": progress(polled_at=1795697919.0),
+    "would cancel": progress(choices=CANCELS),
+    "would leave it": progress(choices=LEAVES),
+    "end of another version": progress(end={"cost": "another version"}),
+    "ended": ENDED,
+    "skips": progress(end=FAILED.as_dict() | {"action": "skip"}),
+    # Progress of a batch.
+    "rows run": of_rows(success=400, error=11),
+    "rows polled since": of_rows(polled_at=1795697922.0),
+    "batch ended": of_rows(end=BATCH.as_dict()),
+    "uncertain rows": of_rows(running=0, state="completed", success=1, uncertain=2),
+    "replaced rows": of_rows(running=0, state="completed", success=3, gone=2),
+    "green": of_rows(running=0, state="completed", success=3),
+}
+TABLE = Path(__file__).with_name("alerts.txt")
+TASK = re.compile(r"(task)? *(\w+)(?:\[(\d)\])? (\w+)(?:, (\w+))?(?:: (.+))?")
 
 
-@pytest.mark.parametrize(("of", "task_id", "state", "exception", "xcoms", "kind", "texts"), ALERTS)
-def test_alert_has_the_facts(alert, dag, airflow, sent, of, task_id, state, exception, xcoms, kind, texts):
-    airflow.states = {(task_id, -1): state}
-    airflow.xcoms = {(task_id, -1, key): value for key, value in ({"crew_dashboard": DASHBOARD} | xcoms).items()}
-    error = getattr(exception, "failure", exception)
+@pytest.fixture
+def adopted(monkeypatch):
+    """Return the function that runs the adopt commands of a text, as far as their arguments."""
 
-    alert(of_task(dag, exception, state=state, task_id=task_id) if of == "task" else of_run(dag, of))
+    def run(text):
+        found = []
+        monkeypatch.setattr("airflow_provider_crew.commands.run", lambda options, *_: found.append(options))
+        for line in text.splitlines():
+            if line.startswith("Adopt: "):
+                cli.main(shlex.split(line)[4:])
+        return found
 
-    if kind is None:
-        assert sent == []
-        return
-    ((subject, text),) = sent
-    assert subject == f"[{kind}] the_dag: {task_id} in today"
-    assert Cost("running" if kind == "being cancelled" else kind).sentence in text
-    assert [str(each) for each in texts if str(each) not in text] == []
-    assert text.count("\nNext: ") == 1
-    assert text.splitlines()[-1] == (TASK_PAGE if of == "task" else RUN_PAGE)
-    has_id = KICKOFF_ID in f"{xcoms} {getattr(error, 'kickoff_id', '')}"
-    assert (KICKOFF_ID in text, DASHBOARD in text) == (has_id, has_id)
-    is_adoptable = AIRFLOW >= (3, 3) and kind == Cost.UNKNOWN and task_id == "report" and "batch" not in str(xcoms)
-    assert ("Adopt: " in text) == is_adoptable
+    return run
+
+
+@pytest.fixture
+def told(alert, dag, airflow, sent, adopted, monkeypatch):
+    """Return the alert of a story: about a task, or about the run with these tasks."""
+    monkeypatch.setattr("airflow_provider_crew.notifications.redact", str)  # other tests leave secrets to mask
+
+    def tell(lines):
+        airflow.states.clear()
+        airflow.xcoms.clear()
+        sent.clear()
+        context = of_run(dag, lines[0].removeprefix("run "))
+        for line in lines:
+            if found := TASK.fullmatch(line.removeprefix("run ")):
+                own, task, index, state, error, xcoms = found.groups()
+                row = -1 if index is None else int(index)
+                airflow.states[task, row] = None if state == "None" else state
+                for name in xcoms.split(", ") if xcoms else ():
+                    airflow.xcoms |= {(task, row, key): value for key, value in XCOMS[name].items()}
+                airflow.xcoms[task, row, "crew_dashboard"] = DASHBOARD
+                if own:
+                    context = of_task(dag, ERRORS.get(error), state=state, task_id=task)
+        alert(context)
+        assert all(adopted(text) for _, text in sent if "\nAdopt: " in text)
+        return [f"> {line}".rstrip() for each in sent for line in "\n".join(each).splitlines()] or ["> no alert"]
+
+    return tell
+
+
+def is_of_every_airflow(line):
+    return AIRFLOW >= (3, 3) or not line.startswith(("> Adopt: ", "> Next: "))
+
+
+def test_alerts_are_those_of_the_table(told, pytestconfig):
+    table = []
+    for story in TABLE.read_text(encoding="utf-8").strip().split("\n\n"):
+        title, *lines = [line for line in story.splitlines() if line[0] != ">"]
+        table += [title, *lines, *(on_every_airflow(line) for line in told(lines)), ""]
+    if pytestconfig.getoption("--write-tables"):
+        TABLE.write_text("\n".join(table), encoding="utf-8")
+
+    known = TABLE.read_text(encoding="utf-8").splitlines()
+    assert [*filter(is_of_every_airflow, table)] == [*filter(is_of_every_airflow, [*known, ""])]
 
 
 @pytest.mark.usefixtures("airflow")
@@ -264,54 +264,6 @@ def test_alert_of_a_task_in_a_loop_names_the_iteration(alert, dag, sent):
     alert(of_task(dag, FAILED) | {"loop": SimpleNamespace(index=1)})
 
     assert "report (iteration 1) in today" in sent[0][0]
-
-
-def test_alert_of_dag_is_about_crew_tasks_that_failed(alert, dag, airflow, sent):
-    airflow.states = {
-        ("report", -1): "success",
-        ("each", 0): "failed",
-        ("each", 1): "failed",
-        ("other", -1): "failed",
-        ("removed", -1): "failed",
-    }
-    airflow.xcoms["each", 0, "crew_progress"] = {"kickoff_id": KICKOFF_ID, "end": FAILED.as_dict()}
-    airflow.xcoms["each", 1, "kickoff_id"] = "another"
-
-    alert(of_run(dag))
-
-    ((subject, text),) = sent
-    assert subject == f"[{Cost.RUNNING}] the_dag: 2 crew tasks in today"
-    running, ended, all_rows, page = text.split("\n\n")
-    assert running.startswith("each[1]: ")
-    assert "At: execution another" in running.splitlines()
-    assert ended == f"each[0]: {FAILED}"
-    assert all_rows.startswith("each has 2 rows: 2 failed.")
-    assert page == RUN_PAGE
-
-
-@pytest.mark.parametrize(
-    ("reason", "state", "is_sent"),
-    [
-        ("task_failure", "upstream_failed", True),
-        ("timed_out", "skipped", True),
-        ("task_failure", "skipped", False),  # by a branch
-        ("task_failure", "success", False),
-    ],
-)
-@pytest.mark.parametrize(("kickoff", "sensor", "rows"), [("kickoff", "pair", [-1]), ("kickoffs", "pairs", [0, 1])])
-def test_alert_of_dag_has_executions_whose_sensor_has_not_run(
-    alert, dag, airflow, sent, reason, state, is_sent, kickoff, sensor, rows
-):
-    airflow.states = {(kickoff, row): "success" for row in rows} | {(sensor, -1): state, ("other", -1): "failed"}
-    airflow.xcoms = {(kickoff, row, "kickoff_id"): f"execution {row}" for row in rows}
-
-    alert(of_run(dag, reason))
-
-    assert [subject for subject, _ in sent] == [f"[running] the_dag: {sensor} in today"] * is_sent
-    for _, text in sent:
-        assert f"execution {rows[0]}" in text
-        assert ("2 executions" in text) == (len(rows) == 2)
-        assert ("Next: Clearing the task waits" in text) == (state == "skipped")
 
 
 def test_execution_for_which_another_sensor_has_waited_is_not_left(alert, dag, airflow, sent):
@@ -390,15 +342,6 @@ def test_alert_of_dag_describes_the_most_urgent_failures(alert, dag, airflow, se
     assert text.startswith("each[29]: ")
     assert text.count("\nNext: ") == 20
     assert "Further failed tasks: 10" in text
-
-
-@pytest.mark.usefixtures("airflow")
-def test_alert_of_dag_with_unreadable_tasks_is_sent(alert, dag, sent):
-    alert({"dag": dag, "run_id": "today", "reason": "timed_out"})
-
-    ((subject, text),) = sent
-    assert subject.startswith(f"[{Cost.UNKNOWN}] the_dag")
-    assert Cost.UNKNOWN.sentence in text
 
 
 @pytest.mark.parametrize("reason", ["task_failure", "success"])
@@ -493,72 +436,8 @@ def test_secrets_known_to_airflow_are_masked(alert, dag, sent):
     assert "a-secret-of-the-author" not in text
 
 
-needs_store = pytest.mark.skipif(AIRFLOW < (3, 3), reason="Airflow has a task state store from 3.3 on")
-
-
-@pytest.fixture
-def adopted(monkeypatch):
-    """Return the function that runs the adopt commands of a text, as far as their arguments."""
-
-    def run(text):
-        found = []
-        monkeypatch.setattr("airflow_provider_crew.commands.run", lambda options, *_: found.append(options))
-        for line in text.splitlines():
-            if line.startswith("Adopt: "):
-                cli.main(shlex.split(line)[4:])
-        return [
-            (each.dag_id, each.run_id, each.task_id, each.map_index, each.kickoff_id, each.conn_id, each.row)
-            for each in found
-        ]
-
-    return run
-
-
-@needs_store
-@pytest.mark.parametrize("first", ["task", "run"])
-@pytest.mark.parametrize(
-    ("rows", "alerts"),
-    [({"success": 1, "uncertain": 2}, 1), ({"success": 3, "gone": 2}, 1), ({"success": 3}, 0), ({}, 0)],
-)
-def test_uncertain_rows_of_a_successful_batch_give_one_alert(
-    alert, dag, airflow, sent, adopted, first, rows, alerts
-):
-    told = of_rows(running=0, state="completed", **rows)["crew_progress"] if rows else {}
-    airflow.states = {("rows", -1): "success"}
-    airflow.xcoms["rows", -1, "crew_progress"] = told
-
-    def push(key, value):
-        airflow.xcoms["rows", -1, key] = value
-
-    if first == "task":
-        alert(of_task(dag, state="success", task_id="rows", push=push))
-    alert(of_task(dag, state=None, task_id="rows") | {"reason": "success"})
-
-    assert [subject for subject, _ in sent] == [f"[{Cost.UNKNOWN}] the_dag: rows in today"] * alerts
-    for _, text in sent:
-        assert told["if_lost"]["next_step"] in text
-        assert [each[5:] for each in adopted(text)] == [("writers", "Oslo"), ("writers", "-1; ls")]
-
-
 def test_success_of_another_task_asks_airflow_nothing(alert, dag, airflow, sent):
     for task_id in ("report", "other"):
         alert(of_task(dag, state="success", task_id=task_id))
 
     assert (sent, airflow.asked) == ([], 0)
-
-
-@needs_store
-@pytest.mark.parametrize("kickoff_id", ["", KICKOFF_ID])
-def test_alert_has_the_command_that_adopts_the_execution(alert, dag, airflow, sent, adopted, kickoff_id):
-    airflow.states = {("each", 1): "failed", ("crews", 1): "failed", ("unread", 1): "failed"}
-    airflow.xcoms |= {("report", -1, "kickoff_id"): kickoff_id}
-
-    alert(of_task(dag, UNCERTAIN, push=lambda **_: None))
-    alert(of_run(dag))
-
-    assert [each for _, text in sent for each in adopted(text)] == [
-        ("the_dag", "today", "report", -1, kickoff_id or "KICKOFF_ID", "crew_default", None),
-        ("the_dag", "today", "each", 1, "KICKOFF_ID", "crew_default", None),
-        ("the_dag", "today", "crews", 1, "KICKOFF_ID", "writers", None),
-        ("the_dag", "today", "unread", 1, "KICKOFF_ID", "CONN_ID", None),
-    ]

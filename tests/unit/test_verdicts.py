@@ -35,7 +35,8 @@ TABLE = Path(__file__).with_name("verdicts.txt")
 
 def named(names: str) -> dict[str, BaseException]:
     """Return errors by the names of their classes, which they have as their reasons."""
-    return {name: getattr(errors, name, getattr(ends, name, None))(name) for name in names.split()}
+    kinds = vars(ends) | vars(errors)
+    return {name: kinds[name](name) for name in names.split()}
 
 
 # What may end a task before its kickoff, while it waits, and after the execution has completed.
