@@ -1,8 +1,15 @@
-"""What a retry and a cleared task do with a row of a batch, as in docs/batch-reference.md, and why rows failed."""
+"""
+What a retry and a cleared task do with a row of a batch, as in docs/batch-reference.md, and why rows failed.
+
+``python -m tests.unit.test_batch_rows`` writes ``rows.txt`` again. To add a line, write its first three columns.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,74 +28,90 @@ from airflow_provider_crew.batch.rows import (
     with_execution,
 )
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.task.decide import Decision, KickoffRecord
+from airflow_provider_crew.task.decide import KickoffRecord
 from airflow_provider_crew.task.record import BATCH, fingerprint
 
-ANOTHER = Decision.KICK_OFF_AFTER_END
-KEPT = Decision.REATTACH
-CHOSEN = Decision.KICK_OFF_BY_CHOICE
+TABLE = Path(__file__).with_name("rows.txt")
 
 
-def row(status: str, *, stage: str = "", error: str = "", **sent: Any) -> Row:
-    known: dict[str, Any] | None = None
-    if status:
-        failure = {"type": error, "message": "", "stage": stage} if stage else None
-        known = {"status": status, "error": failure, "kickoff_id": "57a13a6e", "ended_at": 1.0}
-    return Row(0, "key", "digest", line=known, **sent)
+def line(key: str = "a", status: str = "success", attempts: int = 1, **more: Any) -> dict[str, Any]:
+    known = {"key": key, "fingerprint": "digest", "kickoff_id": "k", "status": status, "attempts": attempts}
+    return known | {"index": 9, "error": None, "started_at": 4.0, "ended_at": 1.0, "usage": None} | more
 
 
-@pytest.mark.parametrize(
-    ("found", "retried", "cleared"),
-    [
-        (row(""), Decision.KICK_OFF, Decision.KICK_OFF),
-        (row("", sent_at=1.0, kickoff_id="57a13a6e"), Decision.ASK, Decision.ASK),
-        (row("", sent_at=1.0), Decision.FAIL_UNCERTAIN, Decision.FAIL_UNCERTAIN),
-        (row("success"), KEPT, KEPT),
-        (row("error", stage="execution", error="ExecutionFailed"), ANOTHER, ANOTHER),
-        (row("error", stage="kickoff", error="Rejected"), Decision.KICK_OFF, Decision.KICK_OFF),
-        (row("error", stage="inputs", error="InvalidInputs"), Decision.KICK_OFF, Decision.KICK_OFF),
-        (row("error", stage="wait", error="WaitedTooLong"), Decision.ASK, Decision.ASK),
-        (row("cancelled", stage="execution", error="ExecutionCancelled"), ANOTHER, ANOTHER),
-        (row("cancelled", stage="execution", error="ExecutionStopped"), Decision.FAIL_STOPPED, ANOTHER),
-        (row("invalid_output", stage="output", error="InvalidOutput"), KEPT, KEPT),
-        (row("uncertain", stage="kickoff", error="UncertainKickoff"), Decision.FAIL_UNCERTAIN, CHOSEN),
-        (row("not_started"), Decision.KICK_OFF, Decision.KICK_OFF),
-    ],
-)
-def test_row_is_started_again_only_if_nothing_is_lost(found, retried, cleared):
-    for is_cleared, expected in ((False, retried), (True, cleared)):
-        assert decision_of(found, cleared=is_cleared, chooses_twice=False, rerun="failed") is expected
+def failed(stage: str, error: str = "", **more: Any) -> dict[str, Any]:
+    return {"status": "error", "error": {"type": error, "message": "", "stage": stage}} | more
 
 
-@pytest.mark.parametrize(
-    ("status", "retried", "cleared"),
-    [
-        ("running", KEPT, KEPT),
-        ("unknown", KEPT, KEPT),
-        ("unreadable", KEPT, KEPT),
-        ("completed", KEPT, KEPT),
-        ("failed", ANOTHER, ANOTHER),
-        ("stopped", Decision.FAIL_STOPPED, ANOTHER),
-    ],
-)
-def test_row_that_may_be_running_is_decided_by_its_status(status, retried, cleared):
-    for found in (row("", sent_at=1.0, kickoff_id="57a13a6e"), row("error", stage="wait", error="WaitedTooLong")):
-        for is_cleared, expected in ((False, retried), (True, cleared)):
-            decided = decision_of(found, status, cleared=is_cleared, chooses_twice=False, rerun="failed")
-            assert decided is expected
+def sent(kickoff_id: str, attempts: int, *call: str, at: float = 5.0) -> list[Any]:
+    return ["a", "digest", kickoff_id, at, attempts, *call, "g"]
 
 
-@pytest.mark.parametrize("status", ["success", "invalid_output"])
-def test_completed_row_runs_again_only_if_cleared_with_rerun_all(status):
-    found = row(status, stage="output" if status == "invalid_output" else "")
+WAITED = failed("wait", "WaitedTooLong")
+# Lines about the row in the result files, and its kickoffs in the task state store.
+LINES: dict[str, dict[str, Any]] = {
+    "success": line(),
+    "success, 2nd kickoff": line(attempts=2),
+    "execution failed": line(**failed("execution", "ExecutionFailed")),
+    "kickoff rejected": line(**failed("kickoff", "Rejected")),
+    "inputs rejected": line(**failed("inputs", "InvalidInputs")),
+    "waited too long": line(**WAITED),
+    "waited too long, 2nd kickoff": line(attempts=2, **WAITED),
+    "cancelled": line(**failed("execution", "ExecutionCancelled", status="cancelled")),
+    "stopped": line(**failed("execution", "ExecutionStopped", status="cancelled")),
+    "invalid_output": line(**failed("output", "InvalidOutput", status="invalid_output")),
+    "uncertain": line(**failed("kickoff", "UncertainKickoff", status="uncertain", kickoff_id=None)),
+    "not_started": line(status="not_started", attempts=0),
+    "not_started after uncertain": line(status="not_started", kickoff_id=None),
+}
+KICKOFFS = {
+    "sent": sent("", 1),
+    "sent again": sent("", 2),
+    "k1": sent("k1", 1),
+    "sent later": sent("", 1, at=6.0),
+    "k1 later": sent("k1", 1, at=6.0),
+    "k2 again": sent("k2", 2),
+    "called as k1": sent("k1", 1, "call"),
+    "has not called": sent("", 1, "call"),
+}
 
-    assert decision_of(found, cleared=False, chooses_twice=False, rerun="all") is KEPT
-    assert decision_of(found, cleared=True, chooses_twice=False, rerun="all") is ANOTHER
+
+# Whether the task was cleared, on_uncertain_kickoff="retry", and ``rerun``.
+ATTEMPTS: list[Any] = [
+    (False, False, "failed"),
+    (False, True, "all"),
+    (True, False, "failed"),
+    (True, False, "all"),
+]
 
 
-@pytest.mark.parametrize("found", [row("", sent_at=1.0), row("uncertain", stage="kickoff")])
-def test_uncertain_row_is_retried_if_the_author_prefers_that(found):
-    assert decision_of(found, cleared=False, chooses_twice=True, rerun="failed") is CHOSEN
+def decisions(row: Row, status: Any) -> str:
+    made = (
+        decision_of(row, status, cleared=clear, chooses_twice=twice, rerun=rerun)
+        for clear, twice, rerun in ATTEMPTS
+    )
+    return " | ".join(f"{each.name:<18}" for each in made).rstrip()
+
+
+def table() -> Iterator[str]:
+    for told in TABLE.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in told.split("|")]
+        if len(cells) < 3 or told.startswith("#"):
+            yield told
+            continue
+        lines, kickoffs, status = cells[:3]
+        row = Row(0, "a", "digest")
+        known = [LINES[name] for name in lines.split("; ") if name]
+        assert merged([row], known, [KICKOFFS[name] for name in kickoffs.split("; ") if name]) == []
+        assert not row.line or row.line["index"] == 0
+        assert row.sent_at is None or row.group == "g"
+        is_lost = ", lost" if row.is_lost else ""
+        found = f"{row.status} {row.kickoff_id or '-'} {row.sent_at or '-'} {row.attempts}{is_lost}"
+        yield f"{lines:<42} | {kickoffs:<18} | {status:<10} | {found:<25} | {decisions(row, status or None)}"
+
+
+def test_rows_go_on_as_in_the_table() -> None:
+    assert [*table()] == TABLE.read_text(encoding="utf-8").splitlines()
 
 
 def test_failed_rows_are_grouped_by_reason():
@@ -147,91 +170,32 @@ def test_row_of_a_failed_file_has_its_inputs():
 
 
 @pytest.mark.parametrize(
-    ("given", "key"),
+    ("given", "key", "what"),
     [
-        *((given, None) for given in ("a text", b"bytes", TOPICS[0], 7, None, [], [TOPICS[0], "text"])),
-        *(([{"id": value}], "id") for value in (None, "", f"{LONGEST}k")),
-        (TOPICS, "id"),
-        ([*TOPICS, TOPICS[0]], "topic"),
-        ([{"topic": object()}], None),
+        *((given, None, "inputs") for given in ("a text", b"bytes", TOPICS[0], 7, None, [])),
+        *(([{"id": value}], "id", "inputs[0]") for value in (None, "", f"{LONGEST}k")),
+        ([*TOPICS, "text"], None, "inputs[2]"),
+        ([*TOPICS, {"topic": ""}], "topic", "inputs[2]"),
+        ([*TOPICS, {"topic": object()}], None, "inputs[2]"),
+        (TOPICS, "id", "inputs[0]"),
+        ([*TOPICS, TOPICS[0]], "topic", "ferries"),
     ],
 )
-def test_unusable_rows_are_rejected_before_anything_is_sent(given, key):
-    with pytest.raises(errors.InvalidInputs) as caught:
+def test_unusable_row_is_named_before_anything_is_sent(given, key, what):
+    with pytest.raises(errors.InvalidInputs, match=re.escape(what)):
         rows_of(given, key, None)
-
-    assert " " in caught.value.event
-
-
-def test_rejected_row_is_named_by_its_position():
-    for given, key in (([*TOPICS, "text"], None), ([*TOPICS, {"topic": ""}], "topic")):
-        with pytest.raises(errors.InvalidInputs, match=r"inputs\[2\]"):
-            rows_of(given, key, None)
-    with pytest.raises(errors.InvalidInputs, match=r"inputs\[2\]"):
-        rows_of([*TOPICS, {"topic": object()}], None, None)
-    with pytest.raises(errors.InvalidInputs, match="Line 3 of rows.jsonl"):
-        list(lines_of(["{}\n", "\n", "{"], "rows.jsonl"))
 
 
 def test_line_of_a_file_is_read_unless_it_is_empty():
     assert list(lines_of(['{"a": 1}\n', "  \n", "[]"], "rows.jsonl")) == [{"a": 1}, []]
-
-
-def line(key: str = "a", status: str = "success", attempts: int = 1, **more: Any) -> dict[str, Any]:
-    known = {"key": key, "fingerprint": "digest", "kickoff_id": "k", "status": status, "attempts": attempts}
-    return known | {"index": 9, "error": None, "ended_at": 1.0, "usage": None} | more
-
-
-WAITED: dict[str, Any] = {"error": {"type": "WaitedTooLong", "message": "", "stage": "wait"}}
-
-
-def sent(kickoff_id: str, attempts: int, *call: str, at: float = 5.0) -> list[Any]:
-    return ["a", "digest", kickoff_id, at, attempts, *call, "g"]
-
-
-@pytest.mark.parametrize(
-    ("lines", "kickoffs", "expected"),
-    [
-        # A row, its kickoff ID, the time of a kickoff that no line reports, and its kickoffs.
-        ([], [], ("not_started", "", None, 0)),
-        ([line()], [], ("success", "", None, 1)),
-        ([line(status="error", **WAITED)], [], ("error", "k", None, 1)),
-        ([line(status="error"), line()], [], ("success", "", None, 1)),
-        ([line(attempts=2), line(status="error")], [], ("success", "", None, 2)),
-        ([line(status="not_started", attempts=0)], [], ("not_started", "", None, 0)),
-        ([], [sent("", 1)], ("not_started", "", 5.0, 1)),
-        ([], [sent("k1", 1)], ("not_started", "k1", 5.0, 1)),
-        ([], [sent("", 1), sent("k1", 1)], ("not_started", "k1", 5.0, 1)),
-        ([], [sent("k1", 1), sent("", 1, at=6.0)], ("not_started", "k1", 5.0, 1)),
-        ([], [sent("k2", 2), sent("k1", 1, at=6.0)], ("not_started", "k2", 5.0, 2)),
-        ([line()], [sent("k1", 1)], ("success", "", None, 1)),
-        ([line()], [sent("", 2)], ("success", "", 5.0, 2)),
-        ([line(status="error", **WAITED)], [sent("k2", 2)], ("error", "k2", 5.0, 2)),
-        ([line(status="uncertain")], [sent("k1", 1)], ("uncertain", "k1", 5.0, 1)),
-        ([line(status="uncertain")], [sent("", 1)], ("uncertain", "", None, 1)),
-        ([line(status="error")], [sent("k1", 1)], ("error", "", None, 1)),
-        # The crew has called with another ID.
-        ([line(status="error", **WAITED)], [sent("k1", 1, "call")], ("error", "k1", None, 1)),
-        ([line(status="error", **WAITED)], [sent("k1", 1)], ("error", "k", None, 1)),
-        ([line(status="error", **WAITED)], [sent("", 1, "call")], ("error", "k", None, 1)),
-        ([line(attempts=2, status="error", **WAITED)], [sent("k1", 1, "call")], ("error", "k", None, 2)),
-        ([], [sent("k1", 1, "call")], ("not_started", "k1", 5.0, 1)),
-    ],
-)
-def test_newest_kickoff_of_a_row_counts(lines, kickoffs, expected):
-    found = Row(0, "a", "digest")
-
-    assert merged([found], lines, kickoffs) == []
-    assert (found.status, found.kickoff_id, found.sent_at, found.attempts) == expected
-    assert not found.line or found.line["index"] == 0
-    if found.sent_at is not None:
-        assert found.group == "g"
+    with pytest.raises(errors.InvalidInputs, match="Line 3 of rows.jsonl"):
+        list(lines_of(["{}\n", "\n", "{"], "rows.jsonl"))
 
 
 def test_rows_that_are_no_longer_among_the_inputs_are_returned():
     rows = [Row(0, "a", "digest"), Row(1, "b", "digest")]
     kickoffs = [["c", "digest", "", 5.0, 1, "g"], ["a", "other", "k2", 6.0, 1, "g"]]
-    removed = merged(rows, [line("b"), line("d", status="error", **WAITED)], kickoffs)
+    removed = merged(rows, [line("b"), line("d", **WAITED)], kickoffs)
 
     assert [(each.index, each.key, each.fingerprint) for each in removed] == [
         (-1, "d", "digest"),
@@ -285,18 +249,6 @@ def test_line_about_a_row_has_all_fields():
     assert Row(0, "a", "digest", sent_at=5.0, call="call", group="g").sent() == sent("", 0, "call")
 
 
-def test_uncertain_kickoff_of_a_row_is_lost_until_another_starts():
-    found = Row(0, "a", "digest")
-    unknown: Any = {"kickoff_id": None, "started_at": 5.0}
-    merged([found], [line(status="not_started", **unknown)], [])
-
-    assert (found.lost_at, found.is_lost) == (5.0, True)
-    found.kickoff_id = "k"
-    assert not found.is_lost
-    merged([found], [line()], [])
-    assert found.lost_at is None
-
-
 def test_late_id_changes_only_a_row_whose_wait_has_failed():
     found = Row(0, "a", "digest", line=line(status="error", error={"stage": "execution"}))
     found.learn_id("k1")
@@ -338,3 +290,7 @@ def test_token_usage_counts_each_kickoff_once(lines, total):
         for attempts, at, tokens, is_final in lines
     ]
     assert counts[-1] == {"total_tokens": total}
+
+
+if __name__ == "__main__":
+    TABLE.write_text("\n".join([*table(), ""]), encoding="utf-8")
