@@ -85,15 +85,6 @@ def test_json_is_stored_down_to_64_levels() -> None:
     assert completed({"result": "[" * 100_000}).output_json is None
 
 
-ODD_SHAPES = [None, "topic", 7, True, {"topic": True}, [7], [None], [["topic"]], [{"name": "topic"}]]
-
-
-@pytest.mark.parametrize("required", [*ODD_SHAPES, ["topic", 7], ["topic", "zebra"], ["Topic"], [""]], ids=str)
-def test_odd_required_inputs_are_ignored(required: Any) -> None:
-    for inputs in (["topic", "tone"], {"topic": "", "tone": ""}, [{"name": "topic", "required": True}, "tone"]):
-        assert read_inputs({"inputs": inputs, "required_inputs": required}) == read_inputs({"inputs": inputs})
-
-
 def test_list_of_too_many_tasks_is_cut_and_says_so() -> None:
     execution = completed({"result": {"output": "x", "tasks": [{"output": str(n)} for n in range(20_000)]}})
 

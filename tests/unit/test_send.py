@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from contextlib import nullcontext
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,6 @@ ORIGIN = {"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": -1, "try_nu
 URL = "https://receiver.example"
 BEFORE, AFTER = ["save", "sending", "kickoff"], "delete"
 NEVER_SENT = errors.Unreachable("no connection", sent=False)
-RATE_LIMITED = errors.RateLimited("429")
 
 
 def task(**options: Any) -> Task:
@@ -65,49 +65,29 @@ class Sending:
         return send(client, request, self, Stop(own, Pulse(lambda: 0.0)), self.interrupted)
 
 
-def test_intent_is_stored_before_the_kickoff_is_sent():
-    sending = Sending("k")
-
-    assert sending.send() == "k"
-    assert sending.steps == BEFORE
+UNCERTAIN, REJECTED, AWAY = errors.UncertainKickoff("502"), errors.Rejected("400"), errors.ServiceError("503")
 
 
 @pytest.mark.parametrize(
-    ("error", "is_kept"),
+    ("responses", "steps"),
     [
-        (errors.UncertainKickoff("502"), True),
-        (errors.Rejected("400"), False),
-        (errors.NotAuthenticated("401"), False),
-        (errors.ServiceError("503"), False),
+        # The intent is stored before the kickoff is sent, and kept only if the kickoff is uncertain.
+        (["k"], BEFORE),
+        ([UNCERTAIN], BEFORE),
+        *(([error], [*BEFORE, AFTER]) for error in (REJECTED, errors.NotAuthenticated("401"), AWAY)),
+        # A kickoff that started nothing is recorded, and sent again.
+        *(([error, "k"], [*BEFORE, AFTER, *BEFORE]) for error in (NEVER_SENT, errors.RateLimited("429"))),
     ],
 )
-def test_intent_is_kept_only_if_the_kickoff_is_uncertain(error, is_kept):
-    sending = Sending(error)
-
-    with pytest.raises(type(error)):
-        sending.send()
-
-    assert sending.steps == [*BEFORE, *([] if is_kept else [AFTER])]
-
-
-@pytest.mark.parametrize("error", [NEVER_SENT, RATE_LIMITED])
-def test_kickoff_that_started_nothing_is_recorded_and_sent_again(error, timing):
+def test_intent_is_stored_and_kept_while_a_kickoff_may_have_started(responses, steps, timing):
     timing(longest_back_off=0.0)
-    sending = Sending(error, "k")
+    sending = Sending(*responses)
+    ends = pytest.raises(type(responses[-1])) if responses[-1] != "k" else nullcontext()
 
-    assert sending.send() == "k"
-    assert sending.steps == [*BEFORE, AFTER, *BEFORE]
+    with ends:
+        assert sending.send() == "k"
 
-
-def test_pause_before_another_kickoff_ends_with_the_task(timing):
-    timing(longest_back_off=1.0)
-    sending = Sending(errors.RateLimited("429", retry_after=3600.0), "k")
-    sending.interrupted = Interrupted()
-
-    with pytest.raises(CrewTaskError):
-        sending.send()
-
-    assert sending.steps == [*BEFORE, AFTER, "save", AFTER]
+    assert sending.steps == steps
 
 
 class Interrupted(Event):
@@ -119,27 +99,34 @@ class Interrupted(Event):
         return True
 
 
-@pytest.mark.parametrize("way", ["told", "interrupted"])
-def test_nothing_is_sent_if_the_task_ends_while_the_intent_is_stored(way):
-    sending = Sending("k")
-    sending.is_told = way == "told"
-    if way == "interrupted":
-        sending.interrupted.set()
+SIGNAL = Event()
+SIGNAL.set()
 
-    with pytest.raises(CrewTaskError, match="the kickoff"):
+
+@pytest.mark.parametrize(
+    ("response", "given", "error", "steps"),
+    [
+        # While the intent is stored, and in the pause before another kickoff.
+        ("k", {"is_told": True}, CrewTaskError, ["save", AFTER]),
+        ("k", {"interrupted": SIGNAL}, CrewTaskError, ["save", AFTER]),
+        ("k", {"fails_to_save": True}, ConnectionError, ["save"]),
+        (
+            errors.RateLimited("429", retry_after=3600.0),
+            {"interrupted": Interrupted()},
+            CrewTaskError,
+            [*BEFORE, AFTER, "save", AFTER],
+        ),
+    ],
+)
+def test_nothing_is_sent_if_the_task_ends_or_the_intent_is_not_stored(response, given, error, steps, timing):
+    timing(longest_back_off=1.0)
+    sending = Sending(response, "k")
+    vars(sending).update(given)
+
+    with pytest.raises(error):
         sending.send()
 
-    assert sending.steps == ["save", AFTER]
-
-
-def test_nothing_is_sent_if_the_intent_is_not_stored():
-    sending = Sending("k")
-    sending.fails_to_save = True
-
-    with pytest.raises(ConnectionError):
-        sending.send()
-
-    assert sending.steps == ["save"]
+    assert sending.steps == steps
 
 
 def sent(request: KickoffRequest) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -25,22 +24,6 @@ def ring() -> Iterator[None]:
     before = signal.signal(signal.SIGALRM, handler)
     yield
     signal.signal(signal.SIGALRM, before)
-
-
-@pytest.mark.usefixtures("ring")
-def test_signal_arrives_when_the_work_has_ended() -> None:
-    done: list[bool] = []
-
-    def work(interrupted: threading.Event) -> None:
-        os.kill(os.getpid(), signal.SIGALRM)
-        assert interrupted.wait(240)
-        time.sleep(0.1)
-        done.append(True)
-
-    with pytest.raises(Rung):
-        shielded(work)
-
-    assert done == [True]
 
 
 @pytest.mark.usefixtures("ring")

@@ -73,90 +73,63 @@ def faults(monkeypatch):
     return find
 
 
-@pytest.mark.parametrize(
-    ("task_id", "logs", "failure", "is_fault"),
-    [
-        # Killed before the answer, and started again by the retry.
-        ("run_sync", [["sent"], ["got second"]], None, True),
-        # Started again although the first one was known and running.
-        ("run_sync", [["got first"], ["got second"]], STILL_RUNNING, True),
-        # Reported as uncertain, but retried by Airflow instead of cleared by a person.
-        ("run_sync", [["sent"], ["got second"]], RETRIED, True),
-        # Reported too late for a person to choose.
-        ("run_sync", [["sent"], ["got second"]], TOO_LATE, True),
-        # The author's choice is about kickoffs without an ID only.
-        ("run_anyway", [["got first"], ["got second"]], None, True),
-        ("run_sync", [["sent"], ["got second"]], UNCERTAIN, False),
-        ("run_anyway", [["sent"], ["got second"]], None, False),
-        # The answer to the first kickoff came too late.
-        ("run_anyway", [["sent"], ["got second"], ["got first"]], None, False),
-    ],
-)
-def test_second_start_is_a_fault_unless_it_was_chosen(faults, task_id, logs, failure, is_fault):
-    failures = [failure, *[None] * (len(logs) - 1)]
-    found = faults(History(task_id, logs, failures, returned="second"), execution(*FIRST), execution(*SECOND))
-
-    assert any("started twice" in fault for fault in found) is is_fault
-    assert is_fault or found == []
-
-
-def test_answer_that_reached_only_a_cleared_process_leaves_the_choice(faults):
-    history = History("run_anyway", [["got first"], ["got second"]], returned="second")
-
-    assert faults(history, execution(*FIRST), execution(*SECOND), cleared=[("run", "run_anyway", 61.0)]) == []
-
-
-def test_second_start_after_a_failed_crew_is_no_fault(faults):
-    history = History("run_sync", [["got first"], ["got second"]], returned="second")
-
-    assert faults(history, execution(*FIRST, failed=True), execution(*SECOND)) == []
-
-
 def record(kickoff_id: str | None = None, *, reported: bool = False) -> dict[str, Any]:
     return {"kickoff_id": kickoff_id, "reported": reported, "delivered": False, "end": None}
 
 
+TWICE, LOST = "started twice", "first is named nowhere"
+STOPPED = {"returned": "first", "stopped": ["first", "another"]}
+
+
 @pytest.mark.parametrize(
-    ("log", "options", "is_lost"),
+    ("task_id", "logs", "given", "fault"),
     [
-        ("sent", {}, True),
-        ("sent", {"record": record("another")}, True),
-        ("sent", {"failures": [Failure("LostContact", Cost.RUNNING)]}, True),
-        ("got first", {}, False),
-        ("sent", {"record": record("first")}, False),
-        ("sent", {"record": record()}, False),
-        ("sent", {"record": record(reported=True), "failures": [UNCERTAIN]}, False),
-        ("got first", {"returned": "first"}, False),
+        # Killed before the answer, and started again by the retry.
+        ("run_sync", ["sent", "got second"], {}, TWICE),
+        # Started again although the first one was known and running.
+        ("run_sync", ["got first", "got second"], {"failure": STILL_RUNNING}, TWICE),
+        # Reported as uncertain, but retried by Airflow instead of cleared by a person.
+        ("run_sync", ["sent", "got second"], {"failure": RETRIED}, TWICE),
+        # Reported too late for a person to choose.
+        ("run_sync", ["sent", "got second"], {"failure": TOO_LATE}, TWICE),
+        # The author's choice is about kickoffs without an ID only.
+        ("run_anyway", ["got first", "got second"], {}, TWICE),
+        ("run_sync", ["sent", "got second"], {"failure": UNCERTAIN}, None),
+        ("run_anyway", ["sent", "got second"], {}, None),
+        # The answer to the first kickoff came too late, or reached only a process that was cleared.
+        ("run_anyway", ["sent", "got second", "got first"], {}, None),
+        ("run_anyway", ["got first", "got second"], {"cleared": [("run", "run_anyway", 61.0)]}, None),
+        # After a failed crew.
+        ("run_sync", ["got first", "got second"], {"failed": True}, None),
+        # An execution that a user cannot know of. A record without an ID covers the last one.
+        ("run_sync", ["sent"], {}, LOST),
+        ("run_sync", ["sent"], {"record": record("another")}, LOST),
+        ("run_sync", ["sent"], {"failure": Failure("LostContact", Cost.RUNNING)}, LOST),
+        ("run_sync", ["sent", "sent"], {"record": record(), "failed": True, "returned": None}, LOST),
+        ("run_sync", ["got first"], {}, None),
+        ("run_sync", ["sent"], {"record": record("first")}, None),
+        ("run_sync", ["sent"], {"record": record()}, None),
+        ("run_sync", ["sent"], {"record": record(reported=True), "failure": UNCERTAIN}, None),
+        ("run_sync", ["got first"], {"returned": "first"}, None),
+        # The result of another task.
+        ("run_sync", ["got first"], {"returned": "other"}, "no result of its own"),
+        # A request to stop which no mark of the task explains.
+        ("run_sync", ["first"], STOPPED, "stop"),
+        ("run_sync", ["first"], STOPPED | {"marked": [(("run", "run_sync"), 199.0)]}, None),
+        ("run_sync", ["first"], STOPPED | {"marked": [(("run", "run_sync"), 201.0)]}, "stop"),
+        ("run_sync", ["first"], STOPPED | {"marked": [(("run", "run_deferred"), 199.0)]}, "stop"),
     ],
 )
-def test_execution_that_a_user_cannot_know_of_is_a_fault(faults, log, options, is_lost):
-    found = faults(History("run_sync", [[log]], **options), execution(*FIRST))
+def test_judge_finds_the_faults_of_a_history(faults, task_id, logs, given, fault):
+    usual = {"failure": None, "failed": False, "record": None, "returned": "second" if len(logs) > 1 else None}
+    end = usual | given
+    failures = [end.pop("failure"), *[None] * (len(logs) - 1)]
+    executions = [execution(*FIRST, failed=end.pop("failed")), execution(*SECOND)][: len(logs)]
+    history = History(
+        task_id, [[log] for log in logs], failures, record=end.pop("record"), returned=end.pop("returned")
+    )
 
-    assert ["first is named nowhere" in fault for fault in found] == [True] * is_lost
+    found = faults(history, *executions, **end)
 
-
-def test_uncertain_record_covers_the_last_execution_only(faults):
-    history = History("run_sync", [["sent"], ["sent"]], record=record())
-
-    found = faults(history, execution(*FIRST, failed=True), execution(*SECOND))
-
-    assert [fault for fault in found if "named nowhere" in fault] == ["run run_sync: first is named nowhere"]
-
-
-def test_result_of_another_task_is_a_fault(faults):
-    (found,) = faults(History("run_sync", [["got first"]], returned="other"), execution(*FIRST))
-
-    assert "no result of its own" in found
-
-
-MARKED = (("run", "run_sync"), 199.0)
-
-
-@pytest.mark.parametrize(
-    ("marked", "count"),
-    [([], 1), ([MARKED], 0), ([(("run", "run_sync"), 201.0)], 1), ([(("run", "run_deferred"), 199.0)], 1)],
-)
-def test_stop_without_a_mark_of_the_task_is_a_fault(faults, marked, count):
-    history = History("run_sync", [["first"]], returned="first")
-
-    assert len(faults(history, execution(*FIRST), marked=marked, stopped=["first", "another"])) == count
+    assert found == [] if fault is None else len(found) == 1
+    assert fault is None or fault in found[0]
