@@ -7,6 +7,7 @@ import time
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from itertools import chain, repeat
 from threading import Event, Thread
 from types import SimpleNamespace
@@ -197,7 +198,8 @@ def test_long_sleep_looks_at_times(timing):
         stop.sleep(3600.0, heed)
 
 
-def test_poll_is_repeated_after_an_interruption():
+@pytest.mark.parametrize("signals_again", [False, True])
+def test_poll_is_repeated_once_after_an_interruption(signals_again):
     stop, _ = ending()
     polled: list[str] = []
     heeded: list[int] = []
@@ -208,25 +210,15 @@ def test_poll_is_repeated_after_an_interruption():
             stop.interrupt()
         return "running"
 
-    assert stop.interruptibly(poll, "k", lambda: heeded.append(1)) == "running"
+    def heed() -> None:
+        heeded.append(1)
+        if signals_again:
+            stop.interrupt()
+
+    assert stop.interruptibly(poll, "k", heed) == "running"
     assert (polled, heeded) == (["k", "k"], [1])
     stop.interrupt()  # no poll, so nothing is interrupted
     ending()[0].interrupt()
-
-
-def test_second_signal_does_not_interrupt_what_the_first_one_asks_for():
-    stop, _ = ending()
-    polled: list[str] = []
-
-    def poll(kickoff_id: str) -> str:
-        polled.append(kickoff_id)
-        if len(polled) == 1:
-            stop.interrupt()
-        return "running"
-
-    stop.interruptibly(poll, "k", stop.interrupt)
-
-    assert len(polled) == 2
 
 
 def test_second_signal_does_not_interrupt_the_end_of_the_poll():
@@ -307,28 +299,19 @@ def raised(error: Exception) -> Any:
     ],
 )
 def test_only_an_ended_wait_cancels_if_that_is_wanted(error, on_timeout, is_asked):
-    stop, _ = ending(cancel_on_timeout=on_timeout)
+    task = ending(cancel_on_timeout=on_timeout)[0]._task
     asked: list[int] = []
 
     def cancel() -> Failed:
         asked.append(1)
         return STOPPED
 
-    told, end = cancelled_if_wanted(stop._task, error, cancel)
+    told, end = cancelled_if_wanted(task, error, cancel)
+    failed, no_end = cancelled_if_wanted(task, error, partial(raised, RuntimeError("no secrets")))
 
-    assert (len(asked), end) == ((1, STOPPED) if is_asked else (0, None))
+    assert (len(asked), end, no_end) == (is_asked, STOPPED if is_asked else None, None)
+    assert (told is error, failed is error) == (not is_asked, not is_asked)
     if is_asked:
         assert isinstance(told, errors.CrewError)
-        assert told is not error
-    else:
-        assert told is error
-
-
-def test_failed_cancellation_is_told_with_the_end_of_the_wait():
-    stop, _ = ending(cancel_on_timeout=True)
-
-    told, end = cancelled_if_wanted(stop._task, TIME_OVER, lambda: raised(RuntimeError("no secrets")))
-
-    assert end is None
-    assert isinstance(told, errors.WaitedTooLong)
-    assert "no secrets" in str(told.args)
+        assert type(failed) is type(error)
+        assert "no secrets" in str(failed.args)
