@@ -1,26 +1,24 @@
-"""Calls that are repeated: which, after which pause, and until when."""
+"""
+Calls that are repeated: which, after which pause, and until when.
+
+``python -m tests.unit.test_repeating`` prints ``repeating.txt`` again: how often a call is made, and the shortest pause.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from airflow_provider_crew.client import api
+from airflow_provider_crew.client import api, errors
 from airflow_provider_crew.client.api import resend
-from airflow_provider_crew.client.errors import (
-    CallError,
-    CrewError,
-    NotAuthenticated,
-    RateLimited,
-    Rejected,
-    ResponseTooLarge,
-    ServiceError,
-    UncertainKickoff,
-    Unreachable,
-    UnreadableResponse,
-)
+from airflow_provider_crew.client.errors import CrewError, ServiceError
+
+TABLE = Path(__file__).with_name("repeating.txt")
 
 
 class Repeated:
@@ -46,84 +44,58 @@ class Repeated:
         except (CrewError, KeyError) as error:
             return error
 
+    def times(self, error: Exception, *, within: float = 0.0, **given: Any) -> str:
+        """Tell how often a call with this error is made."""
+        assert self.attempt(error, within=within, **given) is error
+        if not self.slept:
+            return "once"
+        is_longer = len(self.slept) > 2
+        assert not is_longer or within <= sum(self.slept) < within + self.slept[-1] + 1e-6
+        assert all(pause <= self.slept[0] + 10 for pause in self.slept)
+        many = f"for {within:.0f} s" if is_longer else f"{1 + len(self.slept)} times"
+        return f"{many}, {math.floor(min(self.slept))} s"
+
 
 @pytest.fixture
 def repeated(monkeypatch: pytest.MonkeyPatch) -> Repeated:
     return Repeated(monkeypatch)
 
 
-@pytest.mark.parametrize(
-    ("error", "read", "kickoff"),
-    [
-        (RateLimited("429"), True, True),
-        (Unreachable("no connection", sent=False), True, True),
-        (Unreachable("reset", sent=True), True, False),
-        (ServiceError("503"), True, False),
-        (UnreadableResponse("HTML"), True, False),
-        (Unreachable("certificate", sent=False, trusted=False, timed_out=True), False, False),
-        (ResponseTooLarge("too large"), False, False),
-        (NotAuthenticated("401"), False, False),
-        (Rejected("400"), False, False),
-        (UncertainKickoff("502"), False, False),
-        (CallError("other"), False, False),
-        (KeyError("a defect"), False, False),
-    ],
-    ids=repr,
-)
-def test_repeated_errors(repeated: Repeated, error: Exception, read: Any, kickoff: Any) -> None:
-    for is_kickoff, is_repeated in ((False, read), (True, kickoff)):
-        assert repeated.attempt(error, kickoff=is_kickoff) is error
-        assert len(repeated.slept) == (2 if is_repeated else 0)
+UNREACHABLE = {
+    "refused": {"sent": False},
+    "reset": {"sent": True},
+    "no answer in time": {"sent": True, "timed_out": True},
+    "no connection in time": {"sent": False, "timed_out": True},
+    "certificate": {"sent": False, "trusted": False, "timed_out": True},
+}
+ERRORS: dict[str, Exception] = {
+    "429": errors.RateLimited("429", http_status=429),
+    **{
+        f"429, Retry-After: {after}": errors.RateLimited("429", http_status=429, retry_after=after)
+        for after in (7.0, 3600.0, math.inf)
+    },
+    **{f"{status}": ServiceError("5xx", http_status=status) for status in (500, 501, 502, 503, 504, 505, 599)},
+    "503, Retry-After: 20": ServiceError("503", http_status=503, retry_after=20.0),
+    **{name: errors.Unreachable(name, **facts) for name, facts in UNREACHABLE.items()},  # type: ignore[arg-type]
+    "HTML": errors.UnreadableResponse("HTML", http_status=200),
+    **{
+        name: getattr(errors, name)(name)
+        for name in ("ResponseTooLarge", "NotAuthenticated", "Rejected", "UncertainKickoff", "CallError")
+    },
+    "a defect": KeyError("a defect"),
+}
 
 
-@pytest.mark.parametrize(
-    ("retry_after", "least", "most"),
-    [(None, 0.0, 1.0), (7.0, 7.0, 8.0), (3600.0, 30.0, 31.0), (float("inf"), 30.0, 31.0)],
-)
-def test_pause_honors_retry_after(repeated: Repeated, retry_after: Any, least: float, most: float) -> None:
-    repeated.attempt(RateLimited("429", retry_after=retry_after), kickoff=True)
-
-    assert all(least <= pause <= most for pause in repeated.slept)
+def table(repeated: Repeated) -> Iterator[str]:
+    yield f"{'error':<24} | {'read':<13} | {'kickoff':<13} | {'of a waking crew':<16} | {'':<15} | kickoff"
+    for name, error in ERRORS.items():
+        plain = f"{repeated.times(error):<13} | {repeated.times(error, kickoff=True):<13}"
+        waking = f"{repeated.times(error, within=300.0):<16} | {repeated.times(error, within=60.0):<15}"
+        yield f"{name:<24} | {plain} | {waking} | {repeated.times(error, kickoff=True, within=300.0)}"
 
 
-WAKING = [
-    *(ServiceError("5xx", http_status=status) for status in (502, 503, 504)),
-    Unreachable("no answer in time", sent=True, timed_out=True),
-    Unreachable("no connection in time", sent=False, timed_out=True),
-]
-AWAKE = [
-    *(ServiceError("5xx", http_status=status) for status in (500, 501, 505, 599)),
-    *(Unreachable("refused", sent=False), Unreachable("reset", sent=True)),
-    *(RateLimited("429", http_status=429), UnreadableResponse("HTML", http_status=200)),
-]
-
-
-@pytest.mark.parametrize("error", WAKING, ids=repr)
-def test_waking_crew_is_retried_for_its_time(repeated: Repeated, error: CrewError) -> None:
-    for within in (300.0, 60.0):
-        assert repeated.attempt(error, within=within) is error
-        assert within <= sum(repeated.slept) < within + repeated.slept[-1] + 1e-6
-        assert all(5 <= pause <= 10 for pause in repeated.slept)
-    if getattr(error, "sent", True):
-        assert repeated.attempt(error, kickoff=True, within=300.0) is error
-        assert repeated.slept == [], "a kickoff that may have started is not repeated"
-
-
-@pytest.mark.parametrize(
-    ("error", "within"), [*((error, 300.0) for error in AWAKE), *((error, 0.0) for error in WAKING)]
-)
-def test_any_other_crew_is_called_three_times(repeated: Repeated, error: CrewError, within: float) -> None:
-    assert repeated.attempt(error, within=within) is error
-
-    assert len(repeated.slept) == 2
-    assert all(pause < 5 for pause in repeated.slept)
-
-
-def test_gateway_is_not_called_before_retry_after(repeated: Repeated) -> None:
-    repeated.attempt(ServiceError("503", http_status=503, retry_after=20.0), within=300.0)
-
-    assert all(20 <= pause <= 30 for pause in repeated.slept)
-    assert sum(repeated.slept) >= 300
+def test_calls_are_repeated_as_in_the_table(repeated: Repeated) -> None:
+    assert [*table(repeated)] == TABLE.read_text(encoding="utf-8").splitlines()
 
 
 def test_other_error_does_not_end_the_wake_up_time(repeated: Repeated) -> None:
@@ -141,3 +113,8 @@ def test_each_repeated_call_is_logged_once(repeated: Repeated, caplog: pytest.Lo
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
     assert "Bad gateway" in caplog.messages[0]
     assert "Broken" in caplog.messages[-1]
+
+
+if __name__ == "__main__":
+    with pytest.MonkeyPatch.context() as context:
+        print(*table(Repeated(context)), sep="\n")  # noqa: T201
