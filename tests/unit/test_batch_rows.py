@@ -143,6 +143,7 @@ def test_reasons_of_many_rows_stay_small():
 
 
 TOPICS = [{"topic": "ferries"}, {"topic": "trains"}]
+NO_ROWS: list[Any] = ["a text", b"bytes", TOPICS[0], 7, None, []]
 LONGEST = "k" * LONGEST_KEY
 
 
@@ -172,7 +173,7 @@ def test_row_of_a_failed_file_has_its_inputs():
 @pytest.mark.parametrize(
     ("given", "key", "what"),
     [
-        *((given, None, "inputs") for given in ("a text", b"bytes", TOPICS[0], 7, None, [])),
+        *((given, None, "inputs") for given in NO_ROWS),
         *(([{"id": value}], "id", "inputs[0]") for value in (None, "", f"{LONGEST}k")),
         ([*TOPICS, "text"], None, "inputs[2]"),
         ([*TOPICS, {"topic": ""}], "topic", "inputs[2]"),

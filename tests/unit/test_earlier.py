@@ -46,6 +46,7 @@ STORED: dict[str, dict[str, Any]] = {
     **{end: {"kickoff_id": "k", "end": end} for end in ("completed", "failed", "stopped")},
     "reported": {"reported": True},
     "delivered": {"delivered": True},
+    "asked to stop": {"cancelled": True},
     "old": {"kicked_off_at": time.time() - 3600},
     "no address": {"address": ""},
     "by this attempt": {"try_number": 2},

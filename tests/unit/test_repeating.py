@@ -1,7 +1,7 @@
 """
 Calls that are repeated: which, after which pause, and until when.
 
-``python -m tests.unit.test_repeating`` prints ``repeating.txt`` again: how often a call is made, and its shortest pause.
+``python -m tests.unit.test_repeating`` prints ``repeating.txt`` again: how often a call is made, and its pause.
 """
 
 from __future__ import annotations
