@@ -1,5 +1,5 @@
 """
-Wait for a crew that waits for a person.
+Run a crew that waits for a person.
 
 While the crew waits, the task is deferred, and the Crew tab shows for how long. Answer in the crew's
 dashboard. Without an answer, the task fails after three days.

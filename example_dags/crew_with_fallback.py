@@ -1,9 +1,9 @@
 """
 Continue with a fallback if the crew fails.
 
-If `report` fails, `last_weeks_report` replaces its report, and the DAG run succeeds. That is so even if
-the crew may still be running, for example because it was unreachable for too long: such an execution is
-billed, and its report is not published. So `report` sends an alert with the cost of its failure.
+If `report` fails, `last_weeks_report` replaces its report, and the DAG run succeeds. That includes
+failures after which the crew may still be running, such as a long outage. Its execution is billed, but
+its report is not published. So `report` sends an alert with the cost of its failure.
 
 Needs the connections `crew_default` and `chat`, whose password is the URL of an incoming webhook.
 

@@ -52,7 +52,7 @@ class ResultFiles:
         """Write who owns these files, or raise if it is another batch, or if they are not there any more."""
         found = next(self.read(OWNER), None)
         if found is None and has_begun:
-            event = f"The batch has begun, but {self.path} has none of its files, so no row was started again."
+            event = f"The batch has begun, but its files are missing from {self.path}, so no row was started."
             raise InvalidResultPath(event)
         if found is None:
             self.write(OWNER, [owner])
@@ -60,7 +60,7 @@ class ResultFiles:
             found = next(self.read(OWNER), None)
         if found != owner:
             other = json.dumps(found)
-            raise InvalidResultPath(f"{self.path} has the results of another batch: {other}.", owner=other)
+            raise InvalidResultPath(f"{self.path} contains the results of another batch: {other}.", owner=other)
 
     def new_name(self, folder: str) -> str:
         """Return a new name of a file in a folder. Names sort in the order of writing, whatever the clocks say."""

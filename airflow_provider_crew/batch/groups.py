@@ -62,7 +62,7 @@ def save_kickoff_ids(board: Board, group: str, rows: Sequence[Row], *, is_last: 
     except Exception as error:  # noqa: BLE001 - the executions are running
         if not is_last and is_away(error):
             return False
-        event = f"Airflow did not store kickoff IDs, but the result files have them: {in_words(error)}."
+        event = f"Airflow did not store kickoff IDs, but the result files contain them: {in_words(error)}."
         board.task.warn(event)
         board.is_superseded, board.trouble = True, board.trouble or CrewTaskError(event)
         return False

@@ -83,7 +83,7 @@ def _note_lost_lines(board: Board, stored: Any) -> None:
     for row in lost:
         row.attempts, row.sent_at, row.line = 1, board.state.started_at, None
     if lost:
-        board.task.warn(f"The result files no longer have {len(lost):,} rows that earlier attempts have started.")
+        board.task.warn(f"The result files lack {len(lost):,} rows that earlier attempts have started.")
 
 
 def _settle(board: Board, row: Row, decision: Decision, spent: Mapping[str, Any]) -> bool:

@@ -61,4 +61,4 @@ def silence(record: KickoffRecord | None) -> str:
     """Return the sentence about a call that was asked for and not found. It proves nothing."""
     if record is None or not record.call:
         return ""
-    return f" Airflow found no call from the crew within {duration(max(time.time() - record.kicked_off_at, 0.0))}."
+    return f" Airflow got no call from the crew within {duration(max(time.time() - record.kicked_off_at, 0.0))}."

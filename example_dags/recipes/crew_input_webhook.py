@@ -1,5 +1,5 @@
 """
-Wait for a crew that needs human input, and call a webhook when it does.
+Run a crew that calls a webhook when it needs human input.
 
 Needs the connections `crew_default`, to a crew that waits, and `crew_webhook`, whose password is the
 webhook's secret, and a program that receives the webhook.
