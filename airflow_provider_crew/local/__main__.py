@@ -58,7 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on; beyond this machine only with --token"
     )
-    parser.add_argument("--token", help="organization token to accept; default: that of the scenario")
+    parser.add_argument(
+        "--token", help="organization token to accept; default: the scenario's, or with --crew a random one"
+    )
     parser.add_argument("--scenario", metavar="FILE", help="TOML file with inputs, tasks and faults")
     parser.add_argument(
         "--dialect", choices=get_args(DialectName), help="format of the responses; default: that of the scenario"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from runpy import run_path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import LocalCrewService, ScenarioTask
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING
 from tests.integration.operators import both_ways, in_every_mode, run, sensor
+from tests.integration.pages import ROOT
 from tests.integration.tasks import (
     ASKING,
     CONNECTION,
@@ -274,6 +276,15 @@ class TestSensor:
         task = Task(lambda: sensor(kickoff_id, human_input=True, max_outage=0.01, **mode), store=store)
 
         assert poked(task)["output"] == "Approved."
+
+    def test_dag_of_the_package_waits_for_a_crew_never_seen(self, asking):
+        file = ROOT / "airflow_provider_crew/dags/crew_wait_for_execution.py"
+        waits = run_path(str(file))["dag"].get_task("result")
+        waits.kickoff_id, waits.crew_conn_id = asking.take(INPUTS, None, {}), "crew_default"
+        waits.poll_interval = 0.02
+        asking.at_look(6, lambda: approve(asking))
+
+        assert poked(Task(lambda: waits))["output"] == "Approved."
 
     @in_every_mode
     @pytest.mark.parametrize("remembering", [pytest.param(True, marks=sensors_remember), False])
