@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from airflow_provider_crew.batch.collect import end_row, fit, lacks_tokens, store_ends
+from airflow_provider_crew.batch.files import MANIFEST
 from airflow_provider_crew.batch.groups import is_started, save_groups, sent_in_groups
 from airflow_provider_crew.batch.reasons import count_reason
 from airflow_provider_crew.batch.rows import LONGEST_KEY, Row, decision_of, merged
@@ -32,6 +33,8 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
     state.tokens = sum(((row.line or {}).get("usage") or {}).get("total_tokens", 0) for row in known)
     state.metered = sum(row.attempts for row in known if ((row.line or {}).get("usage") or {}).get("total_tokens"))
     state.unmetered = sum(row.line is not None and lacks_tokens(row.line) for row in known)
+    if options.max_tokens is not None and not state.tokens:  # rerun="all" forgets the rows that have shown it
+        state.is_silent = any(each["terminal_reason"] == "max_tokens" for each in files.read(MANIFEST))
     state.is_billed |= bool(stored and stored["is_billed"])
     state.is_billed |= any(row.sent_at is not None or (row.line or {}).get("kickoff_id") for row in known)
     keys = {row.key for row in board.rows}

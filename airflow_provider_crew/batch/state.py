@@ -67,6 +67,7 @@ class State:
     :param is_piloted: Whether the log has the end of the pilot.
     :param metered: Executions whose tokens are known.
     :param unmetered: Ended executions for which the crew reported no tokens.
+    :param is_silent: Whether ``max_tokens`` ended an earlier attempt because the crew reported no tokens at all.
     :param stopped: Cancelled rows whose execution a person has stopped.
     :param left: Index and execution of rows that have ended without it. It may be running.
     :param unanswered: Groups in which a kickoff has no ID. They stay in the store, so that a user can adopt one.
@@ -96,6 +97,7 @@ class State:
     tokens: int = 0
     metered: int = 0
     unmetered: int = 0
+    is_silent: bool = False
     left: list[list[Any]] = field(default_factory=list)
     unanswered: list[str] = field(default_factory=list)
     reasons: list[dict[str, Any]] = field(default_factory=list)
@@ -196,7 +198,8 @@ class Board:
             executions = math.ceil((most - self.state.tokens) / self._tokens_of_one) - self.state.unmetered
         else:  # few, until the first one tells; none, if the crew does not report its usage
             statuses = self.statuses
-            executions = 0 if statuses["success"] or statuses["invalid_output"] else FIRST_WINDOW
+            is_silent = self.state.is_silent or statuses["success"] or statuses["invalid_output"]
+            executions = 0 if is_silent else FIRST_WINDOW
         return executions - self.active
 
     def has_too_many_failed(self, enough: int) -> bool:

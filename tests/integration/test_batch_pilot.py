@@ -117,9 +117,12 @@ def test_no_row_starts_once_the_tokens_are_used(live_crew, batch, out, monkeypat
 @pytest.mark.parametrize("misfits", [{}, {"output_type": int, "max_failed": None}])
 def test_crew_without_usage_cannot_be_limited(live_crew, batch, misfits):
     live_crew.scenario = QUICK.model_copy(update={"usage": {}})
-    with pytest.raises(CrewTaskFailed):
-        batch(max_tokens=1_000_000, **misfits).run()
-    assert len(live_crew.kickoffs) == 4
+    task = batch(max_tokens=1_000_000, rerun="all", **misfits)
+    for _ in range(3):
+        with pytest.raises(CrewTaskFailed):
+            task.run()
+        assert len(live_crew.kickoffs) == 4
+        task.clear()
 
 
 @both_ways
