@@ -182,7 +182,13 @@ class Task:
         )
         self.ti.xcoms.clear()
         self.ti.start_date = datetime.now(UTC)
-        return self._make()
+        return self.operator()
+
+    def operator(self) -> Any:
+        """Return the operator of a process, rendered."""
+        operator = self._make()
+        operator.render_template_fields(self.context)
+        return operator
 
     def run(self) -> Any:
         """Run the next try to its end, through the triggerer when it defers."""
@@ -216,12 +222,12 @@ class Task:
     def resume(self, waiting: TaskDeferred, event: dict[str, Any]) -> Any:
         """Resume a deferred try in another process."""
         told = {**(waiting.kwargs or {}), "event": json.loads(json.dumps(event, allow_nan=False))}
-        operator = self._make()
+        operator = self.operator()
         return self._ended(operator, operator.resume_execution(waiting.method_name, told, self.context))
 
     def resume_without_event(self, why: str, traceback: list[str] | None = None) -> Any:
         """Resume as Airflow does when a trigger has broken, or did not fire in time."""
-        operator, told = self._make(), {"error": why, "traceback": traceback}
+        operator, told = self.operator(), {"error": why, "traceback": traceback}
         return self._ended(operator, operator.resume_execution("__fail__", told, self.context))
 
     def _ended(self, operator: Any, result: Any) -> Any:

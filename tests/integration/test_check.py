@@ -14,7 +14,7 @@ import pytest
 
 from airflow_provider_crew import cli
 from airflow_provider_crew.answers.check import check_receiver, what_settles
-from airflow_provider_crew.cli import ANSWERED, FAILED, INTERRUPTED, USAGE
+from airflow_provider_crew.cli import ANSWERED, FAILED, INTERRUPTED, UNDECIDED, USAGE
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.local.record import ReceivedRequest
@@ -139,15 +139,23 @@ def test_failed_execution_is_reported(check, dialect):
 
 
 @pytest.mark.parametrize(
-    ("status", "on", "error"), [(401, "inputs", "NotAuthenticated"), (403, "status", "NotAllowed")]
+    ("status", "on", "code", "error", "cost"),
+    [
+        (401, "inputs", FAILED, "NotAuthenticated", Cost.NONE),
+        (403, "status", FAILED, "NotAllowed", Cost.RUNNING),
+        (422, "kickoff", FAILED, "Rejected", Cost.NONE),
+        (429, "kickoff", UNDECIDED, "RateLimited", Cost.NONE),
+        (504, "kickoff", UNDECIDED, "UncertainKickoff", Cost.UNKNOWN),
+    ],
 )
-def test_rejection_before_the_kickoff_costs_nothing(check, dialect, status, on, error):
+def test_error_ends_the_check(check, dialect, status, on, code, error, cost):
     with playing(dialect, WRITING) as service:
         service.faults.answer(status, on=on)
-        code, told = check(service, "--start", "--yes", *GIVEN)
+        ended, told = check(service, "--start", "--stop", "--yes", *GIVEN)
 
-        assert methods(service) == {"GET"}
-    assert (code, told["error"], told["connection"]) == (FAILED, error, "crew")
+        assert not service.kickoffs
+        assert len(service.requests.on("kickoff")) == (on == "kickoff")
+    assert (ended, told["error"], told["cost"], told["connection"]) == (code, error, cost, "crew")
 
 
 def test_missing_stop_leaves_the_execution_running(check, dialect):

@@ -1,5 +1,5 @@
 """
-Outcome of each kind of response to each request, in both clients and in the command ``check``.
+Outcome of each kind of response to each request, in both clients.
 
 ``RESPONSES`` is the table of status codes. Broken bodies, odd HTTP and redirects follow.
 """
@@ -7,19 +7,16 @@ Outcome of each kind of response to each request, in both clients and in the com
 from __future__ import annotations
 
 import gzip
-import json
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
 import pytest
 
-from airflow_provider_crew import cli
-from airflow_provider_crew.cli import ANSWERED, FAILED, UNDECIDED
 from airflow_provider_crew.client.api import proves_nothing_was_done
 from airflow_provider_crew.client.errors import CallError, Cost, CrewError, Rejected, UncertainKickoff
 from airflow_provider_crew.client.payload import KickoffRequest
-from tests.integration.clients import INPUTS, TOKEN, Connect
+from tests.integration.clients import INPUTS, Connect
 from tests.integration.hostile import ACCEPTED, CALLS, Hostile, Said, Talk, answer, completed, hostile_service
 
 # A kickoff whose response names an execution, or after which work may go on, is uncertain. The last column is the
@@ -161,40 +158,10 @@ def test_broken_response_is_no_response(meanings, name):
     assert {*reads} <= {"Unreachable", "UnreadableResponse"}
 
 
-@pytest.mark.parametrize(
-    ("said", "expected"), [*rows(), *(pytest.param(said, UNREADABLE, id=name) for name, said in BROKEN.items())]
-)
-def test_check_means_the_same(hostile, monkeypatch, capsys, timing, said, expected):
-    """``check`` reads the inputs, asks for an unknown execution, kicks off, and waits for the end."""
-    timing(shortest_interval=0.01)
-    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "")
-    monkeypatch.setenv("AIRFLOW_CONN_CREW", f"crew://:{TOKEN}@127.0.0.1:{hostile.port}/http")
-    first, second = (answer(each, b"Connection: close") for each in (b'{"inputs": []}', b'{"state": "NOT FOUND"}'))
-    hostile.keeps, hostile.says = said not in BROKEN.values(), [first, second, said, answer(completed("end"))]
-
-    meaning = expected[0].partition(" ")[0]
-    starts = ["--start"] if meaning == "k-1" else ["--start", "--stop"]  # the second is not sent after an error
-    code = cli.main(["check", "crew", "--json", *starts, "--yes"])
-
-    told = json.loads(capsys.readouterr().out)
-    assert sum(line.startswith("POST") for line in hostile.lines) == 1
-    if meaning == "k-1":
-        assert (code, told["kickoff_ids"], told["cost"]) == (ANSWERED, ["k-1"], Cost.ENDED)
-    else:
-        ends = UNDECIDED if meaning in {"UncertainKickoff", "RateLimited"} else FAILED
-        assert (code, told["error"], told["cost"]) == (ends, meaning, cost_of("kickoff", meaning))
-
-
 START_LINES = [
     *(b"HTTP/1.1 200 OK", b"HTTP/1.0 200", b"HTTP/1.1 404 Not Found", b"HTTP/1.1 500 \xff", b"HTTP/1.1 302 Found"),
     *(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK", b"HTTP/1.1 204 No Content", b"HTTP/1.1 99999 No", b""),
-    *(
-        b"HTTP/9.9 200 OK",
-        b"HTTP/1.1 -1 No",
-        b"HTTP/1.1 101 Switching",
-        b"ICY 200 OK",
-        b"HTTP/1.1 103 Early Hints",
-    ),
+    *(b"HTTP/9.9 200 OK", b"HTTP/1.1 -1 No", b"HTTP/1.1 101 Switching", b"ICY 200 OK", b"HTTP/1.1 103 Early"),
 ]
 FRAMINGS = [
     b"Content-Length: %d\r\n\r\n%b" % (len(ACCEPTED), ACCEPTED),

@@ -106,6 +106,13 @@ class World:
         known = json.loads((crew or self.crew).connection_json)
         self._monkeypatch.setenv(CONNECTION, json.dumps(known | {"extra": extra}))
 
+    def webhooks(self) -> dict[str, Any]:
+        """Return the options of webhooks that are called with the secret of a connection."""
+        secret = {"conn_type": "generic", "login": "crew", "password": SECRET}
+        self._monkeypatch.setenv("AIRFLOW_CONN_HOOKS", json.dumps(secret))
+        webhooks = {"url": "https://hooks.example", "events": ["task_completed"]}
+        return {"webhooks": webhooks, "human_input_webhook_url": "https://x.example", "webhook_conn_id": "hooks"}
+
     def disconnect(self) -> None:
         """Delete the connection."""
         self._monkeypatch.delenv(CONNECTION)

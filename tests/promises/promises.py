@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -21,6 +22,7 @@ from airflow_provider_crew.client.errors import WaitedTooLong
 from airflow_provider_crew.local import CrewInput, LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.scenario import Delivery
 from tests.airflow_runs import eventually
+from tests.integration.question_receiver import SECRET
 from tests.integration.tasks import QUICK, SLOW, TOKEN, api_error
 from tests.promises.harness import Marked, Outcome, World
 from tests.promises.kinds import Job
@@ -726,10 +728,27 @@ def echoed_token_is_shown_nowhere(world: World, make: MakeJob) -> None:
     for error in (None, f"{TOKEN} failed"):
         complete_later(world, agent=TOKEN, description=TOKEN, output=f"{TOKEN} as it is", error=error)
         job = make(world)
-        _assert_secret(world, job, job.attempt())
-
-
-def _assert_secret(world: World, job: Job, outcome: Outcome) -> None:
+        _assert_hidden(world, job, job.attempt(), TOKEN)
     assert world.crew.requests.on("status")
+
+
+@promise
+def echoed_secret_of_webhooks_is_shown_nowhere(world: World, make: MakeJob) -> None:
+    pair = b64encode(f"crew:{SECRET}".encode()).decode()
+    echo = f"{SECRET} and {pair}"
+    for status in (422, 500, 200):
+        world.crew.faults.answer(status, body={"detail": echo, "message": {"token": SECRET}}, on="kickoff")
+        job = make(world, **world.webhooks())
+        _assert_hidden(world, job, job.attempt(), SECRET, pair)
+    for error in (None, echo):
+        complete_later(world, agent=echo, description=echo, output=echo, error=error)
+        job = make(world, **world.webhooks())
+        _assert_hidden(world, job, job.attempt(), SECRET, pair)
+    assert all(SECRET.encode() in request.body for request in world.crew.requests.on("kickoff"))
+    assert world.crew.requests.on("status")
+
+
+def _assert_hidden(world: World, job: Job, outcome: Outcome, *secrets: str) -> None:
     shown: list[Any] = [outcome.value, repr(outcome.error), str(outcome.error), world.stored, job.files]
-    assert TOKEN not in "".join(map(str, shown)) + world.log.text
+    text = "".join(map(str, shown)) + world.log.text
+    assert not [secret for secret in secrets if secret in text]
