@@ -202,9 +202,13 @@ class Task:
         """Run a deferred try to its end, through the triggerer each time that it defers again."""
         while True:
             try:
-                return self.resume(waiting, asyncio.run(fired(self.revived(waiting))))
+                return self.resume(waiting, self.event_of(waiting))
             except TaskDeferred as deferred:
                 waiting = deferred
+
+    def event_of(self, waiting: TaskDeferred) -> dict[str, Any]:
+        """Return the event with which the trigger of a deferred try fires."""
+        return asyncio.run(fired(self.revived(waiting)))
 
     def revived(self, waiting: TaskDeferred) -> CrewExecutionTrigger:
         """Return the trigger of a deferred try as the triggerer builds it."""
@@ -322,6 +326,11 @@ class WatchedService(LocalCrewService):
                 act()
 
         self.after = note
+
+    @property
+    def ids(self) -> list[str]:
+        """The kickoff ID of each execution, in order."""
+        return [kickoff.kickoff_id for kickoff in self.kickoffs]
 
     @property
     def calls(self) -> list[str]:

@@ -7,7 +7,7 @@ import io
 import json
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -45,186 +45,155 @@ def crew(request, monkeypatch, timing) -> Iterator[LocalCrewService]:
         yield running
 
 
-@pytest.fixture(params=["sync", "async"])
-def cancel(request) -> Any:
-    hook = CrewHook()
-    return hook.cancel if request.param == "sync" else lambda *ids: asyncio.run(hook.cancel_async(*ids))
-
-
 @pytest.fixture
 def kickoff_id(crew) -> str:
     CrewHook().kickoff(INPUTS)
     return str(crew.kickoffs[0].kickoff_id)
 
 
-def ended(cancel: Any, *kickoff_ids: str) -> tuple[str, bool]:
+def ended(*kickoff_ids: str) -> tuple[str, bool]:
     """Return how a cancellation ends: the end or the cost that is told, and whether it may pass."""
     try:
-        end = cancel(*kickoff_ids)
+        end = CrewHook().cancel(*kickoff_ids)
     except NotCancelled as error:
         return str(error.cost), error.passes
     return type(end).__name__, False
 
 
-UNKNOWN_ID = "11111111-2222-3333-4444-555555555555"
-FOREVER: dict[str, Any] = {"for_seconds": math.inf}
-# Responses to requests to stop an execution, how the cancellation ends, whether it may pass, and the requests.
-CANCELLATIONS: dict[str, tuple[Any, str, bool, int]] = {
+def rejects(status: int, on: str = "stop") -> Callable[[LocalCrewService], None]:
+    return lambda crew: crew.faults.answer(status, body={}, on=on, for_seconds=math.inf)
+
+
+def of_crew(act: str) -> Callable[[LocalCrewService], None]:
+    return lambda crew: getattr(crew, act)(crew.kickoffs[0].kickoff_id)
+
+
+# What happens, how the cancellation ends, whether that may pass, and the requests to stop the execution.
+CANCELLATIONS: dict[str, tuple[Callable[[LocalCrewService], Any], str, bool, int]] = {
     "stops": (lambda _: None, "Failed", False, 1),
-    "request lost": (lambda faults: faults.reset(on="stop"), "Failed", False, 2),
-    "response lost": (lambda faults: faults.reset(on="stop", after_taken=True), "Failed", False, 1),
-    "403": (lambda faults: faults.answer(403, on="stop", **FOREVER), Cost.RUNNING, False, 1),
-    "404": (lambda faults: faults.answer(404, on="stop", **FOREVER), Cost.RUNNING, False, 1),
-    "405": (lambda faults: faults.answer(405, on="stop", **FOREVER), Cost.RUNNING, False, 1),
-    "goes on": (lambda faults: faults.answer(200, body={}, on="stop", **FOREVER), Cost.RUNNING, True, 3),
+    "request lost": (lambda crew: crew.faults.reset(on="stop"), "Failed", False, 2),
+    "response lost": (lambda crew: crew.faults.reset(on="stop", after_taken=True), "Failed", False, 1),
+    "403": (rejects(403), Cost.RUNNING, False, 1),
+    "404": (rejects(404), Cost.RUNNING, False, 1),
+    "405": (rejects(405), Cost.RUNNING, False, 1),
+    "goes on": (rejects(200), Cost.RUNNING, True, 3),
+    "completed": (of_crew("finish"), "Completed", False, 1),
+    "unknown": (of_crew("forget"), Cost.UNKNOWN, False, 1),
+    "status 401": (rejects(401, "status"), Cost.UNKNOWN, False, 1),
+    "status 500": (rejects(500, "status"), Cost.UNKNOWN, True, 3),
 }
 
 
-@pytest.mark.parametrize(("spoil", "end", "passes", "stops"), CANCELLATIONS.values(), ids=CANCELLATIONS)
-def test_running_execution_is_cancelled(crew, cancel, kickoff_id, spoil, end, passes, stops):
-    spoil(crew.faults)
+@pytest.mark.parametrize(("happens", "end", "passes", "stops"), CANCELLATIONS.values(), ids=CANCELLATIONS)
+def test_cancellation_asks_and_tells_how_it_ended(crew, kickoff_id, happens, end, passes, stops):
+    happens(crew)
 
-    assert ended(cancel, kickoff_id) == (str(end), passes)
+    assert ended(kickoff_id) == (str(end), passes)
     assert [(each.method, each.body) for each in crew.requests.on("stop")] == [("POST", b"")] * stops
 
 
-def test_completed_execution_is_left_as_it_is(crew, cancel, kickoff_id):
-    crew.finish(kickoff_id)
-
-    assert ended(cancel, kickoff_id) == ("Completed", False)
-
-
-@pytest.mark.parametrize("status", [401, 500])
-def test_cost_is_unknown_if_the_status_is_unreadable(crew, cancel, kickoff_id, status):
-    crew.faults.answer(status, on="status", **FOREVER)
-
-    assert ended(cancel, kickoff_id)[0] == str(Cost.UNKNOWN)
-
-
-def test_unknown_execution_has_unknown_cost(crew, cancel, kickoff_id):
-    assert ended(cancel, UNKNOWN_ID)[0] == str(Cost.UNKNOWN)
-    assert len(crew.requests.on("stop")) == 1
-    assert ended(cancel, UNKNOWN_ID, kickoff_id)[0] == str(Cost.UNKNOWN)
-    assert crew.kickoffs[0].standing(crew.now()).over
-
-
 @pytest.mark.parametrize("first", [0, 1])
-def test_execution_with_two_ids_ends_when_both_have_ended(crew, cancel, kickoff_id, first):
+def test_execution_with_two_ids_ends_when_both_have_ended(crew, kickoff_id, first):
     CrewHook().kickoff(INPUTS)
     ids = [execution.kickoff_id for execution in crew.kickoffs]
     crew.revoke(ids[first])
-    crew.faults.answer(405, on="stop", for_seconds=math.inf)
-    assert ended(cancel, *ids)[0] == str(Cost.RUNNING)
+    rejects(405)(crew)
+    assert ended(*ids)[0] == str(Cost.RUNNING)
     assert {request.path for request in crew.requests.on("stop")} == {f"/stop/{each}" for each in ids}
 
     crew.faults.clear()
-
-    assert cancel(*ids).kickoff_id == kickoff_id
+    assert asyncio.run(CrewHook().cancel_async(*ids)).kickoff_id == kickoff_id
     assert all(execution.standing(crew.now()).over for execution in crew.kickoffs)
-
-
-@pytest.mark.parametrize(("answer", "code", "asked"), [("y\n", 0, 1), ("n\n", 1, 0), ("", 1, 0)])
-def test_command_asks_before_it_cancels(crew, kickoff_id, monkeypatch, answer, code, asked):
-    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
-
-    assert cli.main(["cancel", kickoff_id]) == code
-    assert len(crew.requests.on("stop")) == asked
+    crew.forget(ids[1])
+    assert ended(*ids)[0] == str(Cost.UNKNOWN)
 
 
 @pytest.mark.parametrize(
-    ("spoil", "code", "told"),
+    ("answer", "happens", "code", "told"),
     [
-        (lambda _: None, cli.ANSWERED, {"state": "failed", "cost": "ended"}),
-        (lambda faults: faults.answer(404, on="stop"), cli.FAILED, {"error": "NotCancelled", "cost": "running"}),
-        (lambda faults: faults.answer(500, on="status", for_seconds=math.inf), cli.UNDECIDED, {"cost": "unknown"}),
+        ("y\n", lambda _: None, cli.ANSWERED, {"state": "failed", "cost": "ended"}),
+        ("n\n", lambda _: None, cli.FAILED, {}),
+        ("", lambda _: None, cli.FAILED, {}),
+        ("--yes", rejects(404), cli.FAILED, {"error": "NotCancelled", "cost": "running"}),
+        ("--yes", rejects(500, "status"), cli.UNDECIDED, {"cost": "unknown"}),
     ],
-    ids=["cancelled", "running", "unknown"],
+    ids=["yes", "no", "no answer", "running", "unknown"],
 )
-def test_command_reports_the_end(crew, kickoff_id, capsys, spoil, code, told):
-    spoil(crew.faults)
+def test_command_asks_and_reports_the_end(crew, kickoff_id, capsys, monkeypatch, answer, happens, code, told):
+    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+    happens(crew)
 
-    assert cli.main(["cancel", kickoff_id, "--yes", "--json"]) == code
+    assert cli.main(["cancel", kickoff_id, "--json", *({answer} & {"--yes"})]) == code
 
-    assert json.loads(capsys.readouterr().out).items() >= told.items()
+    assert bool(crew.requests.on("stop")) is bool(told)
+    assert json.loads(capsys.readouterr().out or "{}").items() >= told.items()
 
 
-class TestTimeout:
-    @pytest.mark.parametrize(
-        ("own", "default", "stops"), [(None, "true", 1), (False, "true", 0), (None, "false", 0)]
+@pytest.mark.parametrize(("own", "default", "stops"), [(None, "true", 1), (False, "true", 0), (True, "false", 1)])
+def test_task_overrides_the_connection(live_crew, store, monkeypatch, own, default, stops):
+    live_crew.scenario = SLOW
+    monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?cancel_on_timeout={default}")
+
+    with pytest.raises(ExecutionCancelled if stops else WaitedTooLong):
+        Task(lambda: run(timeout=0.5, cancel_on_timeout=own), store=store).run()
+
+    assert len(live_crew.requests.on("stop")) == stops
+
+
+@pytest.mark.parametrize(
+    ("end", "error"),
+    [
+        ({"status": "completed", "result": "Done."}, WaitedTooLong),
+        ({"status": "error", "error": "The API key was revoked."}, ExecutionFailed),
+    ],
+)
+def test_execution_that_ends_by_then_is_not_cancelled(live_crew, store, end, error):
+    live_crew.scenario = SLOW
+    live_crew.faults.answer(400, on="stop")
+    live_crew.after = lambda request: (
+        live_crew.set_status(live_crew.ids[0], end) if request.operation == "stop" else None
     )
-    def test_task_overrides_the_connection(self, live_crew, store, monkeypatch, own, default, stops):
-        live_crew.scenario = SLOW
-        monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?cancel_on_timeout={default}")
+    task = Task(lambda: run(timeout=0.5, cancel_on_timeout=True), store=store, retries=1)
 
-        with pytest.raises(ExecutionCancelled if stops else WaitedTooLong):
-            Task(lambda: run(deferrable=False, timeout=0.5, cancel_on_timeout=own), store=store).run()
+    with pytest.raises(error) as caught:
+        task.run()
 
-        assert len(live_crew.requests.on("stop")) == stops
+    assert (type(caught.value), caught.value.cost) == (error, Cost.ENDED)
+    if error is WaitedTooLong:
+        assert task.run()["kickoff_id"] == live_crew.ids[0]
+        assert len(live_crew.kickoffs) == 1
 
-    @pytest.mark.parametrize(
-        ("end", "error"),
-        [
-            ({"status": "completed", "result": "Done."}, WaitedTooLong),
-            ({"status": "error", "error": "The API key was revoked."}, ExecutionFailed),
-        ],
-    )
-    def test_execution_that_ends_by_then_is_not_cancelled(self, live_crew, store, end, error):
-        live_crew.scenario = SLOW
-        live_crew.faults.answer(400, on="stop")
-        live_crew.after = lambda request: (
-            live_crew.set_status(live_crew.kickoffs[0].kickoff_id, end) if request.operation == "stop" else None
-        )
-        task = Task(lambda: run(deferrable=False, timeout=0.5, cancel_on_timeout=True), store=store, retries=1)
 
-        with pytest.raises(error) as caught:
+@pytest.mark.parametrize(
+    ("cancels", "status", "is_stored", "starts"),
+    [
+        ([True], 200, True, 1),
+        ([False], 200, True, 0),
+        ([True], 404, True, 0),
+        ([True], 200, False, 0),
+        ([True, False], 200, True, 0),
+    ],
+    ids=["asked", "not asked", "refused", "not stored", "a later attempt has waited"],
+)
+def test_late_stop_starts_another_if_the_task_has_asked(live_crew, store, cancels, status, is_stored, starts):
+    live_crew.scenario = SLOW
+    rejects(status)(live_crew)
+    store.breaks_at = lambda call: call == "set" and not is_stored and bool(live_crew.calls.count("status"))
+    options: dict[str, Any] = {"timeout": 0.5}
+    task = Task(lambda: run(**options), store=store, retries=2)
+    for cancel_on_timeout in cancels:
+        options["cancel_on_timeout"] = cancel_on_timeout
+        with pytest.raises(WaitedTooLong) as caught:
             task.run()
+        assert caught.value.cost is Cost.RUNNING
+        is_asked = cancel_on_timeout and status == 200
+        assert ("starts a new execution" in caught.value.next_step) == is_asked
+    live_crew.revoke(live_crew.ids[0])
+    live_crew.scenario = QUICK
 
-        assert (type(caught.value), caught.value.cost) == (error, Cost.ENDED)
-        if error is WaitedTooLong:
-            assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-            assert len(live_crew.kickoffs) == 1
-
-    def test_retry_after_a_cancellation_starts_another(self, live_crew, store):
-        live_crew.scenario = SLOW
-        task = Task(lambda: run(deferrable=False, timeout=0.5, cancel_on_timeout=True), store=store, retries=1)
-        with pytest.raises(ExecutionCancelled):
-            task.run()
-        live_crew.scenario = QUICK
-
-        assert task.run()["kickoff_id"] == live_crew.kickoffs[1].kickoff_id
-
-    @pytest.mark.parametrize(
-        ("cancels", "status", "is_stored", "starts"),
-        [
-            ([True], 200, True, 1),
-            ([False], 200, True, 0),
-            ([True], 404, True, 0),
-            ([True], 200, False, 0),
-            ([True, False], 200, True, 0),
-        ],
-        ids=["asked", "not asked", "refused", "not stored", "a later attempt has waited"],
-    )
-    def test_late_stop_starts_another_if_the_task_has_asked(
-        self, live_crew, store, cancels, status, is_stored, starts
-    ):
-        live_crew.scenario = SLOW
-        live_crew.faults.answer(status, body={}, on="stop", **FOREVER)
-        store.breaks_at = lambda call: call == "set" and not is_stored and bool(live_crew.calls.count("status"))
-        options: dict[str, Any] = {"timeout": 0.5, "deferrable": False}
-        task = Task(lambda: run(**options), store=store, retries=2)
-        for cancel_on_timeout in cancels:
-            options["cancel_on_timeout"] = cancel_on_timeout
-            with pytest.raises(WaitedTooLong) as caught:
-                task.run()
-            assert caught.value.cost is Cost.RUNNING
-            is_asked = cancel_on_timeout and status == 200
-            assert ("starts a new execution" in caught.value.next_step) == is_asked
-        live_crew.revoke(live_crew.kickoffs[0].kickoff_id)
-        live_crew.scenario = QUICK
-
-        with nullcontext() if starts else pytest.raises(CrewTaskFailed):
-            task.run()
-        assert len(live_crew.kickoffs) == 1 + starts
+    with nullcontext() if starts else pytest.raises(CrewTaskFailed):
+        task.run()
+    assert len(live_crew.kickoffs) == 1 + starts
 
 
 def test_signal_during_a_request_to_airflow_still_cancels(live_crew, store, monkeypatch):
