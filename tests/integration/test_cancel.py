@@ -60,7 +60,7 @@ def ended(*kickoff_ids: str) -> tuple[str, bool]:
     return type(end).__name__, False
 
 
-def rejects(status: int, on: str = "stop") -> Callable[[LocalCrewService], None]:
+def rejects(status: int, on: Any = "stop") -> Callable[[LocalCrewService], None]:
     return lambda crew: crew.faults.answer(status, body={}, on=on, for_seconds=math.inf)
 
 

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew import cli
 from airflow_provider_crew.answers.check import check_receiver, what_settles
-from airflow_provider_crew.cli import ANSWERED, FAILED, INTERRUPTED, UNDECIDED, USAGE
+from airflow_provider_crew.cli import ANSWERED, FAILED, INTERRUPTED, UNDECIDED
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.local.record import ReceivedRequest
@@ -22,30 +21,19 @@ from airflow_provider_crew.local.scenario import Delivery
 from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
 from tests.integration.clients import INPUTS, TOKEN
+from tests.integration.commands import ENDLESS, FAILING, WRITING, playing
 from tests.integration.question_receiver import SECRET, receiving
-from tests.integration.test_command import ENDLESS, FAILING, WRITING, playing
-from tests.integration.test_command import dialect as dialect  # noqa: PLC0414 - a fixture
+
+pytest_plugins = ["tests.integration.command_fixtures"]
 
 GIVEN = ("--inputs", json.dumps(INPUTS))
 SLOWLY = WRITING.model_copy(update={"seconds": 0.5})
 
 
-@pytest.fixture(autouse=True)
-def _terminal(monkeypatch, timing):
-    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "")
-    timing(shortest_interval=0.1)
-
-
 @pytest.fixture
-def check(capsys, monkeypatch) -> Callable[..., tuple[int, dict[str, Any]]]:
-    def checked(service: LocalCrewService, *arguments: str) -> tuple[int, dict[str, Any]]:
-        monkeypatch.setenv("AIRFLOW_CONN_CREW", service.connection_uri)
-        code = cli.main(["check", "crew", "--json", *arguments])
-        printed = capsys.readouterr()
-        assert TOKEN not in printed.out + printed.err
-        return code, json.loads(printed.out or "{}")
-
-    return checked
+def check(command, timing) -> Callable[..., tuple[int, dict[str, Any]]]:
+    timing(shortest_interval=0.1)
+    return lambda crew, *arguments: command("check", "crew_default", *arguments, crew=crew)[:2]
 
 
 def methods(service: LocalCrewService) -> set[str]:
@@ -155,7 +143,7 @@ def test_error_ends_the_check(check, dialect, status, on, code, error, cost):
 
         assert not service.kickoffs
         assert len(service.requests.on("kickoff")) == (on == "kickoff")
-    assert (ended, told["error"], told["cost"], told["connection"]) == (code, error, cost, "crew")
+    assert (ended, told["error"], told["cost"], told["connection"]) == (code, error, cost, "crew_default")
 
 
 def test_missing_stop_leaves_the_execution_running(check, dialect):
@@ -198,14 +186,6 @@ def test_missing_input_is_found_before_the_kickoff(check, dialect):
 
         assert methods(service) == {"GET"}
     assert (code, told["error"], told["cost"]) == (FAILED, "InvalidInputs", Cost.NONE)
-
-
-@pytest.mark.parametrize("text", ["[1]", "topic", '"x"'])
-def test_inputs_have_to_be_an_object(capsys, text):
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["check", "crew", "--inputs", text])
-
-    assert (ended.value.code, capsys.readouterr().out) == (USAGE, "")
 
 
 class TestReceiver:
@@ -252,16 +232,16 @@ class TestReceiver:
         assert settles in told["settles"]
         assert len(service.kickoffs) == 1
 
-    def test_private_address_is_a_doubt_for_a_crew_elsewhere(self, told):
-        with receiving({}, {}) as questions:
-            assert len(told(questions.url)["receiver_doubts"]) == 2
-            assert len(told(questions.url, "http://127.0.0.1:8765")["receiver_doubts"]) == 1
-
-    @pytest.mark.parametrize("host", ["host.invalid", "x..y", f"{'x' * 70}.invalid"])
-    def test_host_without_an_address_is_a_doubt(self, told, host):
-        (doubt,) = told(f"https://{host}/crew/events")["receiver_doubts"]
-
-        assert "does not resolve" in doubt
+    @pytest.mark.parametrize(
+        ("url", "crew", "doubts"),
+        [
+            ("http://127.0.0.1:9", "https://crew.example.com", 2),
+            ("http://127.0.0.1:9", "http://127.0.0.1:8765", 1),
+            *((f"https://{host}/crew/events", "", 1) for host in ("host.invalid", "x..y", f"{'x' * 70}.invalid")),
+        ],
+    )
+    def test_private_or_unknown_address_is_a_doubt(self, told, url, crew, doubts):
+        assert len(told(url, crew)["receiver_doubts"]) == doubts
 
     def test_other_program_is_no_receiver(self, told, timing):
         timing(settle_look=0.02)

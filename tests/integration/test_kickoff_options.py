@@ -123,7 +123,7 @@ def test_unusable_secret_is_rejected(live_crew, store, monkeypatch, fields, name
 
 def test_mapped_task_outputs_are_sent_as_lists(live_crew):
     """Airflow renders the output of a mapped task to a sequence that is no list."""
-    topic, audience = UserList(["ships", ("tugs", UserList(["ropes"]))]), {"port": UserList()}
+    topic, audience = UserList(["ships", ("tugs", UserList(["ropes"]))]), {"port": UserList[str]()}
 
     Task(lambda: kickoff(inputs={"topic": topic, "audience": audience}, meta={"runs": UserList([1, 2])})).run()
 

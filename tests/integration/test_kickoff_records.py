@@ -10,29 +10,22 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew import cli
 from airflow_provider_crew.batch.rows import Row, decision_of, merged
-from airflow_provider_crew.cli import ANSWERED, FAILED, UNDECIDED, USAGE
+from airflow_provider_crew.cli import ANSWERED, FAILED, UNDECIDED
 from airflow_provider_crew.client.errors import Cost
-from airflow_provider_crew.local import LocalCrewService, ScenarioTask
+from airflow_provider_crew.local import ScenarioTask
 from airflow_provider_crew.task.decide import Decision, KickoffRecord, decide
 from airflow_provider_crew.task.record import as_stored, read_record
 from tests.integration.airflow_api import TASK, AirflowApi, serving
-from tests.integration.clients import TOKEN
-from tests.integration.test_command import ASKING, ENDLESS, FAILING, WRITING, kick_off, playing
+from tests.integration.commands import ASKING, ENDLESS, FAILING, OWN_TOKEN, WRITING, kick_off, playing
 
-OWN_TOKEN = "token-of-the-user-4711"
+pytest_plugins = ["tests.integration.command_fixtures"]
+
 RUN_ID = "manual__2026-11-26T10:00:00+00:00"
 NAMES = ("crew_report", RUN_ID, "report")
 STORE = f"/api/v2/dags/crew_report/dagRuns/{RUN_ID}/taskInstances/report/state-store"
 # Sent, reported, and never answered.
 LOST = KickoffRecord(0, 1.0, reported=True, address="https://crew.example", fingerprint="f" * 64, try_number=1)
-
-
-@pytest.fixture(autouse=True)
-def _terminal(monkeypatch):
-    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "")
-    monkeypatch.setenv("AIRFLOW_CLI_TOKEN", f"{OWN_TOKEN}\n")
 
 
 @pytest.fixture
@@ -48,17 +41,9 @@ def airflow(version):
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
-    def ran(name: str, api: AirflowApi, *arguments: str, crew: LocalCrewService | None = None) -> Any:
-        if crew:
-            monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", crew.connection_uri)
-        code = cli.main([name, *NAMES, "--url", api.url, "--json", *arguments])
-        printed = capsys.readouterr()
-        assert not [token for token in (TOKEN, OWN_TOKEN) if token in printed.out + printed.err]
-        assert "Traceback" not in printed.err
-        return code, json.loads(printed.out or "{}"), printed.err
-
-    return ran
+def run(command, monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CLI_TOKEN", f"{OWN_TOKEN}\n")
+    return lambda name, api, *more, crew=None: command(name, *NAMES, "--url", api.url, *more, crew=crew)
 
 
 def store(api: AirflowApi, record: KickoffRecord, map_index: int = -1) -> None:
@@ -329,31 +314,14 @@ def test_failed_rows_are_forgotten_together(run, airflow):
     assert len(airflow.stored) == 1
 
 
-@pytest.mark.parametrize("arguments", [("--failed", "--map-index", "1"), ("--token", "x")])
-def test_wrong_usage_changes_nothing(capsys, arguments):
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["forget", *NAMES, *arguments])
-
-    assert (ended.value.code, capsys.readouterr().out) == (USAGE, "")
-
-
-ANSWERS: dict[str, tuple[int, bytes]] = {
-    "401": (401, f'{{"detail": "bad token {OWN_TOKEN}"}}'.encode()),
-    "403": (403, b'{"detail": "Forbidden"}'),
-    "404": (404, b'{"detail": "Not Found"}'),
-    "500": (500, b"Internal Server Error" + b"\n" * 3),
-    "redirect": (307, b""),
-    "page": (200, b"<html>"),
-}
-
-
-UNUSABLE = ["", "two\nlines", "\N{SNOWMAN}"]
-
-
 @pytest.mark.parametrize(
     ("answer", "token"),
-    [*((answer, OWN_TOKEN) for answer in [*ANSWERS.values(), None]), *(((401, b""), token) for token in UNUSABLE)],
-    ids=[*ANSWERS, "away", *map(repr, UNUSABLE)],
+    [
+        *(((status, b"No\n\n"), OWN_TOKEN) for status in (200, 307, 403, 404, 500)),
+        ((401, f'{{"detail": "bad token {OWN_TOKEN}"}}'.encode()), OWN_TOKEN),
+        (None, OWN_TOKEN),
+        *(((401, b""), token) for token in ("", "two\nlines", "\N{SNOWMAN}")),
+    ],
 )
 def test_error_of_airflow_is_one_line(run, monkeypatch, answer, token):
     monkeypatch.setenv("AIRFLOW_CLI_TOKEN", token)
