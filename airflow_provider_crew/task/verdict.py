@@ -529,11 +529,12 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:
         case errors.UncertainKickoff() if facts.may_start_twice:
             return _Row("retry", _MAY_BILL_TWO)
         case errors.UncertainKickoff():
-            adopting = _ADOPTING if facts.reattachable and not facts.is_tool else ""
             fix = f"Find the execution in the crew's dashboard by {_meta_of(facts)}."
+            if facts.reattachable and not facts.is_tool and not facts.is_ending:
+                fix += f" {_ADOPTING}"
             is_over = facts.is_reported or not facts.reattachable
             starts = _STARTS_UNLESS_CALLED if facts.is_called else _STARTS_ANOTHER
-            return _Row("fail", starts if is_over else _REPORTS, fix, adopting)
+            return _Row("fail", starts if is_over else _REPORTS, fix)
         case errors.ExecutionStopped():
             return _Row("fail", _STARTS_ANOTHER)
         case errors.ExecutionUnknown():
@@ -569,7 +570,7 @@ def _row_of_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a
 
 _ADOPTING = (
     "If the execution is there, run `python -m airflow_provider_crew adopt` first: clearing the task"
-    f"{KEEPING} then waits for it."
+    f"{KEEPING} then waits for it. Otherwise,"
 )
 _CHECK_KICKOFF_TASK = (
     "Check what the kickoff task returned. After a mapped kickoff task, map the sensor: "
@@ -716,11 +717,16 @@ def _next_step(row: _Row, facts: Facts, if_retried: str) -> str:
     if facts.is_ending:
         which = f"the next attempt{_UNLESS_DISCARDED if row.effect in _NEED_RECORD else ''}"
         fix = "" if row.action == "skip" else row.fix
-        return " ".join(filter(None, (fix, _sentence(f"{which} {row.effect}"))))
+        return _then(fix, f"{which} {row.effect}")
     if row.action == "skip":
         return row.fix
     effects = f"retrying or {clearing}" if if_retried == row.if_cleared and facts.has_retry else clearing
-    return " ".join(filter(None, (row.fix, _sentence(effects), row.after)))
+    return f"{_then(row.fix, effects)} {row.after}".rstrip()
+
+
+def _then(fix: str, effects: str) -> str:
+    """Return what to do, followed by a sentence about the effects, which it may have begun."""
+    return f"{fix} {f'{effects}.' if fix.endswith(',') else _sentence(effects)}".lstrip()
 
 
 def _sentence(words: str) -> str:

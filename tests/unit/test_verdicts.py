@@ -185,6 +185,7 @@ OTHER_FACTS: list[tuple[str, str, dict[str, Any]]] = [
     ("Airflow ends it", "CrewError", ENDING),
     ("Airflow ends it, no retry left", "CrewError", ENDING | {"has_retry": False}),
     ("Airflow ends it", "lost after 500", ENDING),
+    ("Airflow ends it", "UncertainKickoff", {"is_ending": True}),
     ("Airflow ends it, never_fail", "CrewError", ENDING | {"is_sensor": True, "skips": "never_fail"}),
 ]
 
