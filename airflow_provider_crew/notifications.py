@@ -231,16 +231,19 @@ def _failures_of_run(context: Context, states: _States) -> list[_Failure]:
 
 def _failure(context: Context, task_id: str, map_index: int, state: str) -> _Failure | None:
     """Return the failure of a task. None if it has no crew, or nothing to report, or has sent its own alert."""
-    read, is_of_run = partial(read_xcom, context, task_id, map_index), "reason" in context
-    progress: dict[str, Any] = read("crew_progress") or {}
+    read: Callable[[str], Any] = partial(read_xcom, context, task_id, map_index)
+    left, progress = _left_to_sensor(context, task_id, map_index, state), read("crew_progress") or {}
+    if state == "upstream_failed" or (left and progress.get("kickoff_id") not in left):
+        read, progress = _nothing, {}  # a cleared task keeps its XComs until it runs again
+    else:
+        left = []  # it has run
+    is_of_run = "reason" in context
     end, batch = progress.get("end") or {}, progress.get("batch") or {}
     is_crew_task = _is_crew_task(context, task_id)
     if not (progress or is_crew_task or _error(_exception(context), {}, "")):
         return None
     # That of an agent may be from an earlier call.
     kickoff_id = progress.get("kickoff_id") or (is_crew_task and not batch and read("kickoff_id")) or ""
-    has_not_run = state == "upstream_failed" or (state == "skipped" and context.get("reason") == "timed_out")
-    left = _left_to_sensor(context, task_id, map_index) if has_not_run and not progress else []
     kickoff_id = next(iter(left), kickoff_id)
     is_silent = state in {"skipped", "upstream_failed"} and not (end or kickoff_id or batch)
     is_silent = is_silent or (state == "skipped" and end.get("action") == "skip")
@@ -269,14 +272,20 @@ def _failure(context: Context, task_id: str, map_index: int, state: str) -> _Fai
     return _Failure(name, error.cost, "\n".join(lines), is_being_cancelled)
 
 
-def _left_to_sensor(context: Context, task_id: str, index: int) -> list[str]:
-    """Return the executions that kickoff tasks started for a sensor that never ran."""
-    if "kickoff_id" not in _fields(context, task_id):
+def _nothing(_key: str) -> None:
+    """Return no XCom."""
+
+
+def _left_to_sensor(context: Context, task_id: str, index: int, state: str) -> list[str]:
+    """Return the executions that kickoff tasks started for a sensor that may never have run."""
+    has_not_run = state == "upstream_failed" or (state == "skipped" and context.get("reason") == "timed_out")
+    if not has_not_run or "kickoff_id" not in _fields(context, task_id):
         return []
     tasks, states, found = context["dag"].task_dict, task_states(context), list[Any]()
     others = [other for other in tasks if "kickoff_id" in _fields(context, other)]
     have_run = [tasks[other] for other in others if states.get((other, index)) in {"success", "failed"}]
-    for name in sorted(tasks[task_id].upstream_task_ids):
+    started = {other for (other, _), state in states.items() if state in {"success", "failed"}}
+    for name in sorted(tasks[task_id].upstream_task_ids & started):
         is_left = not any(name in other.upstream_task_ids for other in have_run)
         if is_left and issubclass(getattr(tasks[name], "operator_class", type(tasks[name])), CrewKickoffOperator):
             # The rows of a mapped sensor exist only if all those of its kickoff task have succeeded.
