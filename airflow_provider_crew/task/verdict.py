@@ -540,7 +540,7 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:
         case errors.ExecutionUnknown():
             return _Row("fail", _WAITS, fix_for(error), _start_over(facts))
         case OtherInputs():
-            fix = f"Read its result with {_sensor(facts)}."
+            fix = f"Read the execution's result with {_sensor(facts)}."
             return _Row("fail", _WHEN_ENDED, fix, _start_over(facts))
     return _row_of_any(error, then)
 
