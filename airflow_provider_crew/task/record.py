@@ -86,7 +86,10 @@ KEY = "crew_kickoff"
 BATCH = "crew_batch"
 """Key of the groups of a batch. Each has a kickoff record by its name."""
 CALLS = "crew_calls"
-"""Key of the connections of all calls of an agent's task, in order. Each has a kickoff record by its number."""
+"""
+Key of the calls of an agent's task, in order: the connection of each, and those that got the same inputs before.
+Each has a kickoff record by its number.
+"""
 
 
 def as_stored(

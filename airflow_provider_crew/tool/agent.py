@@ -131,6 +131,8 @@ _taken: dict[Any, set[int]] = {}
 """Numbers of the records that belong to calls of this attempt, by task instance."""
 _calls: dict[Any, list[TaskProgress]] = {}
 """Progress of all calls of this attempt, by task instance."""
+_called: dict[Any, list[tuple[str, str]]] = {}
+"""Connection and fingerprint of all calls of this attempt, by task instance."""
 _failed: set[Any] = set()
 """Task instances that a call has ended."""
 
@@ -189,15 +191,19 @@ def _take_record(call: Attempt) -> None:
 
     Each call within an attempt of an agent's task has a kickoff record of its own. After a retry, a call waits for
     the execution of an earlier one with the same inputs. It starts no execution while another one may be running.
+    A record of another crew counts only if that crew got the same inputs after this one, as a standby does.
     """
     task = call.task
     store, taken = Store(task.context["task_state_store"]), _taken.setdefault(task.ti.id, set())
     conn_id, digest = task.options.crew_conn_id, fingerprint(task.options.inputs, None)
+    called = _called.setdefault(task.ti.id, [])
+    before = [other for other, given in called if given == digest and other != conn_id]
+    called.append((conn_id, digest))
     calls, failed, elsewhere, others = store.get(CALLS) or [], list[int](), list[int](), list[int]()
-    for number, other in enumerate(calls):
-        if number in taken or (last := _open(call, number)) is None:
+    for number, names in enumerate(calls):
+        if number in taken or conn_id not in names or (last := _open(call, number)) is None:
             continue
-        is_own, is_equal = other == conn_id, last.fingerprint == digest
+        is_own, is_equal = names[0] == conn_id, last.fingerprint == digest
         if is_own and is_equal and last.end != "failed":
             taken.add(number)
             return
@@ -205,10 +211,10 @@ def _take_record(call: Attempt) -> None:
         kept = (failed if is_own else elsewhere) if is_equal else others
         kept.append(number)
     for number in elsewhere + ([] if failed else others):
-        _reject_unless_ended(call, _open(call, number), calls[number], digest)
+        _reject_unless_ended(call, _open(call, number), calls[number][0], digest)
     if not failed:
         failed = [len(calls)]
-        store.set(CALLS, [*calls, conn_id])
+        store.set(CALLS, [*calls, [conn_id, *before]])
     taken.add(failed[0])
     _open(call, failed[0])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -377,6 +378,23 @@ def test_result_of_the_standby_is_read_though_the_first_is_back(crew, standby, g
 
     assert ask(client=group).trace_ref == first.trace_ref
     assert kickoffs(crew, standby) == [0, 1]
+
+
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_retry_calls_another_tool_though_a_first_has_equal_inputs(crew, standby, task, has_ended):
+    other = CrewAgentHook("crew_standby").agent()
+    if not has_ended:
+        crew.scenario = SLOW.model_copy(update=LIVE)
+    with nullcontext() if has_ended else pytest.raises(CrewToolInterrupted):
+        ask(**FAST)
+    task.begin()
+    second = ask(client=other)
+    crew.finish(crew.kickoffs[0].kickoff_id)
+    first = ask()
+    task.begin()
+
+    assert (ask(client=other).trace_ref, ask().trace_ref) == (second.trace_ref, first.trace_ref)
+    assert kickoffs(crew, standby) == [1, 1]
 
 
 def test_call_waits_for_the_running_one_of_two_equal_calls(crew, task):
