@@ -20,7 +20,7 @@ from airflow.sdk import ObjectStoragePath
 from airflow.sdk.io import attach
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
 
-from airflow_provider_crew.batch import collect, recall
+from airflow_provider_crew.batch import recall
 from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.rows import STATUSES
 from airflow_provider_crew.batch.state import Threads
@@ -57,17 +57,6 @@ pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task
 def recorded_ids(store: TaskStateStore) -> list[str]:
     groups = [sent for name, sent in store._kept.items() if name.startswith("crew_batch_")]
     return [kickoff_id for sent in groups for _, _, kickoff_id, *_ in json.loads(sent) if kickoff_id]
-
-
-def at_the_end(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
-    """Do something before a batch ends the rows that still run."""
-    end = collect.collect_rest
-
-    def ended(*given: Any) -> None:
-        act()
-        end(*given)
-
-    monkeypatch.setattr("airflow_provider_crew.batch.batch.collect_rest", ended)
 
 
 def died(task: Task) -> None:
@@ -344,15 +333,13 @@ def test_late_response_to_a_replaced_process_is_found(live_crew, batch, store):
 
 
 @pytest.mark.usefixtures("live_crew")
-def test_replaced_process_does_not_finish(batch, out, store, monkeypatch):
-    task = batch(rows(3))
+def test_replaced_process_does_not_finish(batch, out, store):
+    def is_replaced(call: str) -> bool:
+        return call == "set" and "".join(path.read_text() for path in out.glob("parts/*")).count("\n") == 3
 
-    def replace() -> None:
-        store.breaks_at = lambda name: name == "set"
-
-    at_the_end(monkeypatch, replace)
+    store.breaks_at = is_replaced
     with pytest.raises(Exception, match="does not answer"):
-        task.run()
+        batch(rows(3)).run()
     assert not (out / "results.jsonl").exists()
 
 

@@ -143,30 +143,6 @@ def test_signal_ends_all_processes_of_a_project(host, tmp_path, how):
     eventually(lambda: all_have_ended(tmp_path))
 
 
-def test_nothing_is_lost_when_the_server_is_killed(host, tmp_path):
-    keep = ("--keep", str(tmp_path / "kept"))
-    killed = host(*keep)
-    ids = [killed.client.kickoff() for _ in range(3)]
-    for _ in ids:
-        killed.line("thinking")
-    (tmp_path / "go").touch()
-
-    def completed(kickoff_id):
-        return eventually(lambda: (body := killed.client.status(kickoff_id))["state"] == "SUCCESS" and body)
-
-    before = [completed(each) for each in ids]
-    (tmp_path / "go").unlink()
-    cut = killed.client.kickoff()
-    killed.line("thinking")
-    killed.end(signal.SIGKILL)
-    eventually(lambda: all_have_ended(tmp_path))
-
-    again = host(*keep).client
-
-    assert [again.status(each) for each in ids] == before
-    assert again.status(cut)["status"] == "The local server ended while the crew was at work."
-
-
 def all_have_ended(project):
     for pid in (project / "started").read_text().split():
         with contextlib.suppress(ProcessLookupError):

@@ -258,15 +258,20 @@ def test_kept_folder_of_another_user_is_rejected(crew, tmp_path, monkeypatch, ke
         crew.serve(keep=keep).start()
 
 
-def test_stopped_executions_stay_revoked_after_a_restart(crew, keep):
+def test_kept_executions_stay_as_they_were_after_a_restart(crew, keep):
     crew = crew(*STEPS, GO, DONE)
     with crew.serve(keep=keep, at_most=2):
+        crew.go()
+        done = crew.kickoff()
+        before = crew.until(done, "SUCCESS")
+        (crew.folder / "go").unlink()
         running, stopped, queued = ids = [crew.kickoff(), crew.kickoff(), crew.kickoff()]
         for kickoff_id in (running, stopped):
             crew.until(kickoff_id, "RUNNING")
         for kickoff_id in (queued, stopped):
             crew.stop(kickoff_id)
     with crew.serve(keep=keep):
+        assert crew.status(done) == before
         states = [crew.status(kickoff_id)["state"] for kickoff_id in ids]
 
     assert states == ["FAILED", "REVOKED", "REVOKED"]

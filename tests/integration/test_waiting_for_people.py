@@ -182,13 +182,20 @@ class TestRequiredActions:
         task = Task(waiting_task(asking, "run"))
         waiting = asked(task)
         asking.stored_answer = answer(HAS_ANSWERED) | {"responded_by_user": None}
+        waiting = asked(task, waiting)
+        with pytest.raises(TaskDeferred) as again:
+            task.resume(waiting, answer(HAS_ANSWERED))
+        asking.stored_answer = None
+        asked(task, again.value)
 
-        asked(task, waiting)
-
-        assert [options for _, _, options in asking.required_actions] == [[HAS_ANSWERED, STOP_WAITING]] * 2
+        assert [options for _, _, options in asking.required_actions] == [[HAS_ANSWERED, STOP_WAITING]] * 3
+        assert ["`Ada`" in body for _, body, _ in asking.required_actions] == [False, False, True]
 
     @pytest.mark.parametrize("shows", [True, False])
-    def test_request_shows_the_last_output_without_effect(self, asking, shows):
+    def test_request_links_to_the_page_and_shows_the_last_output_without_effect(self, asking, monkeypatch, shows):
+        page = "https://app.example/7"
+        described = json.loads(asking.connection_json) | {"extra": {"dashboard_url": page}}
+        monkeypatch.setenv(CONNECTION, json.dumps(described))
         evil = "Notes\u202e\u200b\n```\n[Approve](https://evil.example)\nEnd"
         wrote = {**RUNNING, "last_executed_task": {"name": "research_task", "output": evil}}
         asking.at_look(1, lambda: asking.set_status(asking.kickoffs[0].kickoff_id, wrote, PAUSED))
@@ -197,51 +204,19 @@ class TestRequiredActions:
         asked(Task(lambda: run(deferrable=True, log_output=shows)))
 
         ((_, body, _),) = asking.required_actions
-        if not shows:
-            assert "Notes" not in body
-            return
         before, _, block = body.partition("```text\n")
-        assert "`research_task`" in before
-        assert body.startswith(("[", "Answer in"))
-        assert block.splitlines() == [
-            "| Notes\ufffd\ufffd",
-            "| ```",
-            "| [Approve](https://evil.example)",
-            "| End",
-            "```",
-        ]
-
-    def test_request_links_to_the_page_before_all_else(self, asking, monkeypatch, task_log):
-        page = "https://app.example/7"
-        described = json.loads(asking.connection_json) | {"extra": {"dashboard_url": page}}
-        monkeypatch.setenv(CONNECTION, json.dumps(described))
-
-        asked(Task(waiting_task(asking, "run")))
-
-        ((_, body, _),) = asking.required_actions
         assert body.index(f"]({page})") < body.index("\n")
-        assert page in task_log.text
+        assert ("`research_task`" in before, "Notes" in body) == (shows, shows)
+        shown = ["| Notes\ufffd\ufffd", "| ```", "| [Approve](https://evil.example)", "| End", "```"]
+        assert block.splitlines() == (shown if shows else [])
 
-    def test_renewed_request_names_the_answer_before(self, asking):
-        task = Task(waiting_task(asking, "run"))
-        first = asked(task)
-        with pytest.raises(TaskDeferred) as again:
-            task.resume(first, answer(HAS_ANSWERED))
-
-        asked(task, again.value)
-
-        (_, before, _), (_, after, _) = asking.required_actions
-        assert ("`Ada`" in before, "`Ada`" in after) == (False, True)
-
-    def test_wait_continues_if_no_request_can_be_created(self, asking, monkeypatch):
-        monkeypatch.setattr("airflow_provider_crew.api_server.open_required_action", lambda *_: 1 / 0)
+    @pytest.mark.parametrize("is_off", [True, False])
+    def test_wait_continues_without_a_request(self, asking, monkeypatch, is_off):
+        if is_off:
+            monkeypatch.setenv("AIRFLOW__CREW__REQUIRED_ACTIONS", "False")
+        else:
+            monkeypatch.setattr("airflow_provider_crew.api_server.open_required_action", lambda *_: 1 / 0)
         asking.at_look(12, lambda: approve(asking))
-
-        assert Task(waiting_task(asking, "run")).run()["output"] == "Approved."
-
-    def test_setting_turns_requests_off(self, asking, monkeypatch):
-        monkeypatch.setenv("AIRFLOW__CREW__REQUIRED_ACTIONS", "False")
-        asking.at_look(6, lambda: approve(asking))
 
         assert Task(waiting_task(asking, "run")).run()["output"] == "Approved."
         assert asking.required_actions == []
