@@ -1,6 +1,7 @@
 """Synchronous client, based on requests. A hook imports it at its first call, because the import is slow."""
 
 import errno
+import io
 import logging
 import os
 import ssl
@@ -56,6 +57,20 @@ class _Adapter(HTTPAdapter):
     def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:  # noqa: ARG002
         """Verify every certificate, whatever the scheme of the crew's address."""
         super().cert_verify(conn, "https:", verify, cert)  # type: ignore[no-untyped-call,unused-ignore]
+
+
+class _Body(io.BytesIO):
+    """Body that is sent in pieces. urllib3 limits the time of each by that of connecting."""
+
+    def __init__(self, body: bytes, limit: float) -> None:
+        super().__init__(body)
+        self._until = time.monotonic() + limit
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return the next piece, unless the time for all of them is over."""
+        if time.monotonic() > self._until:
+            raise TimeoutError(errno.ETIMEDOUT, "the request is incomplete")
+        return super().read(size)
 
 
 class CrewClient:
@@ -170,7 +185,8 @@ class CrewClient:
         raise failure  # outside the except clause: a chained traceback would show the token
 
     def _exchange(self, request: Request) -> Response:
-        prepared = requests.Request(request.method, request.url, request.headers, data=request.body).prepare()
+        given = _Body(request.body, self.settings.request_timeout) if request.body else None
+        prepared = requests.Request(request.method, request.url, request.headers, data=given).prepare()
         prepared.url = request.url  # requests would undo escapes that an unusual kickoff ID needs
         began = time.monotonic()
         with self._adapter.send(

@@ -16,8 +16,10 @@ import trustme
 
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import InvalidSettings, UncertainKickoff, Unreachable
+from airflow_provider_crew.client.payload import KickoffRequest
+from airflow_provider_crew.client.settings import ServiceSettings
 from tests.integration.clients import KICKOFF, TOKEN, kick_off
-from tests.integration.hostile import CALLS, Hostile, answer, hostile_service, tls_with
+from tests.integration.hostile import CALLS, Hostile, Talk, answer, hostile_service, tls_with
 
 # Only polls are asynchronous.
 sync_only = pytest.mark.parametrize("connect", [CrewClient], indirect=True, ids=["sync"])
@@ -51,6 +53,28 @@ class TestDeadline:
         hostile.says = [answer_late]
 
         assert connect(hostile.url).kickoff(KICKOFF) == "k-1"
+
+    @sync_only
+    @pytest.mark.parametrize(("limit", "is_sent"), [(60, True), (0.5, False)])
+    def test_large_request_has_the_time_of_a_request(self, connect, hostile, monkeypatch, limit, is_sent):
+        monkeypatch.setattr(ServiceSettings, "connect_timeout", 1.0)
+        kickoff = KickoffRequest.of({"topic": "x" * 30_000_000})
+
+        def read_slowly(talk: Talk) -> None:
+            left = len(kickoff.body)
+            while left > 0:
+                left -= len(talk.layer.recv(65536))
+                time.sleep(0.005)
+            talk.layer.sendall(answer(b'{"kickoff_id": "k-1"}'))
+
+        hostile.steps = [read_slowly]
+        crew = connect(hostile.url, request_timeout=limit)
+
+        if is_sent:
+            assert crew.kickoff(kickoff) == "k-1"
+        else:
+            with pytest.raises(UncertainKickoff):
+                crew.kickoff(kickoff)
 
     def test_ends_connect_that_is_not_accepted(self, connect):
         with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as waiting:
