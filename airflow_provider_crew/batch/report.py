@@ -64,7 +64,7 @@ class Report:
         """Log the counts of a batch whose attempt has ended, its tokens and its time."""
         board, batch = self._board, self.known()["batch"]
         succeeded = f"{batch['ended'] - batch['failed'] - batch['uncertain']:,} succeeded"
-        parts = [succeeded, *counted(batch, *_WITHOUT_SUCCESS), f"{batch['tokens']:,} tokens in all"]
+        parts = [succeeded, *counted(batch, *_WITHOUT_SUCCESS), f"{batch['tokens']:,} tokens in total"]
         took = board.task.ti.try_number, duration(time.time() - board.state.started_at)
         board.task.log.info("Batch: %s. Attempt %d took %s.", ", ".join(parts), *took)
 
@@ -120,7 +120,7 @@ def too_many_failed(batch: Mapping[str, Any], options: BatchOptions) -> BatchFai
     """Return the error for a batch in which more rows failed than ``max_failed`` allows."""
     groups = batch["reasons"][:_MOST_REASONS]
     reasons = tuple(f"{group['reason'].rstrip('. ')} ({group['count']:,})" for group in groups)
-    counts = f"{', '.join(counted(batch, *_WITHOUT_SUCCESS))} of {batch['total']:,} rows"
+    counts = f"Of {batch['total']:,} rows, {', '.join(counted(batch, *_WITHOUT_SUCCESS))}"
     details = f"Details: {options.result_path}/{FAILED}"
     event = f"{counts} (max_failed: {options.max_failed}): {', '.join(reasons)}. {details}"
     return BatchFailed(event, reasons=reasons)

@@ -190,7 +190,7 @@ class RowCounts:
             "waits for": {"running": self.running},
             "reports": {"uncertain": unreported},
             "reruns": again,
-            "starts": {"failed": self.unsent, "": rows["not_started"]},
+            "starts": {"rejected": self.unsent, "": rows["not_started"]},
         }
         found = ((verb, {kind: n for kind, n in counts.items() if n}) for verb, counts in steps.items())
         return [(verb, counts) for verb, counts in found if counts]

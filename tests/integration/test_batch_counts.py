@@ -28,7 +28,7 @@ def crew(live_crew: Any) -> None:
 def tokens_of(live_crew: Any, out: Path, log: str) -> set[int]:
     """Return the tokens in manifest, files, Crew tab and log."""
     written = [line for name in ("results", "removed") for line in lines(out, f"{name}.jsonl")]
-    found = re.findall(r"([\d,]+) tokens in all", log)
+    found = re.findall(r"([\d,]+) tokens in total", log)
     return {
         json.loads((out / "manifest.json").read_text())["usage"]["total_tokens"],
         sum(line["usage"]["total_tokens"] for line in written if line["usage"]),
@@ -97,7 +97,7 @@ def test_reason_of_a_row_is_the_same_everywhere(live_crew, batch, out, task_log,
     (group,) = live_crew.xcoms.progress[-1]["batch"]["reasons"]
     assert (group["reason"], raised.value.reasons) == (reason, (f"{reason} (1)",))
     assert f"Row topic 0, error: {reason}" in task_log.warnings
-    assert f"1 failed of 1 rows (max_failed: 0): {reason} (1)." in live_crew.xcoms.progress[-1]["end"]["event"]
+    assert f"Of 1 rows, 1 failed (max_failed: 0): {reason} (1)." in live_crew.xcoms.progress[-1]["end"]["event"]
 
 
 @both_ways
