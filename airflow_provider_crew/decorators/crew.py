@@ -28,7 +28,8 @@ class _CrewDecoratedOperator(DecoratedOperator, CrewRunOperator):
 
     overwrite_rtif_after_execution = False
     custom_operator_name = "@task.crew"
-    template_fields = (*DecoratedOperator.template_fields, *CrewRunOperator.template_fields)
+    # A task that resumes or reattaches needs only the connection, so that is rendered first.
+    template_fields = ("crew_conn_id", *DecoratedOperator.template_fields, *CrewRunOperator.template_fields[1:])
     template_fields_renderers: ClassVar[dict[str, str]] = (
         DecoratedOperator.template_fields_renderers | CrewRunOperator.template_fields_renderers
     )

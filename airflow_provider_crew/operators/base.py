@@ -222,7 +222,7 @@ class KickoffTask(CrewTask):
     ``KickoffOptions`` declares the options of a kickoff. Each of these operators has them in its signature.
     """
 
-    # A resumed task needs only the connection, so that is rendered first.
+    # A task that resumes or reattaches needs only the connection, so that is rendered first.
     template_fields = ("crew_conn_id", "inputs", "webhook_conn_id", *SENT_AS)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         "inputs": "json",

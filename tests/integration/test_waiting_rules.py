@@ -21,6 +21,7 @@ from airflow_provider_crew.client.errors import (
     LostContact,
     WaitedTooLong,
 )
+from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.exceptions import CrewTaskFailed, CrewTaskTimeout
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.task import task as kit
@@ -299,11 +300,16 @@ def test_resumed_task_needs_neither_templates_nor_connection(live_crew, store, w
     assert len(live_crew.kickoffs) == 1
 
 
-@pytest.mark.parametrize("make", [kickoff, run])
+def decorated(*, inputs: Any, **options: Any) -> Any:
+    decorator: Any = crew_task(task_id="crew", poll_interval=0.02, **options)
+    return decorator(lambda topic: {"topic": topic})(**inputs).operator
+
+
+@pytest.mark.parametrize("make", [kickoff, run, decorated])
 def test_retried_task_does_not_need_its_templates(live_crew, store, make):
     task = Task(kickoff, store=store, retries=1)
     kickoff_id = task.begin().execute(task.context)
-    task._make = lambda: make(inputs={"topic": GONE})
+    task._make = lambda: make(inputs={"topic": GONE}, crew_conn_id="crew_{{ 'default' }}")
 
     assert kickoff_id in str(task.run())
     assert len(live_crew.kickoffs) == 1
