@@ -99,15 +99,22 @@ def _result(board: Board, row: Row) -> RowEnd:
 
 def _cancelled(board: Board, row: Row, why: CrewError) -> RowEnd:
     """Cancel the execution of a row that has not ended in time, if that is wanted."""
+    asked = list[errors.NotCancelled]()
 
     def cancel() -> Completed | Failed:
         board.task.hook.connection.require_address(board.state.address)
-        return board.client.cancel(row.kickoff_id)
+        try:
+            return board.client.cancel(row.kickoff_id)
+        except errors.NotCancelled as error:
+            asked.extend([] if error.is_refused else [error])
+            raise
 
     end, execution = cancelled_if_wanted(board.task, why, cancel)
     if isinstance(execution, Completed):
         return execution
-    return end if isinstance(end, CrewError) else why
+    end = end if isinstance(end, CrewError) else why
+    # The line says so, because the crew may end the execution late.
+    return errors.NotCancelled(end.event, cost=end.cost) if asked else end
 
 
 def _fit(board: Board, row: Row, completed: Completed) -> None:

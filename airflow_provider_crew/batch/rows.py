@@ -69,6 +69,12 @@ class Row:
         return bool(error.get("type") == "ExecutionStopped")
 
     @property
+    def is_cancelled(self) -> bool:
+        """Whether the batch has asked the crew to cancel its execution, by its last line."""
+        error = (self.line or {}).get("error") or {}
+        return bool(error.get("type") == "NotCancelled")
+
+    @property
     def usual_attempts(self) -> int:
         """Kickoffs of most rows with this status."""
         return int(self.status != "not_started")

@@ -25,6 +25,7 @@ _METRICS: dict[type[CrewError], str] = {
     errors.ExecutionUnknown: "unknown",
     errors.WaitedTooLong: "timeout",
     errors.WaitStopped: "timeout",
+    errors.NotCancelled: "timeout",
     CutShort: "timeout",
     EndedByAirflow: "timeout",
     errors.LostContact: "lost",

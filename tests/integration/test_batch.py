@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -184,6 +186,22 @@ def test_row_timeout_ends_one_row(live_crew, batch, each_look_takes, deferrable)
         rows(3), row_timeout=300, deferrable=deferrable, max_failed=None, cancel_on_timeout=True
     ).run()
     assert manifest["counts"]["cancelled"] == 3
+
+
+@pytest.mark.parametrize(("status", "starts"), [(200, 1), (404, 0)], ids=["asked", "refused"])
+def test_late_stop_of_a_row_is_that_of_the_batch_if_it_has_asked(live_crew, batch, out, status, starts):
+    live_crew.scenario = SLOW
+    live_crew.faults.answer(status, body={}, on="stop", for_seconds=math.inf)
+    task = batch(rows(1), row_timeout=0.5, max_failed=0, cancel_on_timeout=True)
+    with pytest.raises(BatchFailed) as raised:
+        task.run()
+    assert raised.value.cost == "running"
+    live_crew.revoke(live_crew.kickoffs[0].kickoff_id)
+    live_crew.scenario = QUICK
+    with nullcontext() if starts else pytest.raises(CrewTaskFailed):
+        task.run()
+    assert statuses(out) == {"topic 0": "success" if starts else "cancelled"}
+    assert len(live_crew.kickoffs) == 1 + starts
 
 
 def test_crew_that_fails_is_started_again_by_a_retry(live_crew, batch, out):
