@@ -90,7 +90,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, purpose in _COMMANDS.items():
-        _add_arguments(commands.add_parser(name, help=purpose, epilog=_EXIT_CODES), name)
+        description = f"{purpose[0].upper()}{purpose[1:]}."
+        command = commands.add_parser(name, help=purpose, description=description, epilog=_EXIT_CODES)
+        _add_arguments(command, name)
     return parser
 
 
@@ -129,7 +131,7 @@ def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
     if name in {"cancel", "check", "adopt", "forget"}:
         add("--yes", action="store_true", help="skip the confirmation")
     if name == "check":
-        add("conn_id", metavar="CONN_ID")
+        add("conn_id", metavar="CONN_ID", help="Airflow connection to the crew")
         add("--report", action="store_true", help="print a report for an issue: shapes and versions, no data")
         add("--start", action="store_true", help="run an execution, which is billed")
         add("--stop", action="store_true", help="start an execution and stop it, also billed")

@@ -356,7 +356,7 @@ class Response:
             target = self.redirect_target or "an unnamed address"
             return f"The crew redirects to {target}, and redirects are not followed:"
         if self.missing_inputs:
-            return f"The crew needs inputs that are missing: {some_names(self.missing_inputs)}."
+            return f"Inputs are missing: {some_names(self.missing_inputs)}."
         return "There is no crew at this address:" if self.is_missing else "The crew rejected the request:"
 
     def _unreadable(self, fault: str) -> errors.UnreadableResponse:

@@ -175,7 +175,7 @@ def compare_inputs(given: Mapping[str, Any], known: CrewInputs) -> list[str]:
     is_misspelled = any(_suggestion(name, absent) for name in unlisted)
     if required or is_misspelled:
         if missing:
-            needed = f"The crew needs inputs that are missing: {some_names(required or missing)}."
+            needed = f"Inputs are missing: {some_names(required or missing)}."
             doubts = [needed, f"Given: {some_names(given) or 'none'}.", *doubts]
         raise InvalidInputs(" ".join(doubts), missing_inputs=() if is_misspelled else tuple(required))
     warnings = [f"{doubt} It is sent anyway." for doubt in doubts]

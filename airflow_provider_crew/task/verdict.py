@@ -652,7 +652,7 @@ def fix_for(error: CrewError) -> str:  # noqa: PLR0911, PLR0912, C901 - a table
         case errors.NotCancelled() | errors.UncertainKickoff():
             return "Check the crew's dashboard before you start another execution."
         case errors.ExecutionFailed():
-            return "Start a new execution, which is billed again."
+            return "If you still need the result, start a new execution, which is billed."
         case errors.WaitedTooLong():
             return "Wait for the execution with its kickoff ID and a longer timeout. Do not start another."
         case errors.ExecutionUnknown(has_completed=True):
