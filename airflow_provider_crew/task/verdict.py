@@ -54,6 +54,7 @@ _STARTS_ANOTHER = "starts a new execution, which is billed again"
 AFTER_FORGETTING = f"Clearing the task {_STARTS_ANOTHER}."
 _MAY_BILL_TWO = "starts an execution, and two may be billed, because on_uncertain_kickoff='retry'"
 _WAITS = "waits for the same execution, at no further cost"
+_WAITS_FOR_GIVEN = "waits for the execution that kickoff_id names then, at no further cost"
 AFTER_UPSTREAM = f"When its upstream tasks have succeeded, clearing the task {_WAITS}."
 _READS = "reads the result of the same execution, at no cost"
 _WHEN_ENDED = "starts an execution, which is billed, but only if the earlier one has ended"
@@ -564,7 +565,7 @@ def _row_of_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a
         case errors.ExecutionUnknown():
             return _Row("fail", _ENDS_AGAIN, fix_for(error))
         case errors.InvalidKickoffId():
-            return _Row("fail", again, _CHECK_KICKOFF_TASK)
+            return _Row("fail", _WAITS_FOR_GIVEN, _CHECK_KICKOFF_TASK)
     return _row_of_any(error, again)
 
 
