@@ -1,10 +1,17 @@
-"""Progress of a watched execution, as it is pushed to XCom, and when it is news."""
+"""
+Progress of a watched execution, as it is pushed to XCom, and when it is news.
+
+``progress.txt`` has stories: polls with their times and what each changes in the XCom, and the end of the task.
+``python -m tests.unit.test_progress`` writes it again.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
-from unittest.mock import ANY
 
 import pytest
 
@@ -52,83 +59,55 @@ def task(name: str, output: str = "Notes") -> TaskResult:
     return TaskResult(task_id=name, agent="Writer", output=output, execution_time=None)
 
 
-def step(name: str, number: int, started_at: float, ended_at: float | None, *, agent: str = "") -> dict[str, Any]:
-    return {"task_id": name, "agent": agent, "number": number, "started_at": started_at, "ended_at": ended_at}
-
-
-STEP = step("research_task", 0, NOW + 10, None)
-RULES = {"steps survive a pause": {"human_input": True}, "unknown": {"exists": True}}
-# Polls with their times, and what is told after each: None without news, or at least this.
-STORIES: dict[str, list[tuple[Any, float, dict[str, Any] | None]]] = {
-    "outage": [
-        (RESEARCH, 10, {"state": "running", "trouble": ""}),
-        (DOWN, 20, {"state": "running", "current_task": "research_task", "completed": 0, "polled_at": NOW + 20}),
-        (DOWN, 30, None),
-        (RESEARCH, 40, {"trouble": "", "since": NOW + 10}),
-    ],
-    "pause": [
-        (RESEARCH, 10, {"steps": [STEP]}),
-        (PAUSED, 20, {"state": "paused", "current_task": "ask", "since": NOW + 20}),
-        (PAUSED, 80, None),
-        (WRITING, 140, {"state": "running", "since": NOW + 140}),
-    ],
-    "steps survive a pause": [
-        (RESEARCH, 10, {"human_input": True}),
-        (PAUSED_THERE, 20, {"steps": [STEP]}),
-        (RESEARCH, 90, {"steps": [STEP]}),
-        (WRITING, 100, {"steps": [STEP | {"ended_at": NOW + 100}, step("writing_task", 1, NOW + 100, None)]}),
-    ],
-    # The crew is away as well, and may know as little as before when it is back.
-    "unknown": [
-        (RESEARCH, 10, {"state": "running"}),
-        (UNKNOWN, 100, {"state": "unknown", "current_task": "research_task", "since": NOW + 100}),
-        (DOWN, 110, {"state": "unknown"}),
-        (RESEARCH, 120, {"state": "running"}),
-    ],
+WRITER = running("writing_task", 1, current_agent="Writer", last_task=task("research_task"))
+OUTCOMES: dict[str, Any] = {
+    "research": RESEARCH,
+    "writing": WRITING,
+    "writing, by an agent": WRITER,
+    "success": SUCCESS,
+    "down": DOWN,
+    "unknown": UNKNOWN,
+    "paused": PAUSED,
+    "paused there": PAUSED_THERE,
 }
+ENDS: dict[str, Any] = {
+    "result": RESULT,
+    "has failed": ExecutionFailed("boom", kickoff_id=KICKOFF_ID),
+    "is unknown": ExecutionUnknown("unknown", kickoff_id=KICKOFF_ID),
+    "never known": UNKNOWN,
+    "lost": LostContact("away", kickoff_id=KICKOFF_ID),
+}
+TABLE = Path(__file__).with_name("progress.txt")
 
 
-@pytest.mark.parametrize("name", STORIES)
-def test_changes_are_told_once(name):
-    watched = Told(**RULES.get(name, {}))
-    for outcome, at, wanted in STORIES[name]:
-        told = watched.see(outcome, at=at)
-        assert told == (None if wanted is None else told | wanted)
-        assert not told or bool(told["trouble"]) is (outcome in (DOWN, UNKNOWN, PAUSED, PAUSED_THERE))
+def news(told: dict[str, Any], before: dict[str, Any]) -> str:
+    """Return what is told for the first time, with times from the beginning of the story."""
+    text = json.dumps({name: value for name, value in told.items() if before.get(name, ...) != value})
+    return re.sub(r"\b17\d{8}\.\d+", lambda time: f"{float(time[0]) - NOW:g}", text)
 
 
-def test_progress_is_reported_when_it_changes():
-    told = Told(kicked_off_at=NOW - 5)
-    seen = running("writing_task", 1, current_agent="Writer", last_task=task("research_task"))
+def table() -> Iterator[str]:
+    for story in TABLE.read_text(encoding="utf-8").strip().split("\n\n"):
+        title, *lines = [line for line in story.splitlines() if line[0] != ">"]
+        rules: dict[str, Any] = dict.fromkeys(re.findall(r"with (\w+)", title), True)
+        told, before = Told(kicked_off_at=NOW - 5, **rules), progress.begun(KICKOFF_ID, NOW)
+        yield title
+        for line in lines:
+            yield line
+            at, _, outcome = line.strip().partition(" ")
+            if end := ENDS.get(outcome):
+                known, when = told.report.as_dict(), NOW + float(at)
+                ended = progress.completed(known, end, when) if end is RESULT else progress.ended(known, end, when)
+                assert ended.keys() == progress.begun("", 0.0).keys()
+            else:
+                ended = told.see(OUTCOMES[outcome], at=float(at))
+            yield f"> {news(ended, before)}" if ended else "> no news"
+            before = ended or before
+        yield ""
 
-    assert "research_task" in told.see(RESEARCH, at=10)["doing"]
-    assert told.see(RESEARCH, at=20) is None
-    told_of_it = told.see(seen, at=30)
-    doing = told_of_it.pop("doing")
-    assert "writing_task" in doing
-    assert "Writer" in doing
-    assert told_of_it == {
-        "version": 1,
-        "kickoff_id": KICKOFF_ID,
-        "state": "running",
-        "unit": "task",
-        "completed": 1,
-        "total": 3,
-        "current_task": "writing_task",
-        "current_agent": "Writer",
-        "started_at": NOW - 5,
-        "since": NOW + 30,
-        "polled_at": NOW + 30,
-        "stale_after": ANY,
-        "deadline": NOW + 24 * 3600,
-        "human_input": False,
-        "trouble": "",
-        "steps": [STEP | {"ended_at": NOW + 30}, step("writing_task", 1, NOW + 30, None, agent="Writer")],
-        "tasks": [{"task_id": "research_task", "agent": "Writer", "output": "Notes", "execution_time": None}],
-        "end": None,
-    }
-    assert told.see(seen, at=40) is None
-    assert told.report.as_dict()["polled_at"] == NOW + 40
+
+def test_changes_are_told_once() -> None:
+    assert [*table()] == [*TABLE.read_text(encoding="utf-8").splitlines(), ""]
 
 
 @pytest.mark.parametrize("interval", [None, 1.0, 30.0, 600.0])
@@ -164,21 +143,6 @@ def test_names_are_cut_and_free_of_control_characters():
     assert "\n" not in told["current_agent"]
 
 
-def test_completed_report_has_every_key_and_the_time_of_the_last_poll():
-    told = Told()
-    for outcome, at in ((WRITING, 10), (DOWN, 20), (SUCCESS, 30)):
-        told.see(outcome, at=at)
-
-    # The task resumes some time after the last poll.
-    end = progress.completed(told.report.as_dict(), RESULT, NOW + 500)
-
-    assert end.keys() == progress.begun("", 0.0).keys()
-    assert (end["state"], end["trouble"]) == ("completed", "")
-    assert (end["completed"], end["total"], end["current_task"]) == (3, 3, None)
-    assert (end["since"], end["polled_at"], len(end["tasks"])) == (NOW + 30, NOW + 30, 3)
-    assert end["steps"] == [step("writing_task", 1, NOW + 10, NOW + 30)]
-
-
 def test_reason_keeps_its_lines_and_both_ends():
     known = progress.begun(KICKOFF_ID, NOW)
     for body in ("b", "b" * 9_000):
@@ -191,26 +155,6 @@ def test_reason_keeps_its_lines_and_both_ends():
     assert "reason" not in progress.ended(known, ExecutionFailed("a", error="one line\n"), NOW)["end"]
 
 
-@pytest.mark.parametrize(
-    ("error", "state"),
-    [
-        (ExecutionFailed("boom", kickoff_id=KICKOFF_ID), "failed"),
-        (ExecutionUnknown("unknown", kickoff_id=KICKOFF_ID), "unknown"),
-        (UNKNOWN, "unknown"),
-        (LostContact("away", kickoff_id=KICKOFF_ID), "running"),
-    ],
-)
-def test_only_a_failed_execution_has_the_state_failed(error, state):
-    told = Told()
-    told.see(WRITING, at=10)
-
-    end = progress.ended(told.report.as_dict(), error, NOW + 30)
-
-    shown = error.as_dict() | {"billed": error.cost.sentence}
-    assert end.keys() == progress.begun("", 0.0).keys()
-    assert (end["state"], end["end"], end["current_task"]) == (state, shown, "writing_task")
-
-
 def test_report_of_any_text_can_be_stored():
     end = progress.ended(progress.begun("a\x00\ud800", NOW), Unreachable("b\x00\ud800" * 4_000), NOW)
 
@@ -218,3 +162,7 @@ def test_report_of_any_text_can_be_stored():
     assert json.dumps(end).encode()
     assert not any(0xD800 <= ord(character) <= 0xDFFF for character in end["kickoff_id"] + end["end"]["event"])
     assert len(end["end"]["event"]) < 6_100
+
+
+if __name__ == "__main__":
+    TABLE.write_text("\n".join(table()), encoding="utf-8")

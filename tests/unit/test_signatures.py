@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import DAG
@@ -17,7 +17,6 @@ from airflow_provider_crew import (
     CrewKickoffOperator,
     CrewRunOperator,
 )
-from airflow_provider_crew.client import client
 from airflow_provider_crew.client.options import SENT_AS, KickoffOptions
 from tests.supported import AIRFLOW
 
@@ -69,27 +68,6 @@ def made(operator: Any, **given: Any) -> Any:
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_every_argument_is_an_attribute_of_its_name(operator: Any) -> None:
-    given = {name: object() for name in own_arguments(operator).keys() - operator.checks.keys()}
-    given |= {"answer_in_airflow": False} if operator is CrewRunOperator else {}
-
-    task = made(operator, **given)
-
-    assert {name: getattr(task, name) for name in given} == given
-    assert all(hasattr(task, name) for name in own_arguments(operator))
-
-
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_templates_are_kept(operator: Any) -> None:
-    templates = dict.fromkeys(operator.template_fields, "{{ ti.task_id }}")
-    task = made(operator, **templates)
-    for name in templates:
-        setattr(task, name, "rendered")
-
-    assert task.given == templates
-
-
-@pytest.mark.parametrize("operator", OPERATORS)
 def test_default_args_set_every_argument(operator: Any) -> None:
     given: dict[str, Any] = {"crew_conn_id": "crew_staging", "cancel_on_kill": True}
     with DAG("research", schedule=None, default_args=given):
@@ -133,12 +111,6 @@ def test_type_checkers_find_wrong_arguments() -> None:
     with pytest.raises(TypeError):
         CrewKickoffOperator(task_id="crew")  # type: ignore[call-arg]
     CrewRunOperator(task_id="crew", inputs={}, durable="yes")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("name", [name for name, _ in inspect.getmembers(CrewHook, inspect.isfunction)])
-def test_type_hints_of_the_hook_resolve(name: str) -> None:
-    if name in vars(CrewHook):
-        assert get_type_hints(getattr(CrewHook, name), localns=vars(client))
 
 
 def test_hook_has_only_the_public_methods() -> None:
