@@ -19,17 +19,6 @@ from hypothesis import strategies as st
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import Request, Response
 from airflow_provider_crew.client.client import CrewClient
-from airflow_provider_crew.client.errors import (
-    CallError,
-    ExecutionNotFound,
-    InvalidSettings,
-    NotAllowed,
-    NotAuthenticated,
-    RateLimited,
-    Rejected,
-    UncertainKickoff,
-    error_record,
-)
 from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Paused, Running, read_execution
 from airflow_provider_crew.client.payload import KickoffRequest, checked_kickoff_id, path_segment
 from airflow_provider_crew.client.settings import ServiceSettings, WebhookSecret
@@ -38,25 +27,13 @@ from airflow_provider_crew.hooks.connection import read_connection
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.task.record import as_stored, read_record
 from airflow_provider_crew.triggers.events import read_event, told_completed, told_error
-from tests.fuzz.bad_values import (
-    INPUTS,
-    KICKOFFS,
-    SECRET,
-    STATUSES,
-    TOKEN,
-    any_json,
-    any_text,
-    as_bytes,
-    bodies,
-    headers,
-    lines_of,
-    statuses,
-)
+from tests.fuzz import bad_values as bad
+from tests.fuzz.bad_values import SECRET, TOKEN, any_json, any_text
 from tests.fuzz.cases import assert_presentable, assert_storable, cases, outcome
 
 NOW = 1_750_000_000.0
 SETTINGS = ServiceSettings(address="https://crew.example", token=TOKEN)
-REJECTIONS = (RateLimited, NotAuthenticated, NotAllowed, Rejected)
+REJECTIONS = (errors.RateLimited, errors.NotAuthenticated, errors.NotAllowed, errors.Rejected)
 EXECUTIONS = Running | Paused | Completed | Failed
 WEBHOOKS = {"events": ["task_completed"], "url": "https://hooks.example"}
 REQUEST = KickoffRequest.of({"topic": "ferries"}, webhooks=WEBHOOKS, webhook_secret=WebhookSecret(password=SECRET))
@@ -80,10 +57,12 @@ class Scripted(CrewClient):
 
 
 def answers_with(documents: list[dict[str, Any]]) -> st.SearchStrategy[Any]:
-    return st.tuples(statuses, headers, bodies(documents))
+    return st.tuples(bad.statuses, bad.headers, bad.bodies(documents))
 
 
-@cases(answers_with(KICKOFFS), known=[(status, {}, body) for status in (200, 302, 422, 500) for body in REPEATING])
+@cases(
+    answers_with(bad.KICKOFFS), known=[(status, {}, body) for status in (200, 302, 422, 500) for body in REPEATING]
+)
 def test_kickoff_is_rejected_uncertain_or_has_an_id(case: Any) -> None:
     status = case[0]
     result = outcome(lambda: Scripted(case).kickoff(REQUEST))
@@ -91,32 +70,32 @@ def test_kickoff_is_rejected_uncertain_or_has_an_id(case: Any) -> None:
     if isinstance(result, Exception):
         assert_presentable(result, SECRET)
     is_rejection = 300 <= status < 500
-    if is_rejection and isinstance(result, UncertainKickoff):
+    if is_rejection and isinstance(result, errors.UncertainKickoff):
         assert result.kickoff_id or status in {303, 408, 409, 499}
         return
-    assert isinstance(result, REJECTIONS if is_rejection else (str, UncertainKickoff))
-    assert isinstance(result, RateLimited) is (status == 429)
+    assert isinstance(result, REJECTIONS if is_rejection else (str, errors.UncertainKickoff))
+    assert isinstance(result, errors.RateLimited) is (status == 429)
     if isinstance(result, str):
         assert 200 <= status < 300
         assert path_segment(checked_kickoff_id(result)).isascii()
 
 
-@cases(answers_with(INPUTS))
+@cases(answers_with(bad.INPUTS))
 def test_inputs_are_names_or_an_error(case: Any) -> None:
-    assert isinstance(outcome(Scripted(case).inputs), CrewInputs | CallError)
+    assert isinstance(outcome(Scripted(case).inputs), CrewInputs | errors.CallError)
 
 
 @cases(
-    st.lists(answers_with(STATUSES), min_size=1, max_size=2),
-    known=[[(200, {}, as_bytes(body))] for body in STATUSES],
+    st.lists(answers_with(bad.STATUSES), min_size=1, max_size=2),
+    known=[[(200, {}, bad.as_bytes(body))] for body in bad.STATUSES],
 )
 def test_any_status_answer_is_an_execution_or_an_error(case: Any) -> None:
     result = outcome(lambda: Scripted(*case).status("4711"))
 
     answered = [status for status, *_ in case if 200 <= status < 300]
-    assert isinstance(result, EXECUTIONS | CallError)
+    assert isinstance(result, EXECUTIONS | errors.CallError)
     assert not isinstance(result, EXECUTIONS) or answered
-    if isinstance(result, ExecutionNotFound):
+    if isinstance(result, errors.ExecutionNotFound):
         assert answered or any(status == 404 for status, *_ in case)
     assert_watches_agree(result)
 
@@ -132,7 +111,7 @@ def assert_watches_agree(result: Any) -> None:
     for rules in RULES:
         watch, step = Watch("4711", rules, clock=lambda: NOW, random=lambda: 0.5), None
         for _ in range(2):
-            step = watch.on_error(result) if isinstance(result, CallError) else watch.on_status(result)
+            step = watch.on_error(result) if isinstance(result, errors.CallError) else watch.on_status(result)
             for line in step.lines:
                 assert line.text.encode()
                 assert "\x00" not in line.text
@@ -145,7 +124,7 @@ def assert_watches_agree(result: Any) -> None:
         assert step
         assert watch.memory.seen is isinstance(result, EXECUTIONS)
         assert isinstance(result, Completed) is bool(step.completed)
-        if isinstance(result, ExecutionNotFound) and (rules.exists or rules.human_input):
+        if isinstance(result, errors.ExecutionNotFound) and (rules.exists or rules.human_input):
             # Unknown does not mean ended: the watch waits, or names the address where the execution may be.
             assert step.error is None or getattr(step.error, "elsewhere", "") == rules.address != ""
         if isinstance(result, Running | Paused):
@@ -184,7 +163,7 @@ def spoilt(good: dict[str, Any], values: Any = any_json) -> st.SearchStrategy[An
 
 RESULT: Any = read_execution({"status": "completed", "result": {"output": "Done.", "tasks": []}}, "4711")
 EVENT = {"kickoff_id": "4711", "deadline": NOW, "result": json.dumps(RESULT.result())}
-LOST = error_record(errors.LostContact("Lost 4711.", kickoff_id="4711"))
+LOST = errors.error_record(errors.LostContact("Lost 4711.", kickoff_id="4711"))
 FAILED_EVENT = {"kickoff_id": "4711", "deadline": NOW, "error": json.dumps(LOST)}
 records = spoilt(LOST) | st.fixed_dictionaries(
     {
@@ -243,7 +222,7 @@ def test_record_is_read_or_counts_as_unreported(kept: Any) -> None:
 
 SECRET_PART = "s3cr3t"
 secrets = st.sampled_from([TOKEN, "s3cr3t/To+ken=", "s3cr3t@To:ken?#", "s3cr3t%2Fto\\ken"])
-LINES = lines_of("connections.txt")
+LINES = bad.lines_of("connections.txt")
 
 
 def given_as(name: str, *others: Any) -> st.SearchStrategy[Any]:
@@ -305,7 +284,7 @@ def _forgetful() -> Iterator[None]:
 def test_fields_are_read_or_rejected_without_secrets(given: dict[str, Any]) -> None:
     try:
         read = read_connection(Connection(conn_id="crew", conn_type="crew", **given))
-    except InvalidSettings as error:
+    except errors.InvalidSettings as error:
         assert_presentable(error, *secrets_in(given))
         return
     assert SECRET_PART not in repr(read)

@@ -8,17 +8,8 @@ from urllib.parse import unquote
 
 import pytest
 
+from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import CrewApi, Response
-from airflow_provider_crew.client.errors import (
-    CallError,
-    CrewError,
-    ExecutionNotFound,
-    NotAuthenticated,
-    Rejected,
-    ServiceError,
-    Unreachable,
-    UnreadableResponse,
-)
 from airflow_provider_crew.client.payload import KickoffRequest
 from airflow_provider_crew.client.settings import WebhookSecret
 from tests.unit.crew_builders import KICKOFF_ID, TOKEN, Script, answer, settings
@@ -27,7 +18,7 @@ REQUEST = KickoffRequest.of({"topic": "AI"})
 RUNNING = {"status": "running"}
 UNKNOWN_EXECUTION = {"error": "Not found", "message": f"No execution {KICKOFF_ID}."}
 STATUS_FIRST, ID_FIRST = f"/status/{KICKOFF_ID}", f"/{KICKOFF_ID}/status"
-LOST = Unreachable("The connection was reset.", sent=True)
+LOST = errors.Unreachable("The connection was reset.", sent=True)
 
 CONVERSATIONS = {
     "inputs": lambda crew: crew.inputs(),
@@ -42,7 +33,7 @@ def api() -> CrewApi:
 
 
 def failure_of(conversation: Any, *outcomes: Any) -> Any:
-    with pytest.raises(CrewError) as caught:
+    with pytest.raises(errors.CrewError) as caught:
         conversation(Script(*outcomes))
     return caught.value
 
@@ -81,7 +72,7 @@ def test_status_path_is_found_and_remembered(first: Any, second: Any, remembered
 
     assert script.paths == [STATUS_FIRST, ID_FIRST][: len(script.paths)]
     assert script.paths[-1] == remembered
-    with pytest.raises(UnreadableResponse, match="404"):
+    with pytest.raises(errors.UnreadableResponse, match="404"):
         script.status(KICKOFF_ID)
     assert script.paths[-2:] == [remembered, remembered]
 
@@ -89,24 +80,24 @@ def test_status_path_is_found_and_remembered(first: Any, second: Any, remembered
 @pytest.mark.parametrize(
     ("outcomes", "kind"),
     [
-        ([answer(404, UNKNOWN_EXECUTION), answer(404)], ExecutionNotFound),
-        ([answer(404, UNKNOWN_EXECUTION), answer(404, UNKNOWN_EXECUTION)], ExecutionNotFound),
-        ([answer(404), answer(404, UNKNOWN_EXECUTION)], ExecutionNotFound),
-        ([answer(200, {"state": "NOT FOUND"})], ExecutionNotFound),
-        ([answer(404), answer(404)], UnreadableResponse),  # perhaps a gateway
-        ([answer(404), answer(502)], ServiceError),
-        ([answer(404), LOST], Unreachable),
-        ([answer(405)], Rejected),
-        ([answer(401)], NotAuthenticated),
-        ([answer(500)], ServiceError),
-        ([answer(200, {})], UnreadableResponse),
+        ([answer(404, UNKNOWN_EXECUTION), answer(404)], errors.ExecutionNotFound),
+        ([answer(404, UNKNOWN_EXECUTION), answer(404, UNKNOWN_EXECUTION)], errors.ExecutionNotFound),
+        ([answer(404), answer(404, UNKNOWN_EXECUTION)], errors.ExecutionNotFound),
+        ([answer(200, {"state": "NOT FOUND"})], errors.ExecutionNotFound),
+        ([answer(404), answer(404)], errors.UnreadableResponse),  # perhaps a gateway
+        ([answer(404), answer(502)], errors.ServiceError),
+        ([answer(404), LOST], errors.Unreachable),
+        ([answer(405)], errors.Rejected),
+        ([answer(401)], errors.NotAuthenticated),
+        ([answer(500)], errors.ServiceError),
+        ([answer(200, {})], errors.UnreadableResponse),
     ],
 )
-def test_status_variant_is_tried_only_after_a_404(outcomes: list[Any], kind: type[CallError]) -> None:
+def test_status_variant_is_tried_only_after_a_404(outcomes: list[Any], kind: type[errors.CallError]) -> None:
     script = Script(*outcomes, answer(404), answer(200, RUNNING))
     with pytest.raises(kind) as caught:
         script.status(KICKOFF_ID)
-    assert kind is not ExecutionNotFound or caught.value.kickoff_id == KICKOFF_ID
+    assert kind is not errors.ExecutionNotFound or caught.value.kickoff_id == KICKOFF_ID
     assert script.paths == [STATUS_FIRST, ID_FIRST][: len(outcomes)]
 
     script.status(KICKOFF_ID)
@@ -121,7 +112,7 @@ def test_unreadable_answer_has_the_services_own_words(key: str) -> None:
     for name in ("inputs", "status"):
         failure = failure_of(CONVERSATIONS[name], answer(200, body))
 
-        assert isinstance(failure, UnreadableResponse)
+        assert isinstance(failure, errors.UnreadableResponse)
         assert "No database for ***" in failure.error
 
 

@@ -23,14 +23,8 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
 from airflow_provider_crew import cli
 from airflow_provider_crew.batch.operator import CrewBatchOperator
-from airflow_provider_crew.client.errors import (
-    Cost,
-    CrewError,
-    ExecutionCancelled,
-    ExecutionFailed,
-    LostContact,
-    UncertainKickoff,
-)
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.client.models import Failed
 from airflow_provider_crew.client.progress import begun, ended
 from airflow_provider_crew.client.wording import execution_failed
@@ -48,10 +42,10 @@ DASHBOARD = "https://app.example/crews/7"
 RUN_PAGE = "https://airflow.example/dags/the_dag/runs/today"
 TASK_PAGE = f"{RUN_PAGE}/tasks/report"
 ERRORS: dict[str, BaseException] = {
-    "FAILED": (FAILED := ExecutionFailed("The crew failed.", next_step="Pay.", kickoff_id=KICKOFF_ID)),
-    "UNCERTAIN": (UNCERTAIN := CrewTaskFailed(UncertainKickoff("No answer.", next_step="Look."))),
-    "LOST": LostContact("Gone.", next_step="Wait.", kickoff_id=KICKOFF_ID),
-    "NOT_SENT": CrewError("Not sent.", cost=Cost.NONE, next_step="Fix."),
+    "FAILED": (FAILED := errors.ExecutionFailed("The crew failed.", next_step="Pay.", kickoff_id=KICKOFF_ID)),
+    "UNCERTAIN": (UNCERTAIN := CrewTaskFailed(errors.UncertainKickoff("No answer.", next_step="Look."))),
+    "LOST": errors.LostContact("Gone.", next_step="Wait.", kickoff_id=KICKOFF_ID),
+    "NOT_SENT": errors.CrewError("Not sent.", cost=Cost.NONE, next_step="Fix."),
     "CUT_SHORT": CrewTaskTimeout(CutShort("Too long.", next_step="Wait.", kickoff_id=KICKOFF_ID)),
     "FAULT": ValueError("a fault\nof a hook"),
     "BATCH": (BATCH := BatchFailed("588 of 1,000 rows failed.", cost=Cost.RUNNING, next_step="Clear the task.")),
@@ -380,7 +374,7 @@ def test_alert_is_sent_even_if_xcom_push_fails(alert, dag, sent):
     assert len(sent) == 1
 
 
-CANCELLED = ExecutionCancelled("It was cancelled.", kickoff_id=KICKOFF_ID)
+CANCELLED = errors.ExecutionCancelled("It was cancelled.", kickoff_id=KICKOFF_ID)
 
 
 @pytest.mark.parametrize("of_dag", [lambda alert: alert, lambda alert: [alert]])
@@ -419,7 +413,7 @@ def test_notifier_renders_its_own_templates_only(dag, sent):
     alert = CrewAlert(Kept("{{ crew_alert.subject }}: {{ crew_alert.text | e }}", sent))
 
     for number in (1, 2):
-        alert(of_task(dag, ExecutionFailed(f"{{{{ dag.dag_id }}}} & <{number}>")))
+        alert(of_task(dag, errors.ExecutionFailed(f"{{{{ dag.dag_id }}}} & <{number}>")))
 
     for number, message in enumerate(sent, 1):
         assert message.startswith(

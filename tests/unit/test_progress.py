@@ -15,22 +15,14 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.client import progress
-from airflow_provider_crew.client.errors import (
-    CallError,
-    ExecutionFailed,
-    ExecutionNotFound,
-    ExecutionUnknown,
-    LostContact,
-    Unreachable,
-)
+from airflow_provider_crew.client import errors, progress
 from airflow_provider_crew.client.models import Paused, Progress, TaskResult
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.timing import Timing
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, running
 
-UNKNOWN = ExecutionNotFound("The crew does not know it.")
+UNKNOWN = errors.ExecutionNotFound("The crew does not know it.")
 THERE = Progress(completed=1, total=3)
 PAUSED = Paused(status="paused", kickoff_id=KICKOFF_ID, word="PAUSED", progress=THERE, current_task="ask")
 PAUSED_THERE = PAUSED.model_copy(update={"current_task": "research_task", "progress": RESEARCH.progress})
@@ -51,7 +43,7 @@ class Told:
     def see(self, outcome: Any, *, at: float) -> Any:
         """Return what is told after a poll, if it is news."""
         self.story.see(outcome, at=at)
-        is_news = self.report.update(None if isinstance(outcome, CallError) else outcome)
+        is_news = self.report.update(None if isinstance(outcome, errors.CallError) else outcome)
         return self.report.as_dict() if is_news else None
 
 
@@ -72,10 +64,10 @@ OUTCOMES: dict[str, Any] = {
 }
 ENDS: dict[str, Any] = {
     "result": RESULT,
-    "has failed": ExecutionFailed("boom", kickoff_id=KICKOFF_ID),
-    "is unknown": ExecutionUnknown("unknown", kickoff_id=KICKOFF_ID),
+    "has failed": errors.ExecutionFailed("boom", kickoff_id=KICKOFF_ID),
+    "is unknown": errors.ExecutionUnknown("unknown", kickoff_id=KICKOFF_ID),
     "never known": UNKNOWN,
-    "lost": LostContact("away", kickoff_id=KICKOFF_ID),
+    "lost": errors.LostContact("away", kickoff_id=KICKOFF_ID),
 }
 TABLE = Path(__file__).with_name("progress.txt")
 
@@ -146,17 +138,17 @@ def test_names_are_cut_and_free_of_control_characters():
 def test_reason_keeps_its_lines_and_both_ends():
     known = progress.begun(KICKOFF_ID, NOW)
     for body in ("b", "b" * 9_000):
-        error = ExecutionFailed("boom", error=f"Traceback:\0\n  {body}\nValueError: x\n")
+        error = errors.ExecutionFailed("boom", error=f"Traceback:\0\n  {body}\nValueError: x\n")
         reason = progress.ended(known, error, NOW)["end"]["reason"]
         assert reason.startswith("Traceback:\ufffd\n  b")
         assert reason.endswith("b\nValueError: x")
         assert len(reason) < 5_000
 
-    assert "reason" not in progress.ended(known, ExecutionFailed("a", error="one line\n"), NOW)["end"]
+    assert "reason" not in progress.ended(known, errors.ExecutionFailed("a", error="one line\n"), NOW)["end"]
 
 
 def test_report_of_any_text_can_be_stored():
-    end = progress.ended(progress.begun("a\x00\ud800", NOW), Unreachable("b\x00\ud800" * 4_000), NOW)
+    end = progress.ended(progress.begun("a\x00\ud800", NOW), errors.Unreachable("b\x00\ud800" * 4_000), NOW)
 
     assert "\x00" not in repr(end)
     assert json.dumps(end).encode()
