@@ -1,14 +1,19 @@
-"""The end of a process: whether it cancels, sends or polls, and what becomes of its error."""
+"""
+The end of a process: whether it cancels, sends or polls, and what becomes of its error.
+
+``python -m tests.unit.test_stop`` prints ``stop.txt`` again.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
-from itertools import chain, repeat
+from itertools import chain, product, repeat
+from pathlib import Path
 from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +23,7 @@ from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.models import Failed
-from airflow_provider_crew.exceptions import CrewTaskError, CutShort, EndedByAirflow
+from airflow_provider_crew.exceptions import CutShort, EndedByAirflow
 from airflow_provider_crew.task.stop import Pulse, Stop, as_cut_short, cancelled_if_wanted, pulse_of
 from airflow_provider_crew.task.task import Options, Task
 from airflow_provider_crew.task.verdict import Facts, verdict
@@ -79,97 +84,111 @@ def ending(*, suspended: bool = False, told: bool = True, **options: Any) -> tup
     return Stop(task, pulse(0.0, 65.0 if suspended else 5.0)), warnings
 
 
-CANCELS: dict[str, Any] = {"cancel_on_kill": True}
+TABLE = Path(__file__).with_name("stop.txt")
+TIME_OVER = errors.WaitedTooLong("too long", kickoff_id="k", at="task 2 of 3")
+STOPPED = Failed(status="error", kickoff_id="k", error="revoked", word="REVOKED")
+ERRORS: dict[str, Exception] = {
+    "execution_timeout": AirflowTaskTimeout("time"),
+    "WaitedTooLong": TIME_OVER,
+    "CutShort": CutShort("time", kickoff_id="k"),
+    "EndedByAirflow": EndedByAirflow("ended", kickoff_id="k"),
+    "LostContact": errors.LostContact("lost", kickoff_id="k"),
+    "WaitStopped": errors.WaitStopped("stopped", kickoff_id="k"),
+    "a defect": ValueError("a defect"),
+}
 
 
-@pytest.fixture
-def marked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Task instances that Airflow was asked about. A user has marked all of them."""
-    asked: list[Any] = []
-
-    def has_ended(ti: Any) -> bool:
-        asked.append(ti)
-        return True
-
-    monkeypatch.setattr("airflow_provider_crew.api_server.has_ended", has_ended)
-    return asked
-
-
-@pytest.mark.parametrize(
-    ("phase", "own", "earlier", "options", "cancels", "warns"),
-    [
-        ("waiting", "k", None, CANCELS, "k", False),
-        ("waiting", "k", "e", CANCELS, "k", False),
-        ("before", "", "e", CANCELS, "e", False),
-        ("before", "k", None, CANCELS, "", False),
-        ("before", "", None, CANCELS, "", False),
-        ("ended", "k", None, CANCELS, "", True),
-        ("waiting", "k", None, {"cancel_on_kill": False}, "", True),
-        ("before", "", "e", {"cancel_on_kill": False}, "", True),
-        ("waiting", "k", None, {**CANCELS, "suspended": True}, "", True),
-        ("waiting", "k", None, {**CANCELS, "told": False}, "", False),
-    ],
-)
-def test_marked_task_cancels_the_execution_for_which_it_waits(
-    marked, phase, own, earlier, options, cancels, warns
-):
+def heeded(phase: Any, own: str, earlier: str | None, **options: Any) -> str:
     stop, warnings = ending(**options)
     facts = Facts(phase=phase, kickoff_id=own)
-
-    with pytest.raises(EndedByAirflow) if cancels else nullcontext() as caught:
+    try:
         stop.heed(facts, earlier)
-
-    assert bool(warnings) is warns
-    if warns:
-        (told,) = warnings
-        step = verdict(
-            errors.CrewError("ending", kickoff_id=own), replace(facts, is_ending=True)
-        ).failure.next_step
-        assert step in told
-        assert f"execution {own or earlier}" in told
-        known = {"waiting": " The execution continues.", "ended": " The execution has completed."}.get(phase, "")
-        assert told.splitlines()[0] == f"Airflow is ending this task.{known}"
-    if cancels:
-        assert caught.value.kickoff_id == cancels
-        assert (facts.kickoff_id, facts.phase, facts.has_retry) == (cancels, "waiting", False)
-        assert marked == [stop._task.ti]
-    else:
         assert facts == Facts(phase=phase, kickoff_id=own)
+    except EndedByAirflow as error:
+        assert (facts.kickoff_id, facts.phase, facts.has_retry) == (error.kickoff_id, "waiting", False)  # noqa: PT017
+        return f"cancels {error.kickoff_id}"
+    if not warnings:
+        return "nothing"
+    (told,) = warnings
+    ending_error = errors.CrewError("ending", kickoff_id=own)
+    assert verdict(ending_error, replace(facts, is_ending=True)).failure.next_step in told
     stop.heed(facts, earlier)
-    assert bool(warnings) is warns, "told once"
+    assert warnings == [told]
+    event, execution = told.splitlines()[0], re.findall(r"execution \w\b", told)
+    return f"warns: {event} ({execution[0]})"
 
 
-def test_task_that_no_user_has_marked_cancels_nothing(monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.api_server.has_ended", lambda _: False)
-    stop, warnings = ending(**CANCELS)
-
-    stop.heed(Facts(phase="waiting", kickoff_id="k"), None)
-
-    assert len(warnings) == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "interrupted", "error"),
-    [
-        ({"told": False}, False, None),
-        ({"told": False}, None, None),
-        ({"told": False}, True, CrewTaskError),
-        ({}, False, CrewTaskError),
-        ({}, None, CrewTaskError),
-        ({"told": False, "execution_timeout": timedelta(seconds=0.001)}, False, CutShort),
-        ({"execution_timeout": timedelta(seconds=0.001)}, True, CutShort),
-        ({"told": False, "execution_timeout": timedelta(hours=1)}, False, None),
-    ],
-)
-def test_nothing_is_sent_after_the_end_or_the_time(options, interrupted, error):
-    stop, _ = ending(**options)
+def looked(limit: float | None, interrupted: Any, **options: Any) -> str:
+    stop, _ = ending(execution_timeout=limit and timedelta(seconds=limit), **options)
     stop._task.began -= 60.0
     event = None if interrupted is None else Event()
     if event and interrupted:
         event.set()
-
-    with pytest.raises(error, match=r"before the kickoff") if error else nullcontext():
+    try:
         stop.look_before("kickoff", event)
+    except errors.CrewError as error:
+        assert "before the kickoff" in error.event  # noqa: PT017 - an outcome among others
+        return type(error).__name__
+    return "sends"
+
+
+def cut_short(error: Exception, limit: float | None) -> str:
+    stop, _ = ending(execution_timeout=limit and timedelta(seconds=limit), timeout=60.0)
+    ended: Any = as_cut_short(stop._task, error, "k")
+    if ended is error:
+        return "as it is"
+    assert " " in ended.event
+    return f"{type(ended).__name__} {ended.kickoff_id} {ended.at}".strip()
+
+
+def cancelled(error: Exception, *, on_timeout: bool, fails: bool) -> str:
+    asked: list[int] = []
+
+    def cancel() -> Failed:
+        asked.append(1)
+        if fails:
+            raise RuntimeError("no secrets")
+        return STOPPED
+
+    told, end = cancelled_if_wanted(ending(cancel_on_timeout=on_timeout)[0]._task, error, cancel)
+    assert len(asked) == (told is not error)
+    assert end is (STOPPED if asked and not fails else None)
+    assert ("no secrets" in str(told.args)) == bool(asked and fails)
+    return f"asks, and raises {type(told).__name__}" if asked else "as it is"
+
+
+def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Yield what becomes of each end: of a task that Airflow ends, before a kickoff, and of a wait."""
+    asked: list[Any] = []
+    has_ended = False
+
+    def answer(ti: Any) -> bool:
+        asked.append(ti)
+        return has_ended
+
+    monkeypatch.setattr("airflow_provider_crew.api_server.has_ended", answer)
+    for has_ended, cancels in ((True, True), (True, False), (False, True)):
+        yield f"# Airflow ends a task: a user has marked it ({has_ended}), cancel_on_kill={cancels}"
+        for phase, own, earlier in product(("before", "waiting", "ended"), ("", "k"), (None, "e")):
+            does = heeded(phase, own, earlier, cancel_on_kill=cancels)
+            yield f"{phase:<7} | {own or '-'} | {earlier or '-'} | {does}"
+        yield f"suspended: {heeded('waiting', 'k', None, cancel_on_kill=cancels, suspended=True)}"
+        yield f"not told: {heeded('waiting', 'k', None, cancel_on_kill=cancels, told=False)}"
+    assert {hasattr(ti, "start_date") for ti in asked} == {True}
+    yield "# The last look before a kickoff: told to end, interrupted, execution_timeout after a minute"
+    for told, interrupted, limit in product((True, False), (None, False, True), (None, 0.001, 3600.0)):
+        yield f"{told!s:<5} | {interrupted!s:<5} | {limit!s:<6} | {looked(limit, interrupted, told=told)}"
+    yield "# The end of a wait of 60 seconds, with execution_timeout"
+    for (name, error), limit in product(ERRORS.items(), (None, 30.0, 60.0, 90.0)):
+        yield f"{name:<17} | {limit!s:<4} | {cut_short(error, limit)}"
+    yield "# The end of a wait, with cancel_on_timeout, and whether the request to cancel fails"
+    for (name, error), on_timeout, fails in product(ERRORS.items(), (False, True), (False, True)):
+        does = cancelled(error, on_timeout=on_timeout, fails=fails)
+        yield f"{name:<17} | {on_timeout!s:<5} | {fails!s:<5} | {does}"
+
+
+def test_ends_are_those_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [*table(monkeypatch)] == TABLE.read_text(encoding="utf-8").splitlines()
 
 
 @pytest.mark.parametrize(("told", "seconds", "heeds"), [(True, 0.05, 1), (False, 0.05, 0), (True, 0.0, 0)])
@@ -251,67 +270,6 @@ def test_only_the_main_thread_is_interrupted():
     assert stop.interruptibly(poll, "k", lambda: None) == "running"
 
 
-TIME_OVER = errors.WaitedTooLong("too long", kickoff_id="k", at="task 2 of 3")
-
-
-@pytest.mark.parametrize(
-    ("error", "limit", "timeout", "is_cut"),
-    [
-        (AirflowTaskTimeout("time"), None, 60.0, True),
-        (TIME_OVER, 30.0, 60.0, True),
-        (TIME_OVER, 60.0, 60.0, False),
-        (TIME_OVER, 90.0, 60.0, False),
-        (TIME_OVER, None, 60.0, False),
-        (errors.LostContact("lost", kickoff_id="k"), 30.0, 60.0, False),
-        (errors.WaitStopped("stopped", kickoff_id="k"), 30.0, 60.0, False),
-        (ValueError("a defect"), 30.0, 60.0, False),
-    ],
-)
-def test_wait_is_cut_short_by_the_time_of_the_attempt(error, limit, timeout, is_cut):
-    stop, _ = ending(execution_timeout=limit and timedelta(seconds=limit), timeout=timeout)
-
-    ended: Any = as_cut_short(stop._task, error, "k")
-
-    if is_cut:
-        assert (type(ended), ended.kickoff_id) == (CutShort, "k")
-        assert " " in ended.event
-        assert ended.at == getattr(error, "at", "")
-    else:
-        assert ended is error
-
-
-STOPPED = Failed(status="error", kickoff_id="k", error="revoked", word="REVOKED")
-
-
-def raised(error: Exception) -> Any:
-    raise error
-
-
-@pytest.mark.parametrize(
-    ("error", "on_timeout", "is_asked"),
-    [
-        (EndedByAirflow("ended", kickoff_id="k"), False, True),
-        (TIME_OVER, True, True),
-        (CutShort("time", kickoff_id="k"), True, True),
-        (TIME_OVER, False, False),
-        (errors.LostContact("lost", kickoff_id="k"), True, False),
-        (ValueError("a defect"), True, False),
-    ],
-)
-def test_only_an_ended_wait_cancels_if_that_is_wanted(error, on_timeout, is_asked):
-    task = ending(cancel_on_timeout=on_timeout)[0]._task
-    asked: list[int] = []
-
-    def cancel() -> Failed:
-        asked.append(1)
-        return STOPPED
-
-    told, end = cancelled_if_wanted(task, error, cancel)
-    failed, no_end = cancelled_if_wanted(task, error, partial(raised, RuntimeError("no secrets")))
-
-    assert (len(asked), end, no_end) == (is_asked, STOPPED if is_asked else None, None)
-    assert (told is error, failed is error) == (not is_asked, not is_asked)
-    if is_asked:
-        assert isinstance(told, errors.CrewError)
-        assert type(failed) is type(error)
-        assert "no secrets" in str(failed.args)
+if __name__ == "__main__":
+    with pytest.MonkeyPatch.context() as context:
+        print(*table(context), sep="\n")  # noqa: T201
