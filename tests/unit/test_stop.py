@@ -87,7 +87,7 @@ def ending(*, suspended: bool = False, told: bool = True, **options: Any) -> tup
 TABLE = Path(__file__).with_name("stop.txt")
 TIME_OVER = errors.WaitedTooLong("too long", kickoff_id="k", at="task 2 of 3")
 STOPPED = Failed(status="error", kickoff_id="k", error="revoked", word="REVOKED")
-ERRORS: dict[str, Exception] = {
+ERRORS: dict[str, Any] = {
     "execution_timeout": AirflowTaskTimeout("time"),
     "WaitedTooLong": TIME_OVER,
     "CutShort": CutShort("time", kickoff_id="k"),
