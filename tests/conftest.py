@@ -61,7 +61,7 @@ def timing() -> Iterator[Callable[..., None]]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     choices = ("local", "celery", "edge")
     parser.addoption("--executor", choices=choices, default="local", help="what runs Airflow's tasks")
-    parser.addoption("--write-tables", action="store_true", help="write tests/unit/alerts.txt again")
+    parser.addoption("--write-tables", action="store_true", help="write the tables of tests/unit again")
     parser.addoption("--golden-into", type=Path, help="folder to which tests/golden writes what is stored today")
 
 

@@ -2,7 +2,7 @@
 Reading any answer to a request, without repeating a secret from it.
 
 ``errors.txt`` has the bodies of errors. The line below each has its sender, the inputs that it reports as missing,
-and the reason. ``python -m tests.unit.test_answer`` writes it again.
+and the reason.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import json
 import time
 from collections.abc import Iterator
 from email.utils import formatdate
-from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -23,7 +22,6 @@ from airflow_provider_crew.client.errors import UnreadableResponse
 from airflow_provider_crew.client.text import forms_of
 from tests.unit.crew_builders import TOKEN, answer
 
-TABLE = Path(__file__).with_name("errors.txt")
 DEEP = b"[" * 100_000
 DATE_IN_A_MINUTE = formatdate(time.time() + 60, usegmt=True)
 
@@ -60,8 +58,8 @@ def test_any_retry_after_is_a_time_or_none(header: str) -> None:
     assert seconds is None or seconds >= 0
 
 
-def table() -> Iterator[str]:
-    for line in TABLE.read_text(encoding="utf-8").splitlines():
+def table(known: list[str]) -> Iterator[str]:
+    for line in known:
         if not line.startswith("    "):
             yield line
         if line and line[0] not in "# ":
@@ -71,8 +69,8 @@ def table() -> Iterator[str]:
             yield f"    {whose}{missing}:{received.reason() or ' nothing'}"
 
 
-def test_errors_are_read_as_in_the_table() -> None:
-    assert [*table()] == TABLE.read_text(encoding="utf-8").splitlines()
+def test_errors_are_read_as_in_the_table(printed: Any) -> None:
+    printed("errors.txt", table)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +137,3 @@ def test_secrets_inside_each_other_are_masked() -> None:
 
     assert "not with ***: nor ***, nor ***" in received.reason()
     assert received.redirect_target == "/***/x"
-
-
-if __name__ == "__main__":
-    TABLE.write_text("\n".join([*table(), ""]), encoding="utf-8")

@@ -1,7 +1,7 @@
 """
 What a retry and a cleared task do with a row of a batch, as in docs/batch-reference.md, and why rows failed.
 
-``python -m tests.unit.test_batch_rows`` writes ``rows.txt`` again. To add a line, write its first three columns.
+To add a line to ``rows.txt``, write its first three columns.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,8 +29,6 @@ from airflow_provider_crew.batch.rows import (
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.task.decide import KickoffRecord
 from airflow_provider_crew.task.record import BATCH, fingerprint
-
-TABLE = Path(__file__).with_name("rows.txt")
 
 
 def line(key: str = "a", status: str = "success", attempts: int = 1, **more: Any) -> dict[str, Any]:
@@ -93,8 +90,8 @@ def decisions(row: Row, status: Any) -> str:
     return " | ".join(f"{each.name:<18}" for each in made).rstrip()
 
 
-def table() -> Iterator[str]:
-    for told in TABLE.read_text(encoding="utf-8").splitlines():
+def table(written: list[str]) -> Iterator[str]:
+    for told in written:
         cells = [cell.strip() for cell in told.split("|")]
         if len(cells) < 3 or told.startswith("#"):
             yield told
@@ -110,8 +107,8 @@ def table() -> Iterator[str]:
         yield f"{lines:<42} | {kickoffs:<18} | {status:<10} | {found:<25} | {decisions(row, status or None)}"
 
 
-def test_rows_go_on_as_in_the_table() -> None:
-    assert [*table()] == TABLE.read_text(encoding="utf-8").splitlines()
+def test_rows_go_on_as_in_the_table(printed: Any) -> None:
+    printed("rows.txt", table)
 
 
 def test_failed_rows_are_grouped_by_reason():
@@ -291,7 +288,3 @@ def test_token_usage_counts_each_kickoff_once(lines, total):
         for attempts, at, tokens, is_final in lines
     ]
     assert counts[-1] == {"total_tokens": total}
-
-
-if __name__ == "__main__":
-    TABLE.write_text("\n".join([*table(), ""]), encoding="utf-8")

@@ -1,5 +1,5 @@
 """
-Connections of Airflow, as text: ``python -m tests.unit.test_connection`` writes ``connections.txt`` again.
+Connections of Airflow, as in ``connections.txt``.
 
 To add one, write it into the file: its fields as JSON, or a URI or a JSON text as in an environment variable. The
 line below those that mean the same has the address, the token and what differs from ``USUAL``, or the error.
@@ -11,7 +11,6 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -23,7 +22,6 @@ from airflow_provider_crew.hooks.connection import CrewConnection, load_secret, 
 from airflow_provider_crew.hooks.crew import CrewHook
 from tests.unit.crew_builders import PART_OF_TOKEN, TOKEN
 
-TABLE = Path(__file__).with_name("connections.txt")
 USER_TOKEN = "user-token-9876543210"
 SECRETS = re.compile(f"{PART_OF_TOKEN}|{USER_TOKEN}|secret|{{Token}}|token-0123456789")
 
@@ -66,9 +64,9 @@ def meaning(line: str) -> str:
     return f"{read.settings.address}, {token}{''.join(f', {name}={value}' for name, value in more.items())}"
 
 
-def table() -> Iterator[str]:
+def table(known: list[str]) -> Iterator[str]:
     means = ""
-    for line in [*TABLE.read_text(encoding="utf-8").splitlines(), ""]:
+    for line in [*known, ""]:
         if line.startswith("    "):
             continue
         now = meaning(line) if line and line[0] != "#" else ""
@@ -78,8 +76,8 @@ def table() -> Iterator[str]:
         means = now
 
 
-def test_connections_mean_what_the_table_says() -> None:
-    assert [*table()] == [*TABLE.read_text(encoding="utf-8").splitlines(), ""]
+def test_connections_mean_what_the_table_says(printed: Any) -> None:
+    printed("connections.txt", table)
 
 
 def test_extra_that_is_nested_deeply_is_rejected() -> None:
@@ -113,7 +111,3 @@ def test_all_secrets_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert masked >= {TOKEN, USER_TOKEN, "hunter2", "bWU6aHVudGVyMg==", "hunter3", "bWU6aHVudGVyMw=="}
     assert "hunter3" not in repr(secret)
-
-
-if __name__ == "__main__":
-    TABLE.write_text("\n".join(table()), encoding="utf-8")

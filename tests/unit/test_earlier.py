@@ -1,8 +1,8 @@
 """
-What an attempt does about the execution of an earlier one, as text.
+What an attempt does about the execution of an earlier one, as in ``earlier.txt``.
 
-``python -m tests.unit.test_earlier`` writes ``earlier.txt`` again. To add a line, write its first three columns:
-what is stored, how this attempt differs from a first retry, and the crew's response if it is polled.
+To add a line, write its first three columns: what is stored, how this attempt differs from a first retry, and the
+crew's response if it is polled.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +23,6 @@ from airflow_provider_crew.task.record import KEY, KICKOFF_ID, Record, fingerpri
 from airflow_provider_crew.task.task import Options, Task
 from airflow_provider_crew.task.verdict import Facts
 
-TABLE = Path(__file__).with_name("earlier.txt")
 INPUTS = {"topic": "ferries"}
 CREW = "https://crew.example"
 USAGE = {"total_tokens": 7}
@@ -159,8 +157,8 @@ class Attempt:
         return "; ".join((*self.done, f"earlier {facts.earlier}", *warnings, *found_out))
 
 
-def table() -> Iterator[str]:
-    lines = [line.split("|")[:3] for line in TABLE.read_text(encoding="utf-8").splitlines()]
+def table(known: list[str]) -> Iterator[str]:
+    lines = [line.split("|")[:3] for line in known]
     for first, *others in lines:
         cells = [cell.strip() for cell in (first, *others)]
         if others:
@@ -169,8 +167,8 @@ def table() -> Iterator[str]:
             yield first
 
 
-def test_attempts_do_what_the_table_says() -> None:
-    assert [*table()] == TABLE.read_text(encoding="utf-8").splitlines()
+def test_attempts_do_what_the_table_says(printed: Any) -> None:
+    printed("earlier.txt", table)
 
 
 def test_poll_tells_the_status_of_an_execution() -> None:
@@ -189,7 +187,3 @@ def test_fingerprint_is_of_canonical_json() -> None:
     assert len(bytes.fromhex(told)) == 32
     assert told != fingerprint({"b": [1, "é"], "a": {"y": None, "x": 1.5}}, "4711")
     assert fingerprint({}, 4711) == fingerprint({}, "4711")
-
-
-if __name__ == "__main__":
-    TABLE.write_text("\n".join([*table(), ""]), encoding="utf-8")

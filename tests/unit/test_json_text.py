@@ -1,7 +1,7 @@
 """
 Finding JSON in the text of a crew, however long and odd it is.
 
-``python -m tests.unit.test_json_text`` writes the lines below the texts in ``json_texts.txt`` again.
+``json_texts.txt`` has texts. Below each are the JSON in it, the JSON for an output type, and the doubt that is logged.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -18,8 +17,6 @@ import pytest
 from hypothesis import strategies as st
 
 from airflow_provider_crew.client.models import doubt_about, json_of, json_within
-
-TABLE = Path(__file__).with_name("json_texts.txt")
 
 
 def outcome(find: Callable[[str], Any], text: str) -> str:
@@ -29,9 +26,9 @@ def outcome(find: Callable[[str], Any], text: str) -> str:
         return f"! {error}"
 
 
-def table() -> Iterator[str]:
+def table(known: list[str]) -> Iterator[str]:
     """Yield each text with the JSON in it, the JSON for an output type, and the doubt that the log has."""
-    for story in TABLE.read_text(encoding="utf-8").strip().split("\n\n"):
+    for story in "\n".join(known).split("\n\n"):
         lines = [line for line in story.splitlines() if line[0] in "#|"]
         text = "\n".join(line[2:].replace("␍", "\r") for line in lines[1:])
         yield from lines
@@ -41,8 +38,8 @@ def table() -> Iterator[str]:
         yield ""
 
 
-def test_json_is_found_as_in_the_table() -> None:
-    assert [*table()] == [*TABLE.read_text(encoding="utf-8").splitlines(), ""]
+def test_json_is_found_as_in_the_table(printed: Any) -> None:
+    printed("json_texts.txt", table)
 
 
 @pytest.mark.parametrize(("text", "why"), [("[" * 100 + "]" * 100, "64"), (f"[[{'9' * 5000}]]", "limit")])
@@ -93,7 +90,3 @@ def test_search_is_linear(text, look):
         look(text)
 
     assert time.process_time() - began < 2  # milliseconds, if it is linear; minutes, if it is not
-
-
-if __name__ == "__main__":
-    TABLE.write_text("\n".join(table()), encoding="utf-8")

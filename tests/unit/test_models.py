@@ -1,5 +1,5 @@
 """
-Meaning of a crew's bodies, as text: ``python -m tests.unit.test_models`` writes ``bodies.txt`` again.
+Meaning of a crew's bodies, as in ``bodies.txt``.
 
 To add a body, write it into the file. The line below it is its meaning, without fields that have their default.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +16,6 @@ from pydantic import ValidationError
 from airflow_provider_crew.client.errors import storable_json
 from airflow_provider_crew.client.models import Completed, Failed, Paused, Running, read_execution, read_inputs
 from tests.unit.crew_builders import KICKOFF_ID
-
-TABLE = Path(__file__).with_name("bodies.txt")
-
 
 # What a task returns.
 KEYS = {"kickoff_id", "output", "output_json", "tasks", "tasks_complete", "usage", "execution_time"}
@@ -50,17 +46,16 @@ def meaning(body: dict[str, Any]) -> str:
     return f"{type(execution).__name__}{note} {json.dumps(fields, allow_nan=False)}"
 
 
-def table() -> Iterator[str]:
-    for line in TABLE.read_text(encoding="utf-8").splitlines():
+def table(known: list[str]) -> Iterator[str]:
+    for line in known:
         if not line.startswith("    "):
             yield line
         if line.startswith("{"):
             yield f"    {meaning(json.loads(line))}"
 
 
-def test_bodies_mean_what_the_table_says() -> None:
-    # Line by line: explaining how long texts differ takes a minute.
-    assert [*table()] == TABLE.read_text(encoding="utf-8").splitlines()
+def test_bodies_mean_what_the_table_says(printed: Any) -> None:
+    printed("bodies.txt", table)
 
 
 def completed(body: dict[str, Any]) -> Completed:
@@ -90,7 +85,3 @@ def test_list_of_too_many_tasks_is_cut_and_says_so() -> None:
 
     assert (len(execution.tasks), execution.tasks[-1].output) == (10_000, "19999")
     assert not execution.tasks_complete
-
-
-if __name__ == "__main__":
-    TABLE.write_text("\n".join([*table(), ""]), encoding="utf-8")

@@ -2,8 +2,7 @@
 CrewAlert sends what is known of failed crew tasks, and never fails because something is unknown.
 
 ``alerts.txt`` has stories with their alerts. Each begins with the task that calls back, or with the reason of the
-run and its tasks. Each task has its state, its exception and its XComs. ``pytest --write-tables`` writes the file
-again.
+run and its tasks. Each task has its state, its exception and its XComs.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import shlex
 import time
 from collections import Counter
 from itertools import count
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -192,7 +190,6 @@ XCOMS: dict[str, dict[str, Any]] = {
     "replaced rows": of_rows(running=0, state="completed", success=3, gone=2),
     "green": of_rows(running=0, state="completed", success=3),
 }
-TABLE = Path(__file__).with_name("alerts.txt")
 TASK = re.compile(r"(task)? *(\w+)(?:\[(\d)\])? (\w+)(?:, (\w+))?(?:: (.+))?")
 
 
@@ -242,16 +239,13 @@ def is_of_every_airflow(line):
     return AIRFLOW >= (3, 3) or not line.startswith(("> Adopt: ", "> Next: "))
 
 
-def test_alerts_are_those_of_the_table(told, pytestconfig):
-    table = []
-    for story in TABLE.read_text(encoding="utf-8").strip().split("\n\n"):
-        title, *lines = [line for line in story.splitlines() if line[0] != ">"]
-        table += [title, *lines, *(on_every_airflow(line) for line in told(lines)), ""]
-    if pytestconfig.getoption("--write-tables"):
-        TABLE.write_text("\n".join(table), encoding="utf-8")
+def test_alerts_are_those_of_the_table(told, printed):
+    def table(known):
+        for story in "\n".join(known).split("\n\n"):
+            title, *lines = [line for line in story.splitlines() if line[0] != ">"]
+            yield from (title, *lines, *map(on_every_airflow, told(lines)), "")
 
-    known = TABLE.read_text(encoding="utf-8").splitlines()
-    assert [*filter(is_of_every_airflow, table)] == [*filter(is_of_every_airflow, [*known, ""])]
+    printed("alerts.txt", table, is_of_every_airflow)
 
 
 @pytest.mark.usefixtures("airflow")

@@ -2,7 +2,6 @@
 Progress of a watched execution, as it is pushed to XCom, and when it is news.
 
 ``progress.txt`` has stories: polls with their times and what each changes in the XCom, and the end of the task.
-``python -m tests.unit.test_progress`` writes it again.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,7 +67,6 @@ ENDS: dict[str, Any] = {
     "never known": UNKNOWN,
     "lost": errors.LostContact("away", kickoff_id=KICKOFF_ID),
 }
-TABLE = Path(__file__).with_name("progress.txt")
 
 
 def news(told: dict[str, Any], before: dict[str, Any]) -> str:
@@ -78,8 +75,8 @@ def news(told: dict[str, Any], before: dict[str, Any]) -> str:
     return re.sub(r"\b17\d{8}\.\d+", lambda time: f"{float(time[0]) - NOW:g}", text)
 
 
-def table() -> Iterator[str]:
-    for story in TABLE.read_text(encoding="utf-8").strip().split("\n\n"):
+def table(written: list[str]) -> Iterator[str]:
+    for story in "\n".join(written).split("\n\n"):
         title, *lines = [line for line in story.splitlines() if line[0] != ">"]
         rules: dict[str, Any] = dict.fromkeys(re.findall(r"with (\w+)", title), True)
         told, before = Told(kicked_off_at=NOW - 5, **rules), progress.begun(KICKOFF_ID, NOW)
@@ -98,8 +95,8 @@ def table() -> Iterator[str]:
         yield ""
 
 
-def test_changes_are_told_once() -> None:
-    assert [*table()] == [*TABLE.read_text(encoding="utf-8").splitlines(), ""]
+def test_changes_are_told_once(printed: Any) -> None:
+    printed("progress.txt", table)
 
 
 @pytest.mark.parametrize("interval", [None, 1.0, 30.0, 600.0])
@@ -154,7 +151,3 @@ def test_report_of_any_text_can_be_stored():
     assert json.dumps(end).encode()
     assert not any(0xD800 <= ord(character) <= 0xDFFF for character in end["kickoff_id"] + end["end"]["event"])
     assert len(end["end"]["event"]) < 6_100
-
-
-if __name__ == "__main__":
-    TABLE.write_text("\n".join(table()), encoding="utf-8")

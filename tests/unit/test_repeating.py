@@ -1,14 +1,9 @@
-"""
-Calls that are repeated: which, after which pause, and until when.
-
-``python -m tests.unit.test_repeating`` prints ``repeating.txt`` again: how often a call is made, and its pause.
-"""
+"""Calls that are repeated, as in ``repeating.txt``: how often a call is made, and after which pause at least."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,8 +12,6 @@ import pytest
 from airflow_provider_crew.client import api, errors
 from airflow_provider_crew.client.api import resend
 from airflow_provider_crew.client.errors import CrewError, ServiceError
-
-TABLE = Path(__file__).with_name("repeating.txt")
 
 
 class Repeated:
@@ -94,8 +87,8 @@ def table(repeated: Repeated) -> Iterator[str]:
         yield f"{name:<24} | {plain} | {waking} | {repeated.times(error, kickoff=True, within=300.0)}"
 
 
-def test_calls_are_repeated_as_in_the_table(repeated: Repeated) -> None:
-    assert [*table(repeated)] == TABLE.read_text(encoding="utf-8").splitlines()
+def test_calls_are_repeated_as_in_the_table(repeated: Repeated, printed: Any) -> None:
+    printed("repeating.txt", lambda _: table(repeated))
 
 
 def test_other_error_does_not_end_the_wake_up_time(repeated: Repeated) -> None:
@@ -113,8 +106,3 @@ def test_each_repeated_call_is_logged_once(repeated: Repeated, caplog: pytest.Lo
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
     assert "Bad gateway" in caplog.messages[0]
     assert "Broken" in caplog.messages[-1]
-
-
-if __name__ == "__main__":
-    with pytest.MonkeyPatch.context() as context:
-        print(*table(Repeated(context)), sep="\n")  # noqa: T201

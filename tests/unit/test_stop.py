@@ -1,8 +1,4 @@
-"""
-The end of a process: whether it cancels, sends or polls, and what becomes of its error.
-
-``python -m tests.unit.test_stop`` prints ``stop.txt`` again.
-"""
+"""The end of a process: whether it cancels, sends or polls, and what becomes of its error, as in ``stop.txt``."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from itertools import chain, product, repeat
-from pathlib import Path
 from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
@@ -84,7 +79,6 @@ def ending(*, suspended: bool = False, told: bool = True, **options: Any) -> tup
     return Stop(task, pulse(0.0, 65.0 if suspended else 5.0)), warnings
 
 
-TABLE = Path(__file__).with_name("stop.txt")
 TIME_OVER = errors.WaitedTooLong("too long", kickoff_id="k", at="task 2 of 3")
 STOPPED = Failed(status="error", kickoff_id="k", error="revoked", word="REVOKED")
 ERRORS: dict[str, Any] = {
@@ -187,8 +181,8 @@ def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield f"{name:<17} | {on_timeout!s:<5} | {fails!s:<5} | {does}"
 
 
-def test_ends_are_those_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [*table(monkeypatch)] == TABLE.read_text(encoding="utf-8").splitlines()
+def test_ends_are_those_of_the_table(monkeypatch: pytest.MonkeyPatch, printed: Any) -> None:
+    printed("stop.txt", lambda _: table(monkeypatch))
 
 
 @pytest.mark.parametrize(("told", "seconds", "heeds"), [(True, 0.05, 1), (False, 0.05, 0), (True, 0.0, 0)])
@@ -268,8 +262,3 @@ def test_only_the_main_thread_is_interrupted():
         return "running"
 
     assert stop.interruptibly(poll, "k", lambda: None) == "running"
-
-
-if __name__ == "__main__":
-    with pytest.MonkeyPatch.context() as context:
-        print(*table(context), sep="\n")  # noqa: T201

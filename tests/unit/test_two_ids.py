@@ -1,14 +1,9 @@
-"""
-Status of an execution that continues under another ID: which of two responses counts.
-
-``python -m tests.unit.test_two_ids`` prints ``two_ids.txt`` again.
-"""
+"""Status of an execution that continues under another ID: which of two responses counts, as in ``two_ids.txt``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from airflow_provider_crew.client.errors import CrewError, ExecutionNotFound, ServiceError
@@ -16,7 +11,6 @@ from airflow_provider_crew.client.models import read_execution
 from airflow_provider_crew.client.options import REQUEST_TIMEOUT
 from airflow_provider_crew.client.watch import Watch, WatchRules
 
-TABLE = Path(__file__).with_name("two_ids.txt")
 ERRORS = {"NOT FOUND": ExecutionNotFound("unknown"), "500": ServiceError("500")}
 STATES = ["RUNNING", "PAUSED", "SUCCESS", "FAILED", *ERRORS]
 
@@ -38,14 +32,14 @@ def counting(first: str, second: str) -> str:
     return f"{found.status} {found.kickoff_id}"
 
 
-def table() -> Iterator[str]:
+def table(_: list[str]) -> Iterator[str]:
     yield from (
         f"{first:<9} | {second:<9} | {counting(first, second)}" for first, second in product(STATES, STATES)
     )
 
 
-def test_one_of_two_ids_counts() -> None:
-    assert [*table()] == TABLE.read_text(encoding="utf-8").splitlines()
+def test_one_of_two_ids_counts(printed: Any) -> None:
+    printed("two_ids.txt", table)
 
 
 def test_one_id_is_returned_as_it_is() -> None:
@@ -53,7 +47,3 @@ def test_one_id_is_returned_as_it_is() -> None:
 
     assert watch(continued_as="second").whichever(found) is only
     assert (watch().ids, watch().request_timeout) == (["first"], REQUEST_TIMEOUT)
-
-
-if __name__ == "__main__":
-    print(*table(), sep="\n")  # noqa: T201

@@ -1,15 +1,10 @@
-"""
-Verdict on every end of a task, as a table: ``python -m tests.unit.test_verdicts`` prints ``verdicts.txt`` again.
-
-Read the difference before you commit it: each line is what a user is told.
-"""
+"""Verdict on every end of a task, as in ``verdicts.txt``. Each line is what a user is told."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
@@ -29,8 +24,6 @@ from airflow_provider_crew.task.verdict import (
     while_waiting,
 )
 from airflow_provider_crew.versions import KEEP
-
-TABLE = Path(__file__).with_name("verdicts.txt")
 
 
 def named(names: str) -> dict[str, BaseException]:
@@ -207,25 +200,20 @@ def cases_of_batches() -> Iterator[Case]:
             yield "batch", "failed", name, error, Facts(rows=ROWS["failed"])
 
 
-def table() -> str:
-    """Return the table as text."""
-    rows = [("task", "when", "error", "airflow", "cost", "if retried", "if cleared")]
-    for task, when, name, error, facts in cases():
+def table(_: list[str]) -> Iterator[str]:
+    rows: list[Any] = [("task", "when", "error", "airflow", "cost", "if retried", "if cleared")]
+    steps: list[Any] = [("task", "when", "error", "next step")]
+    for *where, error, facts in cases():
         end = verdict(error, facts)
-        cost = end.failure.cost.value
-        rows.append((task, when, name, end.action, cost, end.if_retried or "-", end.if_cleared))
-    steps = []
-    for *case, error, facts in cases():
-        failure = verdict(error, facts).failure
+        failure = end.failure
         event = "" if failure.event == getattr(error, "event", "") else f"{failure.event} "
-        steps.append((*case, f"{event}{on_every_airflow(failure.next_step)}"))
-    return "\n".join(
-        (
-            aligned(rows),
-            aligned([("task", "when", "error", "next step"), *steps]),
-            aligned([("without a report", "field", "value"), *without_report()]),
-        )
-    )
+        rows.append((*where, end.action, failure.cost.value, end.if_retried or "-", end.if_cleared))
+        steps.append((*where, f"{event}{on_every_airflow(failure.next_step)}"))
+    for each in (rows, steps, [("without a report", "field", "value"), *without_report()]):
+        widths = [max(map(len, column)) for column in zip(*each, strict=True)]
+        for row in each:
+            yield " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        yield ""
 
 
 def without_report() -> Iterator[tuple[str, str, str]]:
@@ -273,15 +261,8 @@ def on_every_airflow(text: str) -> str:
     return text.replace(f"{KEEP[1:]}, it ", "it ").replace(KEEP, "")
 
 
-def aligned(rows: list[Any]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "".join(f"{line.rstrip()}\n" for line in lines)
-
-
-def test_verdicts_are_those_of_the_table() -> None:
-    # Line by line: explaining how long texts differ takes a minute.
-    assert table().splitlines() == TABLE.read_text().splitlines()
+def test_verdicts_are_those_of_the_table(printed: Any) -> None:
+    printed("verdicts.txt", table)
 
 
 def test_exception_and_tab_have_what_the_table_says() -> None:
@@ -321,7 +302,3 @@ def test_no_retry_starts_a_second_execution_unasked() -> None:
         if "billed again" in end.if_retried or "two may be billed" in end.if_retried:
             has_ended = isinstance(error, errors.ExecutionFailed | errors.InvalidOutput)
             assert has_ended or facts.may_start_twice
-
-
-if __name__ == "__main__":
-    print(table(), end="")  # noqa: T201

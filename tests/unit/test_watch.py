@@ -1,5 +1,5 @@
 """
-Decisions of a watch, poll by poll, as text: ``python -m tests.unit.test_watch`` writes ``watch.txt`` again.
+Decisions of a watch, poll by poll, as in ``watch.txt``.
 
 Each story has a title, its rules if they are not the usual ones, and one line for each poll: after how many
 seconds, what came of it, the beginning of what is logged (or that it warns), and what the watch does then. A poll
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +27,6 @@ from airflow_provider_crew.client.watch import Step
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, logged, running
 
-TABLE = Path(__file__).with_name("watch.txt")
 ADDRESS, ELSEWHERE = "https://crew.example", "https://other.example"
 OUTCOMES: dict[str, Any] = {
     "running": running(),
@@ -172,15 +170,13 @@ def played(told: str, *, carried: bool) -> Iterator[str]:
             yield from (f"       > has done {task.task_id}" for task in story.watch.memory.history.tasks)
 
 
-def table(*, carried: bool = False) -> str:
-    stories = TABLE.read_text(encoding="utf-8").strip().split("\n\n")
-    return "\n\n".join("\n".join(played(story, carried=carried)) for story in stories)
-
-
 @pytest.mark.parametrize("carried", [False, True], ids=["one process", "a process for each poll"])
-def test_watches_decide_as_in_the_table(carried: Any) -> None:
-    # Line by line: explaining how long texts differ takes a minute.
-    assert table(carried=carried).splitlines() == TABLE.read_text(encoding="utf-8").splitlines()
+def test_watches_decide_as_in_the_table(printed: Any, carried: Any) -> None:
+    def table(known: list[str]) -> Iterator[str]:
+        for story in "\n".join(known).split("\n\n"):
+            yield from (*played(story, carried=carried), "")
+
+    printed("watch.txt", table)
 
 
 @pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
@@ -203,7 +199,3 @@ def test_watch_notes_a_response_and_work() -> None:
     ):
         story.see(outcome)
         assert (story.watch.has_response, story.watch.memory.works) == (has_response, works)
-
-
-if __name__ == "__main__":
-    TABLE.write_text(f"{table()}\n", encoding="utf-8")
