@@ -1,7 +1,7 @@
 """
 Finding JSON in the text of a crew, however long and odd it is.
 
-``json_texts.txt`` has texts. Below each are the JSON in it, the JSON for an output type, and the doubt that is logged.
+``json_texts.txt`` has texts. Below each are its JSON, the JSON for an output type, and the doubt that is logged.
 """
 
 from __future__ import annotations
