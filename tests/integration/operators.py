@@ -43,7 +43,7 @@ def run_task(_: Any, *, store: Any = None, **options: Any) -> Task:
 
 
 def sensor_task(service: Any, *, store: Any = None, **options: Any) -> Task:
-    kickoff_id = service.take(INPUTS, None, {})
+    kickoff_id = service.new_execution(service.scenario)
     return Task(lambda: sensor(kickoff_id, **options), store=store)
 
 

@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from importlib import import_module
 from itertools import count
@@ -22,6 +22,7 @@ import pytest
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import TaskDeferred
 
+from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
@@ -134,7 +135,7 @@ class TaskInstance:
     rendered_map_index: str | None = None
 
     def xcom_push(self, key: str, value: Any) -> None:
-        if key in self.refused_xcoms:
+        if key.startswith(tuple(self.refused_xcoms)):
             raise RuntimeError("the XCom backend is full")
         if key == "crew_progress":
             from airflow.sdk.execution_time.xcom import XCom
@@ -267,6 +268,14 @@ def rebuilt(path: str, stored: Mapping[str, Any]) -> CrewExecutionTrigger:
     return trigger
 
 
+def trigger_of(kickoff_id: str, **options: Any) -> CrewExecutionTrigger:
+    """Return a trigger that polls often for an hour, with these arguments or rules."""
+    names = {each.name for each in fields(WatchRules)}
+    rules: dict[str, Any] = {"deadline": time.time() + 3600, "poll_interval": 0.02}
+    rules |= {name: options.pop(name) for name in names & options.keys()}
+    return CrewExecutionTrigger(kickoff_id, "crew_default", rules=asdict(WatchRules(**rules)), **options)
+
+
 async def fired(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     """Run a trigger up to its one event."""
     (event,) = [event async for event in trigger.run()]
@@ -316,6 +325,11 @@ class WatchedService(LocalCrewService):
     def take(self, *args: Any) -> Any:
         self.at_kickoff()
         return super().take(*args)
+
+    def new_execution(self, scenario: Scenario = QUICK) -> str:
+        """Start an execution without a task, and return its kickoff ID."""
+        self.scenario = scenario
+        return str(self.take(INPUTS, None, {}))
 
     def at_look(self, number: int, act: Callable[[], Any]) -> None:
         """Do something when an execution was looked at so often from now on."""

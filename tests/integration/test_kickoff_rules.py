@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import ANY, Mock
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
 
 from airflow_provider_crew.client.errors import Cost, LostContact, UncertainKickoff, WaitedTooLong
-from airflow_provider_crew.decorators.crew import crew_task
-from airflow_provider_crew.exceptions import CrewTaskError, CrewTaskFailed, ExecutionFailed, OtherInputs
-from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.exceptions import CrewTaskError, CrewTaskFailed, ExecutionFailed
+from airflow_provider_crew.task.decide import KickoffRecord
 from airflow_provider_crew.task.record import fingerprint
 from tests.airflow_runs import eventually
 from tests.integration.operators import every_operator, id_of, kickoff, run
-from tests.integration.tasks import CONNECTION, FAILING, INPUTS, SLOW, TASK_STATES, Task, api_error, fired, revived
+from tests.integration.tasks import CONNECTION, FAILING, INPUTS, SLOW, TASK_STATES, Task, api_error
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -36,11 +36,9 @@ def test_record_is_stored_before_the_kickoff_is_sent(live_crew, store, operator)
 
     returned = id_of(task.run())
 
-    (at_that_moment,) = seen
-    assert began <= at_that_moment.pop("kicked_off_at") <= time.time()
-    assert at_that_moment.pop("fingerprint") == fingerprint(INPUTS, "4711")
-    nothing_yet = {"kickoff_id": None, "end": None, "reported": False, "delivered": False, "try_number": 1}
-    assert at_that_moment == {"max_tries": 1, "address": live_crew.url, "call": "", **nothing_yet}
+    digest = fingerprint(INPUTS, "4711")
+    assert seen == [asdict(KickoffRecord(1, ANY, address=live_crew.url, fingerprint=digest, try_number=1))]
+    assert began <= seen[0]["kicked_off_at"] <= time.time()
     assert store.has_delivered
     assert store.kickoff["kickoff_id"] == returned
     assert store.kickoff["end"] == (None if operator is kickoff else "completed")
@@ -50,21 +48,11 @@ def test_record_is_stored_before_the_kickoff_is_sent(live_crew, store, operator)
         assert store.retentions == {"crew_kickoff": context.NEVER_EXPIRE}
 
 
-@every_operator
-def test_id_that_cannot_be_stored_does_not_fail_the_task(live_crew, store, operator, task_log):
-    store.breaks_at = lambda _: bool(live_crew.kickoffs)
-
-    returned = id_of(Task(operator, store=store, retries=1).run())
-
-    assert [taken.kickoff_id for taken in live_crew.kickoffs] == [returned]
-    assert returned in task_log.warnings
-
-
 def test_id_that_cannot_be_pushed_does_not_fail_the_task(live_crew, store, task_log):
     task = Task(kickoff, store=store, refused_xcoms=frozenset({"kickoff_id"}))
 
-    assert task.run() == live_crew.kickoffs[0].kickoff_id
-    assert live_crew.kickoffs[0].kickoff_id in task_log.warnings
+    assert task.run() == live_crew.ids[0]
+    assert live_crew.ids[0] in task_log.warnings
 
 
 def test_unsaved_kickoff_id_is_saved_when_execution_ends(live_crew, store, timing):
@@ -77,9 +65,9 @@ def test_unsaved_kickoff_id_is_saved_when_execution_ends(live_crew, store, timin
     assert store.kickoff["kickoff_id"] is None
 
     store.breaks_at = lambda _: False
-    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+    live_crew.finish(live_crew.ids[0])
     task.finish(waiting)
-    assert store.kickoff["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+    assert store.kickoff["kickoff_id"] == live_crew.ids[0]
     assert store.has_delivered
 
 
@@ -100,8 +88,7 @@ def test_success_that_a_clear_drops_a_moment_later_is_returned_again(
 
 
 def test_rejected_kickoff_keeps_earlier_record(live_crew, store):
-    known = {"max_tries": 0, "kicked_off_at": 0.0, "kickoff_id": "earlier", "end": "failed", "call": ""}
-    kept = known | {"reported": False, "address": "", "delivered": False, "fingerprint": "", "try_number": 0}
+    kept = asdict(KickoffRecord(0, 0.0, "earlier", "failed"))
     store.set("crew_kickoff", kept)
     live_crew.faults.answer(422, on="kickoff")
 
@@ -127,9 +114,7 @@ def test_unreadable_record_is_uncertain_and_logged(live_crew, store, task_log, k
 
 @pytest.mark.parametrize("with_store", [False, True])
 def test_timeout_while_the_end_is_recorded_starts_nothing(live_crew, store, monkeypatch, with_store):
-    def ring(*_: object) -> None:
-        raise AirflowTaskTimeout("Timeout")
-
+    ring = Mock(side_effect=AirflowTaskTimeout("Timeout"))
     live_crew.scenario = SLOW
     monkeypatch.setattr("airflow_provider_crew.task.progress.TaskProgress.ended", ring)
     task = Task(lambda: run(timeout=0.1), store=store if with_store else None, retries=1)
@@ -158,52 +143,13 @@ def test_triggerer_without_the_connection_is_reported(live_crew, store, monkeypa
     waiting = task.deferred()
     connection = os.environ[CONNECTION]
     monkeypatch.delenv(CONNECTION)
-    event = asyncio.run(fired(revived(waiting.trigger)))
+    event = task.event_of(waiting)
     monkeypatch.setenv(CONNECTION, connection)
 
     with pytest.raises(LostContact) as caught:
         task.resume(waiting, event)
 
     assert caught.value.lacks_connection
-
-
-# Inputs that change between attempts.
-
-
-def decorated(*, inputs: Any, timeout: float) -> Any:
-    decorator: Any = crew_task(task_id="crew", poll_interval=0.02, timeout=timeout)
-    return decorator(lambda: inputs)().operator
-
-
-@pytest.mark.parametrize("make", [kickoff, partial(run, timeout=0.1), partial(decorated, timeout=0.1)])
-def test_another_row_fails_and_kicks_nothing_off(live_crew, store, make):
-    live_crew.scenario = SLOW
-    given = iter([{"topic": topic, "audience": "sailors"} for topic in ("ferries", "harbours", "harbours")])
-    row = Task(lambda: make(inputs=next(given)), store=store, retries=1, map_index=3)
-    with suppress(WaitedTooLong):
-        row.run()
-    kept = store.kickoff
-    for _ in range(2):
-        row.clear()
-        with pytest.raises(CrewTaskFailed) as caught:
-            row.run()
-
-        assert isinstance(caught.value.failure, OtherInputs)
-        assert (caught.value.kickoff_id, caught.value.cost) == (live_crew.kickoffs[0].kickoff_id, Cost.RUNNING)
-    assert len(live_crew.kickoffs) == 1
-    assert store.kickoff == kept
-
-
-def test_execution_that_the_function_has_started_is_billed(live_crew, store):
-    live_crew.scenario = SLOW
-    hook = CrewHook()
-    decorator: Any = crew_task(task_id="crew")
-    task = Task(lambda: decorator(lambda: hook.wait(hook.kickoff(INPUTS), timeout=0.1))().operator, store=store)
-
-    with pytest.raises(WaitedTooLong) as caught:
-        task.run()
-
-    assert (caught.value.cost, caught.value.kickoff_id) == (Cost.RUNNING, live_crew.kickoffs[0].kickoff_id)
 
 
 # Kickoffs whose response came late, or could not be stored.
@@ -227,14 +173,9 @@ def test_id_that_the_store_refuses_is_found_again(live_crew, store, operator):
     cleared_on_its_way(task, live_crew)
     assert store.kickoff["kickoff_id"] is None
 
-    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
-    assert id_of(task.run()) == live_crew.kickoffs[0].kickoff_id
+    live_crew.finish(live_crew.ids[0])
+    assert id_of(task.run()) == live_crew.ids[0]
     assert len(live_crew.kickoffs) == 1
-
-
-def killed(*_: Any) -> None:
-    """End the process."""
-    raise KeyboardInterrupt
 
 
 def test_late_id_outlives_an_attempt_that_ends_early(live_crew, store, monkeypatch):
@@ -242,11 +183,11 @@ def test_late_id_outlives_an_attempt_that_ends_early(live_crew, store, monkeypat
     task = Task(kickoff, store=store)
     cleared_on_its_way(task, live_crew)
     with monkeypatch.context() as patched:
-        patched.setattr("airflow_provider_crew.task.attempt.earlier", killed)
+        patched.setattr("airflow_provider_crew.task.attempt.earlier", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             task.run()
 
-    assert task.run() == live_crew.kickoffs[0].kickoff_id
+    assert task.run() == live_crew.ids[0]
     assert len(live_crew.kickoffs) == 1
 
 
@@ -261,29 +202,18 @@ def test_late_id_belongs_to_its_own_kickoff(live_crew, store):
 
 @pytest.mark.parametrize("is_told", [False, True])
 @pytest.mark.parametrize("is_named", [False, True])
-def test_refused_id_is_told_as_the_next_attempt_will_find_it(
-    live_crew, store, task_log, monkeypatch, is_told, is_named
-):
+def test_refused_id_is_told_as_the_next_attempt_will_find_it(live_crew, store, task_log, is_told, is_named):
     live_crew.scenario = SLOW
     made = run(timeout=0.1)
     live_crew.at_kickoff = made.on_kill if is_told else lambda: None
-    task = Task(lambda: made, store=store)
-    if not is_named:
-        push = task.ti.xcom_push
-
-        def refuse(key: str, value: Any) -> None:
-            if key.startswith("kickoff_id."):
-                raise api_error(404)
-            push(key=key, value=value)
-
-        monkeypatch.setattr(task.ti, "xcom_push", refuse)
+    task = Task(lambda: made, store=store, refused_xcoms=frozenset(() if is_named else {"kickoff_id."}))
     cleared_on_its_way(task, live_crew)
 
     told = live_crew.xcoms.progress[-1]["end"]["if_cleared"]
     assert ("waits for the same execution" if is_named else "starts nothing") in told
     assert "billed again" not in task_log.text
     if is_named:
-        live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+        live_crew.finish(live_crew.ids[0])
         task.run()
     else:
         assert_uncertain(task)
@@ -335,13 +265,11 @@ def test_clear_before_the_report_does_not_count(live_crew, store, monkeypatch, s
     if state == "restarting":
         assert_uncertain(task)
         task.clear()
-    assert task.run() == live_crew.kickoffs[1].kickoff_id
+    assert task.run() == live_crew.ids[1]
 
 
 def test_unexpected_error_while_sending_is_reported(live_crew, store, monkeypatch):
-    def fail(*_: object) -> None:
-        raise RuntimeError("unexpected")
-
+    fail = Mock(side_effect=RuntimeError("unexpected"))
     monkeypatch.setattr("airflow_provider_crew.client.client.CrewClient.kickoff", fail)
 
     assert_uncertain(Task(kickoff, store=store))

@@ -7,7 +7,6 @@ import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -15,16 +14,13 @@ from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.client.errors import ExecutionFailed
-from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local.record import ReceivedRequest
-from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import STOP_WAITING, read_event
 from tests.airflow_runs import PATIENCE
 from tests.integration.dialogs import chosen
-from tests.integration.operators import both_ways, run
-from tests.integration.tasks import INPUTS, SLOW, Task, TaskInstance, WatchedService, fired
+from tests.integration.operators import both_ways, run, sensor
+from tests.integration.tasks import SLOW, Task, TaskInstance, WatchedService, fired, trigger_of
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -57,7 +53,7 @@ def story(crew: WatchedService) -> list[tuple[Any, ...]]:
 def after_the_first_look(crew: WatchedService, *answers: Any) -> None:
     """Let the crew answer these in turn after the first poll."""
     crew.scenario = SLOW
-    crew.at_look(1, lambda: crew.set_status(crew.kickoffs[0].kickoff_id, *answers))
+    crew.at_look(1, lambda: crew.set_status(crew.ids[0], *answers))
 
 
 def once(crew: WatchedService, is_so: Callable[[], object], first: Any, *others: Any) -> None:
@@ -68,7 +64,7 @@ def once(crew: WatchedService, is_so: Callable[[], object], first: Any, *others:
     def note(request: ReceivedRequest) -> None:
         look_first(request)
         if request.operation == "status" and is_so():
-            crew.set_status(crew.kickoffs[0].kickoff_id, *others)
+            crew.set_status(crew.ids[0], *others)
             crew.after = lambda _: None
 
     crew.after = note
@@ -93,21 +89,17 @@ def backend(monkeypatch):
     return Own
 
 
-class Stuck(threading.Event):
-    """Holds each thread that encodes, until it is set."""
-
-    threads = 0
-
-    def hold(self) -> None:
-        self.threads += 1
-        self.wait()
-
-
 @pytest.fixture
 def stuck(backend):
-    """A custom backend that hangs until this event is set."""
-    released = Stuck()
-    backend.before = staticmethod(released.hold)
+    """A custom backend that hangs until this event is set. It counts the threads that it holds."""
+    released: Any = threading.Event()
+    released.threads = 0
+
+    def hold() -> None:
+        released.threads += 1
+        released.wait()
+
+    backend.before = staticmethod(hold)
     yield released
     released.set()
 
@@ -124,10 +116,9 @@ async def until(there: Callable[[], Any]) -> None:
             await asyncio.sleep(0.01)
 
 
-def trigger_of(crew: WatchedService, **instance: Any) -> Any:
+def trigger_in(crew: WatchedService, **instance: Any) -> Any:
     """Return the trigger of a task that deferred before its first poll."""
-    rules = asdict(WatchRules(deadline=time.time() + 3600, poll_interval=0.02))
-    trigger = CrewExecutionTrigger(crew.take(INPUTS, None, {}), "crew_default", rules=rules)
+    trigger = trigger_of(crew.new_execution(SLOW))
     trigger.task_instance = TaskInstance(**instance)  # type: ignore[assignment]
     return trigger
 
@@ -187,13 +178,10 @@ def test_failed_kickoff_pushes_its_reason(live_crew, status, cost, error):
 
 
 @pytest.mark.parametrize("remembering", [False, True])
-def test_each_poke_of_a_rescheduled_sensor_pushes_it_again(live_crew, request, remembering):
-    live_crew.scenario = SLOW
-    kickoff_id = live_crew.take(INPUTS, None, {})
-    store = request.getfixturevalue("store") if remembering else None
-    options = {"task_id": "crew", "kickoff_id": kickoff_id, "mode": "reschedule", "poke_interval": 0.02}
-    options |= {"cancel_on_timeout": True}
-    task = Task(lambda: CrewExecutionSensor(**options), store=store)
+def test_each_poke_of_a_rescheduled_sensor_pushes_it_again(live_crew, store, remembering):
+    kickoff_id = live_crew.new_execution(SLOW)
+    options = {"mode": "reschedule", "cancel_on_timeout": True}
+    task = Task(lambda: sensor(kickoff_id, **options), store=store if remembering else None)
 
     for _ in range(3):
         with pytest.raises(AirflowRescheduleException):
@@ -220,7 +208,7 @@ async def test_triggers_push_one_after_the_other(live_crew, timing):
     live_crew.scenario = SLOW
     began = time.monotonic()
 
-    async with watching(*(trigger_of(live_crew, map_index=number) for number in range(3))):
+    async with watching(*(trigger_in(live_crew, map_index=number) for number in range(3))):
         await until(lambda: len(live_crew.xcoms.left_for) == 3)
 
     assert time.monotonic() - began >= 0.6
@@ -231,7 +219,7 @@ async def test_triggers_push_one_after_the_other(live_crew, timing):
 async def test_unchanged_progress_is_pushed_again_when_old(live_crew, timing, refresh, is_pushed):
     timing(progress_refresh=refresh, progress_refresh_each=0.0)
     live_crew.scenario = SLOW
-    async with watching(trigger_of(live_crew)):
+    async with watching(trigger_in(live_crew)):
         await until(lambda: len(live_crew.calls) > 10)
         if is_pushed:
             await until(lambda: len(live_crew.xcoms.progress) > 2)
@@ -256,7 +244,7 @@ def test_unchanged_progress_of_a_worker_is_pushed_again(live_crew, timing, refre
 
 async def test_stuck_backend_delays_no_polls_and_no_events(live_crew, stuck):
     live_crew.scenario = SLOW
-    running = [asyncio.create_task(fired(trigger_of(live_crew))) for _ in range(40)]
+    running = [asyncio.create_task(fired(trigger_in(live_crew))) for _ in range(40)]
     await until(lambda: stuck.threads == 1)
     polls = len(live_crew.calls)
     await until(lambda: len(live_crew.calls) > polls + 5 * len(running))
@@ -272,19 +260,6 @@ async def test_stuck_backend_delays_no_polls_and_no_events(live_crew, stuck):
     assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), PATIENCE) == "free"
     assert live_crew.xcoms.progress == []
     stuck.set()  # the event loop waits for its threads
-
-
-async def test_backend_that_was_stuck_pushes_the_newest_progress(live_crew, stuck):
-    live_crew.scenario = SLOW
-    async with watching(trigger_of(live_crew)):
-        await until(lambda: stuck.threads)
-        live_crew.set_status(live_crew.kickoffs[0].kickoff_id, SECOND)
-        polls = len(live_crew.calls)
-        await until(lambda: len(live_crew.calls) > polls + 5)
-        stuck.set()
-        await until(lambda: len(live_crew.xcoms.progress) == 2)
-
-    assert story(live_crew) == [AT_FIRST, AT_SECOND]
 
 
 def test_failing_backend_is_logged_once_per_triggerer(live_crew, backend, monkeypatch):
@@ -319,9 +294,8 @@ def test_event_with_progress_of_another_version_is_accepted(live_crew, progress)
     after_the_first_look(live_crew, *[SECOND] * 5, DONE)
     task = Task(lambda: run(deferrable=True))
     waiting = task.deferred()
-    event = asyncio.run(fired(task.revived(waiting)))
 
-    assert task.resume(waiting, event | {"progress": progress})["output"] == "Done."
+    assert task.resume(waiting, task.event_of(waiting) | {"progress": progress})["output"] == "Done."
 
 
 AT_B = {
@@ -337,7 +311,7 @@ def test_required_action_keeps_position_steps_and_drafts(live_crew, store):
     task = Task(lambda: run(deferrable=True, human_input=True), store=store)
     waiting = task.deferred()
     with pytest.raises(TaskDeferred) as asked:
-        task.resume(waiting, asyncio.run(fired(task.revived(waiting))))
+        task.resume(waiting, task.event_of(waiting))
     while_asked = live_crew.xcoms.progress[-1]
     with pytest.raises(CrewTaskFailed):
         task.resume(asked.value, chosen(STOP_WAITING))
@@ -357,8 +331,8 @@ def test_deferring_task_pushes_its_step_and_its_choices(live_crew, store, cancel
     task = Task(lambda: run(deferrable=True, cancel_on_kill=cancels, cancel_on_timeout=cancels), store=store)
     waiting = task.deferred()
     (at_deferral,) = live_crew.xcoms.progress
-    live_crew.at_look(2, lambda: live_crew.finish(live_crew.kickoffs[0].kickoff_id))
-    asyncio.run(fired(task.revived(waiting)))
+    live_crew.at_look(2, lambda: live_crew.finish(live_crew.ids[0]))
+    task.event_of(waiting)
     by_trigger = live_crew.xcoms.progress[-1]
 
     assert (at_deferral["completed"], at_deferral["current_task"]) == (0, "writing_task")

@@ -26,7 +26,6 @@ from airflow_provider_crew.local import ScenarioTask
 from tests.integration.operators import in_every_mode, sensor
 from tests.integration.tasks import (
     CONNECTION,
-    INPUTS,
     QUICK,
     SLOW,
     Task,
@@ -51,17 +50,12 @@ def waiting(kickoff_id: Any, **options: Any) -> Task:
     return Task(lambda: sensor(kickoff_id, **options), store=store)
 
 
-def kicked_off(service: Any, scenario: Any = QUICK) -> str:
-    service.scenario = scenario
-    return service.take(INPUTS, None, {})
-
-
 where_pokes_remember = pytest.mark.parametrize("remembering", [pytest.param(True, marks=sensors_remember), False])
 
 
 def test_kickoff_id_rendered_to_a_number_is_accepted(live_crew):
     live_crew.next_kickoff_id(4711)
-    kicked_off(live_crew)
+    live_crew.new_execution()
 
     assert waiting(4711).run()["kickoff_id"] == "4711"
 
@@ -77,7 +71,7 @@ def test_invalid_kickoff_id_is_not_polled(live_crew, given):
 
 
 def test_resumed_sensor_keeps_its_execution(live_crew):
-    kickoff_id = kicked_off(live_crew, SLOW)
+    kickoff_id = live_crew.new_execution(SLOW)
     ids = iter([kickoff_id, "that of a kickoff task that was cleared"])
     task = Task(lambda: sensor(next(ids), deferrable=True, max_outage=1))
     pending = task.deferred()
@@ -88,7 +82,7 @@ def test_resumed_sensor_keeps_its_execution(live_crew):
 
 
 def test_only_resumed_sensor_does_not_need_its_template(live_crew):
-    task = waiting(kicked_off(live_crew, SLOW), deferrable=True)
+    task = waiting(live_crew.new_execution(SLOW), deferrable=True)
     deferral = task.deferred()
     live_crew.finish(live_crew.kickoffs[0].kickoff_id)
     event = asyncio.run(fired(task.revived(deferral)))
@@ -108,7 +102,7 @@ def test_only_resumed_sensor_does_not_need_its_template(live_crew):
 
 def test_sensor_whose_trigger_is_late_cancels_no_later_execution(live_crew):
     """The kickoff task was cleared during the deferral, and has started another execution."""
-    ids = [kicked_off(live_crew, SLOW), kicked_off(live_crew, SLOW)]
+    ids = [live_crew.new_execution(SLOW), live_crew.new_execution(SLOW)]
     given = iter(ids)
     task = Task(lambda: sensor(next(given), deferrable=True, cancel_on_timeout=True))
     task.deferred()
@@ -123,7 +117,7 @@ def test_sensor_whose_trigger_is_late_cancels_no_later_execution(live_crew):
 
 def test_rejected_token_ends_a_rescheduled_sensor_without_store(live_crew, timing):
     timing(longest_rejection=0.15)
-    kickoff_id = kicked_off(live_crew, SLOW)
+    kickoff_id = live_crew.new_execution(SLOW)
     live_crew.rotate_token("another-token-0815")
 
     with pytest.raises(CrewTaskFailed) as caught:
@@ -135,7 +129,7 @@ def test_rejected_token_ends_a_rescheduled_sensor_without_store(live_crew, timin
 
 @in_every_mode
 def test_unusable_connection_is_read_again_until_it_is_fixed(live_crew, monkeypatch, mode):
-    kickoff_id, note = kicked_off(live_crew), Watch.on_error
+    kickoff_id, note = live_crew.new_execution(), Watch.on_error
 
     def fix_connection(watch: Watch, error: Any) -> Any:
         monkeypatch.setenv(CONNECTION, live_crew.connection_uri)
@@ -151,7 +145,7 @@ def test_unusable_connection_is_read_again_until_it_is_fixed(live_crew, monkeypa
 
 @in_every_mode
 def test_silent_sensor_waits_longer_than_max_outage(live_crew, store, mode):
-    kickoff_id = kicked_off(live_crew)
+    kickoff_id = live_crew.new_execution()
     live_crew.faults.answer(503, on="status", for_seconds=0.3)
 
     assert poked(waiting(kickoff_id, **mode, silent_fail=True, max_outage=0.1, store=store))["output"]
@@ -159,7 +153,7 @@ def test_silent_sensor_waits_longer_than_max_outage(live_crew, store, mode):
 
 @pytest.mark.parametrize("remembering", [True, False])
 def test_rescheduled_sensor_times_out_after_its_first_poke(live_crew, store, remembering):
-    kickoff_id = kicked_off(live_crew, SLOW)
+    kickoff_id = live_crew.new_execution(SLOW)
     task = waiting(kickoff_id, **RESCHEDULE, timeout=3600, store=store if remembering else None)
     with pytest.raises(AirflowRescheduleException):
         task.run()
@@ -171,7 +165,7 @@ def test_rescheduled_sensor_times_out_after_its_first_poke(live_crew, store, rem
 
 @where_pokes_remember
 def test_rescheduled_sensor_waits_out_a_short_not_found(live_crew, store, remembering):
-    kickoff_id = kicked_off(live_crew, SLOW)
+    kickoff_id = live_crew.new_execution(SLOW)
     live_crew.set_status(kickoff_id, RUNNING)
     task = waiting(kickoff_id, **RESCHEDULE, store=store if remembering else None)
     with pytest.raises(AirflowRescheduleException):
@@ -187,7 +181,7 @@ def test_rescheduled_sensor_waits_out_a_short_not_found(live_crew, store, rememb
 
 
 def test_execution_timeout_applies_to_each_poke(live_crew):
-    kickoff_id = kicked_off(live_crew, SLOW)
+    kickoff_id = live_crew.new_execution(SLOW)
     limits = {"execution_timeout": timedelta(seconds=60), "timeout": 3600}
     task = waiting(kickoff_id, **RESCHEDULE, **limits)
     task.ti.first_poke = datetime.now(UTC) - timedelta(seconds=600)
@@ -198,7 +192,7 @@ def test_execution_timeout_applies_to_each_poke(live_crew):
 
 @pytest.mark.parametrize("remembering", [True, False])
 def test_next_poke_is_after_the_interval_or_at_the_deadline(live_crew, store, remembering):
-    kickoff_id = kicked_off(live_crew, SLOW)
+    kickoff_id = live_crew.new_execution(SLOW)
     for timeout, seconds in [(3600, (54.0, 66.0)), (30, (0.0, 30.0))]:
         task = waiting(
             kickoff_id, **RESCHEDULE, poke_interval=60, timeout=timeout, store=store if remembering else None
@@ -215,7 +209,7 @@ def test_next_poke_is_after_the_interval_or_at_the_deadline(live_crew, store, re
 
 @sensors_remember
 def test_poke_without_news_stores_nothing(live_crew, store):
-    kickoff_id = kicked_off(live_crew, SLOW)
+    kickoff_id = live_crew.new_execution(SLOW)
     later = RUNNING | {"current_task": "review_task"}
     live_crew.set_status(kickoff_id, *[RUNNING] * 3, *[later] * 3, {"status": "completed", "result": "x"})
     asked: list[str] = []
@@ -228,7 +222,7 @@ def test_poke_without_news_stores_nothing(live_crew, store):
 
 @sensors_remember
 def test_outage_of_an_earlier_attempt_does_not_count(live_crew, store):
-    kickoff_id = kicked_off(live_crew, SLOW)
+    kickoff_id = live_crew.new_execution(SLOW)
     live_crew.faults.answer(503, on="status", for_seconds=60)
     task = waiting(kickoff_id, **RESCHEDULE, store=store, max_outage=0.15)
     with pytest.raises(LostContact):
@@ -239,7 +233,7 @@ def test_outage_of_an_earlier_attempt_does_not_count(live_crew, store):
 
 
 def test_without_a_store_an_outage_lasts_until_the_deadline(live_crew):
-    kickoff_id = kicked_off(live_crew, SLOW)
+    kickoff_id = live_crew.new_execution(SLOW)
     live_crew.faults.answer(503, on="status", for_seconds=60)
 
     with pytest.raises(AirflowSensorTimeout, match="503"):
@@ -250,7 +244,7 @@ def test_without_a_store_an_outage_lasts_until_the_deadline(live_crew):
 @pytest.mark.parametrize("call", ["get", "set", "none, but a newer version has stored it"])
 def test_unusable_record_fails_no_poke(live_crew, store, call):
     scenario = QUICK.model_copy(update={"tasks": (ScenarioTask(name="a", seconds=0.1, output="Done."),)})
-    kickoff_id = kicked_off(live_crew, scenario)
+    kickoff_id = live_crew.new_execution(scenario)
     kept = {"kickoff_id": kickoff_id, "try_number": 1}
     store.set("crew_watch", {"try": kept, "seen": {"started_at": 0.0, "mood": "bright"}})
     store.breaks_at = lambda name: name == call
@@ -269,7 +263,7 @@ def test_unusable_record_fails_no_poke(live_crew, store, call):
     ],
 )
 def test_sensor_resumed_without_event_ends_like_any_other(live_crew, why, options, error):
-    kickoff_id = kicked_off(live_crew, SLOW)
+    kickoff_id = live_crew.new_execution(SLOW)
     task = waiting(kickoff_id, deferrable=True, **options)
 
     with pytest.raises(error, match=kickoff_id):

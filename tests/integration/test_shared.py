@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -22,10 +23,9 @@ from airflow_provider_crew.client.errors import LostContact, WaitedTooLong
 from airflow_provider_crew.hooks.connection import load_connection_async
 from airflow_provider_crew.hooks.polling import _shared
 from airflow_provider_crew.local import LocalCrewService
-from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import read_event
 from tests.airflow_runs import PATIENCE
-from tests.integration.tasks import CONNECTION, QUICK, SLOW, TOKEN, fired
+from tests.integration.tasks import CONNECTION, QUICK, SLOW, TOKEN, WatchedService, fired, trigger_of
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -56,14 +56,13 @@ def look_ups(monkeypatch: pytest.MonkeyPatch) -> Iterator[LookUps]:
 
 
 def kicked_off(service: Any, times: int, scenario: Any = SLOW) -> list[str]:
-    service.scenario = scenario
-    return [service.take({}, None, {}) for _ in range(times)]
+    return [service.new_execution(scenario) for _ in range(times)]
 
 
-def watch(*kickoff_ids: str, **options: Any) -> Watches:
-    rules = {"poll_interval": 0.05, "deadline": time.time() + 3600} | options
-    triggers = [CrewExecutionTrigger(kickoff_id, "crew_default", rules=rules) for kickoff_id in kickoff_ids]
-    return [asyncio.create_task(fired(trigger)) for trigger in triggers]
+def watch(*kickoff_ids: str, **rules: Any) -> Watches:
+    return [
+        asyncio.create_task(fired(trigger_of(each, **{"poll_interval": 0.05} | rules))) for each in kickoff_ids
+    ]
 
 
 async def errors_of(watches: Watches, seconds: float = PATIENCE) -> set[type]:
@@ -150,7 +149,7 @@ async def test_changed_host_does_not_move_running_watches(live_crew, monkeypatch
     (here,) = kicked_off(live_crew, 1)
     watches = watch(here)
     await seen(polled(live_crew, [here]))
-    with LocalCrewService(SLOW) as elsewhere:
+    with WatchedService(token=None) as elsewhere:
         (there,) = kicked_off(elsewhere, 1)
         monkeypatch.setenv(CONNECTION, elsewhere.connection_uri)
 
@@ -263,44 +262,32 @@ async def test_hanging_lookup_of_a_new_token_ends_in_time(live_crew, look_ups, t
     assert look_ups.number == 2
 
 
-IMPORTS_OF_A_FIRST_TRIGGER = """
-import asyncio, json, sys, threading, time
+FIRST_TRIGGER = """
+import asyncio, sys, threading, time
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
-
-threads = {}
 
 class Watcher:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        threads[name] = threading.current_thread().name
+        print(threading.current_thread().name, name, file=sys.stderr)
 
 async def run():
-    trigger = CrewExecutionTrigger(
-        sys.argv[1], "crew_default", rules={"poll_interval": 0.05, "deadline": time.time() + 60}
-    )
-    return [event async for event in trigger.run()]
+    rules = {"poll_interval": 0.05, "deadline": time.time() + 60}
+    return [event async for event in CrewExecutionTrigger(sys.argv[1], "crew_default", rules=rules).run()]
 
 sys.meta_path.insert(0, Watcher)
 asyncio.run(run())
-print(json.dumps(threads))
 """
 
 
 def test_first_trigger_imports_in_a_thread(live_crew):
-    (kickoff_id,) = kicked_off(live_crew, 1, QUICK)
-
     done = subprocess.run(
-        [sys.executable, "-c", IMPORTS_OF_A_FIRST_TRIGGER, kickoff_id],
-        check=False,
-        capture_output=True,
+        [sys.executable, "-c", FIRST_TRIGGER, live_crew.new_execution()],
+        check=True,
+        stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {CONNECTION: live_crew.connection_uri},
     )
-    assert done.returncode == 0, done.stderr
-    threads = json.loads(done.stdout.splitlines()[-1])
 
-    ours = {"airflow_provider_crew", "aiohttp", "pydantic"}
-    assert "aiohttp" in threads
-    assert not [
-        name for name, thread in threads.items() if thread == "MainThread" and name.partition(".")[0] in ours
-    ]
+    assert re.search(r"^\S+ aiohttp$", done.stderr, re.MULTILINE)
+    assert not re.search(r"^MainThread (airflow_provider_crew|aiohttp|pydantic)\b", done.stderr, re.MULTILINE)

@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from dataclasses import asdict, fields
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from airflow_provider_crew.client.watch import WatchRules
-from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
-from airflow_provider_crew.triggers.events import DEFERRAL
+from airflow_provider_crew.client.models import read_execution
+from airflow_provider_crew.triggers.events import DEFERRAL, LARGEST_RESPONSE, read_event
 from tests.integration.tasks import (
     FAILING,
-    INPUTS,
     QUICK,
     SLOW,
     TASK_STATES,
     TaskInstance,
     fired,
+    trigger_of,
 )
 
 pytest_plugins = ["tests.integration.task_fixtures"]
-
-
-def kicked_off(service: Any, scenario: Any = QUICK) -> str:
-    service.scenario = scenario
-    return service.take(INPUTS, None, {})
-
-
-RULES = {each.name for each in fields(WatchRules)}
-
-
-def trigger(kickoff_id: str, **options: Any) -> CrewExecutionTrigger:
-    given = {"deadline": time.time() + 3600, "poll_interval": 0.02, **options}
-    rules = asdict(WatchRules(**{name: given.pop(name) for name in RULES & given.keys()}))
-    return CrewExecutionTrigger(kickoff_id, "crew_default", rules=rules, **given)
 
 
 @pytest.fixture
@@ -55,9 +40,9 @@ def pauses(live_crew: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[float,
 
 
 async def test_first_poll_waits_for_the_interval_of_another_process(live_crew, pauses):
-    kickoff_id = kicked_off(live_crew)
+    kickoff_id = live_crew.new_execution()
 
-    await fired(trigger(kickoff_id, first_poll_at=time.time() + 30))
+    await fired(trigger_of(kickoff_id, first_poll_at=time.time() + 30))
 
     assert pauses[0] == (pytest.approx(30, abs=1), [])
 
@@ -72,11 +57,11 @@ async def test_does_not_fire_too_soon_after_the_deferral(
     live_crew, pauses, monkeypatch, timing, ago, waits, scenario
 ):
     timing(shortest_deferral=0.5)
-    kickoff_id = kicked_off(live_crew, scenario)
+    kickoff_id = live_crew.new_execution(scenario)
     now = time.time()
     monkeypatch.setattr("airflow_provider_crew.triggers.crew.time", SimpleNamespace(time=lambda: now))
 
-    await fired(trigger(kickoff_id, deferred_at=None if ago is None else now - ago))
+    await fired(trigger_of(kickoff_id, deferred_at=None if ago is None else now - ago))
 
     before_it_fires = pauses[-1]
     assert before_it_fires == (pytest.approx(waits, abs=1e-3), ["status"])
@@ -87,10 +72,10 @@ async def test_does_not_fire_too_soon_after_the_deferral(
     [({}, None), ({"cancel_on_kill": True}, "by a user")],
 )
 async def test_stopped_trigger_claims_nothing_about_its_execution(live_crew, task_log, options, message):
-    kickoff_id = kicked_off(live_crew, SLOW)
+    kickoff_id = live_crew.new_execution(SLOW)
     loop, polled = asyncio.get_running_loop(), asyncio.Event()
     live_crew.at_look(1, lambda: loop.call_soon_threadsafe(polled.set))
-    running = asyncio.create_task(fired(trigger(kickoff_id, **options)))
+    running = asyncio.create_task(fired(trigger_of(kickoff_id, **options)))
     await polled.wait()
     before = task_log.text.count("\n")
 
@@ -105,7 +90,7 @@ async def test_stopped_trigger_claims_nothing_about_its_execution(live_crew, tas
 
 
 async def test_event_in_the_log_has_no_values(live_crew):
-    (event,) = [event async for event in trigger(kicked_off(live_crew)).run()]
+    (event,) = [event async for event in trigger_of(live_crew.new_execution()).run()]
 
     assert "Briefing" in event.payload["result"]
     assert "result" in repr(event)
@@ -132,9 +117,30 @@ async def test_only_a_mark_cancels(live_crew, monkeypatch, cancels, state, defer
 
     monkeypatch.setattr(TASK_STATES, lambda **_: {"run": {"crew": state}})
     monkeypatch.setattr("airflow_provider_crew.triggers.watching.read_own_xcom", read)
-    marked = trigger(kicked_off(live_crew, SLOW), deferred_at=7.5, cancel_on_kill=cancels)
+    marked = trigger_of(live_crew.new_execution(SLOW), deferred_at=7.5, cancel_on_kill=cancels)
     marked.task_instance = TaskInstance()  # type: ignore[assignment]
 
     await marked.on_kill()
 
     assert len(live_crew.requests.on("stop")) == stops
+
+
+async def test_large_answer_is_read_outside_the_event_loop(live_crew, monkeypatch):
+    tasks = ",".join(["{}"] * ((LARGEST_RESPONSE - 200) // 3))
+    body = f'{{"state": "SUCCESS", "result": {{"output": "x", "tasks": [{tasks}]}}}}'
+    kickoff_id = live_crew.new_execution()
+    readers = []
+
+    def read(*given: Any, **named: Any) -> Any:
+        readers.append(threading.get_ident())
+        return read_execution(*given, **named)
+
+    monkeypatch.setattr("airflow_provider_crew.client.api.read_execution", read)
+    live_crew.faults.answer(200, body=body, on="status")
+
+    end = read_event(await fired(trigger_of(kickoff_id)))
+
+    assert (end.completed, end.result) == (True, None)
+    # Read on the event loop, the tasks blocked all other triggers for 2.4 seconds.
+    assert len(readers) == 1
+    assert readers[0] != threading.get_ident()
