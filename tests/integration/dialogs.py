@@ -88,13 +88,11 @@ class Dialog:
             self.task.resume(waiting, event)
         return again.value
 
-    def chosen(
-        self, waiting: TaskDeferred, option: str, text: Any = None, at: str = "", asked: str | None = None
-    ) -> TaskDeferred:
-        """Let a user answer the open request, or in a browser that still shows the question ``asked``."""
+    def chosen(self, waiting: TaskDeferred, option: str, text: Any = None, at: str = "") -> TaskDeferred:
+        """Let a user answer the open request."""
         event = chosen(option, text, at)
-        if given := asked or self.asks:
-            event["params_input"][ASKED] = given
+        if self.asks:
+            event["params_input"][ASKED] = self.asks
         return self.resumed(waiting, event)
 
     @property

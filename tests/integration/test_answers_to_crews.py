@@ -180,16 +180,6 @@ def test_answer_goes_to_no_other_crew(dialog, monkeypatch):
     assert dialog.answers == []
 
 
-def test_intent_that_is_not_stored_prevents_the_answer(dialog):
-    waiting = dialog.asked()
-    dialog.store.breaks_at = lambda name: name == "set"
-
-    dialog.chosen(waiting, APPROVE)
-
-    assert dialog.answers == []
-    assert len(dialog.requests) == 2
-
-
 def test_unreadable_record_is_not_replaced(dialog):
     waiting = dialog.asked()
     known = dialog.kept
@@ -277,23 +267,6 @@ def test_answer_to_an_old_question_is_not_sent(dialog):
     assert len(dialog.requests) == len(dialog.told) == 2
     assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
     assert [answer["taskId"] for answer in dialog.answers] == [dialog.kept["question"]["task_id"]]
-
-
-@pytest.mark.parametrize(("option", "text"), [(APPROVE, None), (SEND_BACK, "Shorter"), (ANSWER, "Bergen")])
-def test_answer_of_a_stale_page_is_not_sent(dialog, option, text):
-    dialog.crew.scenario = asking("draft-1", "draft-2")
-    waiting = dialog.asked()
-    stale = dialog.asks
-    dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)  # in the dashboard
-    waiting = dialog.asked(waiting)
-
-    waiting = dialog.chosen(waiting, option, text, asked=stale)
-
-    assert dialog.answers == []
-    assert ["draft-2" in request["body"] for request in dialog.requests] == [False, True, True]
-    assert [each["outcome"] for each in dialog.kept["answers"]] == ["not_sent"]
-    assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
-    assert [answer["taskId"] for answer in dialog.answers] == [dialog.asks]
 
 
 OTHERS: tuple[Any, ...] = ("", "forged", 0, [], {})
