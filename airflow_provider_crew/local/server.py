@@ -99,7 +99,7 @@ class LocalCrewService(Crew):
         return json.dumps(
             {
                 "conn_type": "crew",
-                "host": self.host,
+                "host": self._host_here,
                 "port": self.port,
                 "schema": self.scheme,
                 "password": self.token,
@@ -155,7 +155,12 @@ class LocalCrewService(Crew):
 
     @property
     def _url_host(self) -> str:
-        return f"[{self.host}]" if ":" in self.host else self.host
+        return f"[{self._host_here}]" if ":" in self._host_here else self._host_here
+
+    @property
+    def _host_here(self) -> str:
+        """Host at which this machine reaches the server, also if it listens on all addresses."""
+        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - replaces it
 
     def _listen(self, *, refuse: bool, seconds: float | None = None) -> None:
         if refuse:
