@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from airflow.providers.common.compat.sdk import Stats
@@ -18,7 +19,7 @@ from airflow_provider_crew.client.errors import ExecutionFailed, WaitedTooLong
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import ScenarioTask
 from airflow_provider_crew.operators.crew import CrewBatchOperator
-from tests.integration.operators import in_every_way, kickoff, run_task
+from tests.integration.operators import both_ways, in_every_way, run, run_task
 from tests.integration.tasks import (
     FAILING,
     INPUTS,
@@ -59,7 +60,7 @@ def test_completed_execution_is_one_span_with_its_task_below(live_crew, exporter
     live_crew.scenario = WORKING
     task = kind(live_crew, store=store, **options)
     skip_where_pokes_forget(options)
-    live_crew.at_look(2, lambda: live_crew.finish(live_crew.kickoffs[0].kickoff_id))
+    live_crew.at_look(2, lambda: live_crew.finish(live_crew.ids[0]))
     with trace.get_tracer("airflow").start_as_current_span("worker.crew") as above:
         result = poked(task)
 
@@ -120,15 +121,20 @@ def counted(mocker):
     return counts
 
 
-def test_retry_that_reattaches_ends_the_one_span(live_crew, exporter, counted, store):
+@pytest.fixture
+def waited_too_long(live_crew, store) -> Task:
+    """A task whose first attempt has left a running execution."""
     live_crew.scenario = SLOW
-    task = run_task(live_crew, store=store, timeout=0.2)
-    task.ti.max_tries = 1
+    task = Task(lambda: run(timeout=0.2), store=store, retries=1)
     with pytest.raises(WaitedTooLong):
         task.run()
+    return task
+
+
+def test_retry_that_reattaches_ends_the_one_span(live_crew, exporter, counted, waited_too_long):
     assert named(exporter, "invoke_workflow crew_default") == []
-    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
-    task.run()
+    live_crew.finish(live_crew.ids[0])
+    waited_too_long.run()
 
     (span,) = named(exporter, "invoke_workflow crew_default")
     assert span.attributes["airflow.task_instance.try_number"] == 2
@@ -136,26 +142,19 @@ def test_retry_that_reattaches_ends_the_one_span(live_crew, exporter, counted, s
     assert event.name == "resumable_job.resume_decision"
     assert dict(event.attributes) == {
         "resumable.decision": "reconnect",
-        "resumable.external_id": live_crew.kickoffs[0].kickoff_id,
+        "resumable.external_id": live_crew.ids[0],
     }
-    assert span.start_time < task.ti.start_date.timestamp() * 1e9
-    assert len(live_crew.kickoffs) == 1
+    assert span.start_time < waited_too_long.ti.start_date.timestamp() * 1e9
     assert counted == ["fresh_submit", "reconnect_attempt", "reconnect_success"]
 
 
-def test_execution_that_failed_between_attempts_is_one_span(live_crew, exporter, store):
-    live_crew.scenario = SLOW
-    task = run_task(live_crew, store=store, timeout=0.2)
-    task.ti.max_tries = 1
-    with pytest.raises(WaitedTooLong):
-        task.run()
-    live_crew.set_status(live_crew.kickoffs[0].kickoff_id, {"status": "error", "error": "out of credit"})
+def test_execution_that_failed_between_attempts_is_one_span(live_crew, exporter, waited_too_long):
+    live_crew.set_status(live_crew.ids[0], {"status": "error", "error": "out of credit"})
     live_crew.scenario = QUICK
-    task.run()
+    waited_too_long.run()
 
     first, second = named(exporter, "invoke_workflow crew_default")
-    ids = [kickoff.kickoff_id for kickoff in live_crew.kickoffs]
-    assert [span.attributes["crewai.execution_uuid"] for span in (first, second)] == ids
+    assert [span.attributes["crewai.execution_uuid"] for span in (first, second)] == live_crew.ids
     assert [span.status.status_code for span in (first, second)] == [StatusCode.ERROR, StatusCode.UNSET]
     assert not second.events
 
@@ -174,7 +173,7 @@ def test_output_checked_again_after_a_clear_is_no_other_span(live_crew, exporter
 
 
 @pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
-@pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
+@both_ways
 def test_each_row_of_a_batch_is_one_span(live_crew, exporter, store, tmp_path, deferrable):
     live_crew.faults.answer(422, on="kickoff")
     rows = [INPUTS, INPUTS | {"topic": "ferries"}, INPUTS | {"topic": "ships"}]
@@ -184,21 +183,18 @@ def test_each_row_of_a_batch_is_one_span(live_crew, exporter, store, tmp_path, d
     ).run()
 
     spans = named(exporter, "invoke_workflow crew_default")
-    told = sorted(span.attributes["crewai.execution_uuid"] for span in spans)
-    assert told == sorted(kickoff.kickoff_id for kickoff in live_crew.kickoffs)
-    assert len(told) == 2
+    assert {span.attributes["crewai.execution_uuid"] for span in spans} == {*live_crew.ids}
+    assert len(spans) == 2
     assert len({span.attributes["crew.row"] for span in spans}) == 2
 
 
 def test_tracer_that_fails_costs_no_result(live_crew, monkeypatch, store, task_log):
-    def broken(*_: Any, **__: Any) -> Any:
-        raise OSError("the exporter is broken")
-
+    broken = Mock(side_effect=OSError("the exporter is broken"))
     monkeypatch.setattr(trace, "get_tracer_provider", TracerProvider(shutdown_on_exit=False).__class__)
     monkeypatch.setattr("airflow_provider_crew.tracing.trace.get_tracer", broken)
     result = run_task(live_crew, store=store).run()
 
-    assert result["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+    assert result["kickoff_id"] == live_crew.ids[0]
     assert "the exporter is broken" in task_log.warnings
 
 
@@ -207,9 +203,3 @@ def test_process_without_a_tracer_is_not_traced(monkeypatch):
 
     assert versions.is_traced() is False
     assert "opentelemetry.trace" not in sys.modules
-
-
-@pytest.mark.usefixtures("live_crew")
-def test_kickoff_is_counted_with_the_name_of_airflow(counted, store):
-    Task(kickoff, store=store).run()
-    assert counted == ["fresh_submit"]
