@@ -170,11 +170,7 @@ LOOP = {"loop": SimpleNamespace(index=2)}
 
 @pytest.mark.parametrize(
     ("key", "more", "sent"),
-    [
-        ("2026-11-27", {}, {"partition_key": "2026-11-27"}),
-        (None, {}, {}),
-        ("", LOOP, {"iteration": 2}),
-    ],
+    [("2026-11-27", {}, {"partition_key": "2026-11-27"}), (None, {}, {}), ("", LOOP, {"iteration": 2})],
 )
 def test_origin_has_the_partition_key_of_the_run(live_crew, key, more, sent):
     started = Task(kickoff)

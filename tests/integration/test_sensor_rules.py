@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 from airflow.exceptions import AirflowRescheduleException
-from airflow.providers.common.compat.sdk import (
-    AirflowSensorTimeout,
-    AirflowSkipException,
-)
+from airflow.providers.common.compat.sdk import AirflowSensorTimeout, AirflowSkipException
 
 from airflow_provider_crew.client.errors import (
     InvalidKickoffId,
@@ -24,15 +21,7 @@ from airflow_provider_crew.client.watch import Watch
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import ScenarioTask
 from tests.integration.operators import in_every_mode, sensor
-from tests.integration.tasks import (
-    CONNECTION,
-    QUICK,
-    SLOW,
-    Task,
-    fired,
-    poked,
-    sensors_remember,
-)
+from tests.integration.tasks import CONNECTION, QUICK, SLOW, Task, fired, poked, sensors_remember
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -152,14 +141,22 @@ def test_silent_sensor_waits_longer_than_max_outage(live_crew, store, mode):
 
 
 @pytest.mark.parametrize("remembering", [True, False])
-def test_rescheduled_sensor_times_out_after_its_first_poke(live_crew, store, remembering):
+@pytest.mark.parametrize(
+    ("limits", "ago", "end"),
+    [
+        ({}, 3601, AirflowSensorTimeout),
+        ({"execution_timeout": timedelta(seconds=60)}, 600, AirflowRescheduleException),  # of each poke
+    ],
+)
+def test_rescheduled_sensor_times_out_after_its_first_poke(live_crew, store, remembering, limits, ago, end):
     kickoff_id = live_crew.new_execution(SLOW)
-    task = waiting(kickoff_id, **RESCHEDULE, timeout=3600, store=store if remembering else None)
+    limits = limits | {"timeout": 3600}
+    task = waiting(kickoff_id, **RESCHEDULE, **limits, store=store if remembering else None)
     with pytest.raises(AirflowRescheduleException):
         task.run()
-    task.ti.first_poke = datetime.now(UTC) - timedelta(seconds=3601)
+    task.ti.first_poke = datetime.now(UTC) - timedelta(seconds=ago)
 
-    with pytest.raises(AirflowSensorTimeout):
+    with pytest.raises(end):
         task.run()
 
 
@@ -178,16 +175,6 @@ def test_rescheduled_sensor_waits_out_a_short_not_found(live_crew, store, rememb
         task.run()
 
     assert live_crew.calls.count("status") == (3 if remembering else 4)
-
-
-def test_execution_timeout_applies_to_each_poke(live_crew):
-    kickoff_id = live_crew.new_execution(SLOW)
-    limits = {"execution_timeout": timedelta(seconds=60), "timeout": 3600}
-    task = waiting(kickoff_id, **RESCHEDULE, **limits)
-    task.ti.first_poke = datetime.now(UTC) - timedelta(seconds=600)
-
-    with pytest.raises(AirflowRescheduleException):
-        task.run()
 
 
 @pytest.mark.parametrize("remembering", [True, False])

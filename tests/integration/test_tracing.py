@@ -20,15 +20,7 @@ from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import ScenarioTask
 from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.integration.operators import both_ways, in_every_way, run, run_task
-from tests.integration.tasks import (
-    FAILING,
-    INPUTS,
-    QUICK,
-    SLOW,
-    Task,
-    poked,
-    skip_where_pokes_forget,
-)
+from tests.integration.tasks import FAILING, INPUTS, QUICK, SLOW, Task, poked, skip_where_pokes_forget
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -140,10 +132,7 @@ def test_retry_that_reattaches_ends_the_one_span(live_crew, exporter, counted, w
     assert span.attributes["airflow.task_instance.try_number"] == 2
     (event,) = span.events
     assert event.name == "resumable_job.resume_decision"
-    assert dict(event.attributes) == {
-        "resumable.decision": "reconnect",
-        "resumable.external_id": live_crew.ids[0],
-    }
+    assert dict(event.attributes) == {"resumable.decision": "reconnect", "resumable.external_id": live_crew.ids[0]}
     assert span.start_time < waited_too_long.ti.start_date.timestamp() * 1e9
     assert counted == ["fresh_submit", "reconnect_attempt", "reconnect_success"]
 

@@ -12,15 +12,7 @@ import pytest
 
 from airflow_provider_crew.client.models import read_execution
 from airflow_provider_crew.triggers.events import DEFERRAL, LARGEST_RESPONSE, read_event
-from tests.integration.tasks import (
-    FAILING,
-    QUICK,
-    SLOW,
-    TASK_STATES,
-    TaskInstance,
-    fired,
-    trigger_of,
-)
+from tests.integration.tasks import FAILING, QUICK, SLOW, TASK_STATES, TaskInstance, fired, trigger_of
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -67,10 +59,7 @@ async def test_does_not_fire_too_soon_after_the_deferral(
     assert before_it_fires == (pytest.approx(waits, abs=1e-3), ["status"])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({}, None), ({"cancel_on_kill": True}, "by a user")],
-)
+@pytest.mark.parametrize(("options", "message"), [({}, None), ({"cancel_on_kill": True}, "by a user")])
 async def test_stopped_trigger_claims_nothing_about_its_execution(live_crew, task_log, options, message):
     kickoff_id = live_crew.new_execution(SLOW)
     loop, polled = asyncio.get_running_loop(), asyncio.Event()
