@@ -20,7 +20,8 @@ from airflow_provider_crew.exceptions import EndedTask
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from airflow_provider_crew.task.record import ROW
-from airflow_provider_crew.task.verdict import AFTER_UPSTREAM, UNREPORTED, if_lost, while_cancelled
+from airflow_provider_crew.task.result import RETURN_VALUE
+from airflow_provider_crew.task.verdict import AFTER_REMOVAL, AFTER_UPSTREAM, UNREPORTED, if_lost, while_cancelled
 from airflow_provider_crew.triggers.events import DEFERRAL
 from airflow_provider_crew.versions import HAS_STORE
 
@@ -220,7 +221,7 @@ def _failures_of_run(context: Context, states: _States) -> list[_Failure]:
         state, fields = states[task_id, index], _fields(context, task_id)
         is_stopped = state == "skipped" and ("crew_conn_id" in fields or context["reason"] == "timed_out")
         may_report = is_stopped or state == "failed" or (state == "success" and "result_path" in fields)
-        may_report = may_report or (state == "upstream_failed" and "kickoff_id" in fields)
+        may_report = may_report or state == "removed" or (state == "upstream_failed" and "kickoff_id" in fields)
         if may_report and _has_time():
             found.append(_failure(context, task_id, index, state))
         elif may_report and "crew_conn_id" in fields:
@@ -248,10 +249,12 @@ def _failure(context: Context, task_id: str, map_index: int, state: str) -> _Fai
     is_silent = state in {"skipped", "upstream_failed"} and not (end or kickoff_id or batch)
     is_silent = is_silent or (state == "skipped" and end.get("action") == "skip")
     is_silent = is_silent or (state == "success" and not _is_uncertain(batch))
+    is_silent = is_silent or (state == "removed" and (not kickoff_id or _is_over(progress, read)))
     if is_silent or (is_of_run and read(SENT)):
         return None
     # A trigger that has not polled yet never learns that Airflow has ended its task.
-    deferral = read(DEFERRAL) if is_of_run and (kickoff_id or batch) and not end else None
+    may_cancel = is_of_run and (kickoff_id or batch) and not end and state != "removed"
+    deferral = read(DEFERRAL) if may_cancel else None
     is_being_cancelled = deferral is not None and (progress.get("polled_at") or 0.0) > deferral
     error = _error(_exception(context), end, kickoff_id) or _unreported(
         context, task_id, {**progress, "kickoff_id": kickoff_id}, state, is_being_cancelled=is_being_cancelled
@@ -270,6 +273,11 @@ def _failure(context: Context, task_id: str, map_index: int, state: str) -> _Fai
     names: list[Any] = [loop and f"iteration {loop.index}", map_index >= 0 and read(ROW)]
     name = _name(task_id, map_index, ", ".join(filter(None, names)))
     return _Failure(name, error.cost, "\n".join(lines), is_being_cancelled)
+
+
+def _is_over(progress: Mapping[str, Any], read: Callable[[str], Any]) -> bool:
+    """Whether a task has ended, as far as its XComs tell."""
+    return bool(progress.get("end")) or progress.get("state") == "completed" or read(RETURN_VALUE) is not None
 
 
 def _nothing(_key: str) -> None:
@@ -337,10 +345,12 @@ def _unreported(
         "failed": f"The task {ended if _is_crew_task(context, task_id) else 'has failed. It had called a crew'}.",
         "skipped": "Airflow stopped the task because the run exceeded its dagrun_timeout.",
         "upstream_failed": "The task did not run because an upstream task failed.",
+        "removed": "The task was removed from the run while it waited: its mapped list, or the DAG, has changed.",
         "success": "The batch succeeded, but some of its kickoffs are uncertain.",
     }.get(state, "The task was cleared, or its process was killed or lost.")
     mark = (progress.get("choices") or {}).get("mark")
-    if mark and state != "success" and not is_being_cancelled:  # the process may still be cancelling the execution
+    # A process may still be cancelling the execution.
+    if mark and state not in {"success", "removed"} and not is_being_cancelled:
         event += f" If a user marked it, {mark}." if state == "failed" else f" {mark[0].upper()}{mark[1:]}."
     if exception := _exception(context):
         event = f"The task raised {type(exception).__name__}: {one_line(str(exception), 1_000)}"
@@ -348,8 +358,7 @@ def _unreported(
     lost = of_batch or if_lost(kickoff_id or None, "completed" if has_completed else None)
     is_known = kickoff_id and (is_sensor or _is_durable(context, task_id))
     next_step = lost["next_step"] if is_known or of_batch else UNREPORTED
-    if state == "upstream_failed":
-        next_step = AFTER_UPSTREAM
+    next_step = {"upstream_failed": AFTER_UPSTREAM, "removed": AFTER_REMOVAL}.get(state, next_step)
     if is_being_cancelled:
         event += f" {'Its executions are' if of_batch else 'The execution is'} being cancelled."
         next_step = next_step if of_batch else while_cancelled(is_sensor)

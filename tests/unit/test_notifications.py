@@ -170,6 +170,7 @@ XCOMS: dict[str, dict[str, Any]] = {
     "ID": {"kickoff_id": KICKOFF_ID},
     "another ID": {"kickoff_id": "another"},
     "alerted": {"crew_alert": "sent"},
+    "returned": {"return_value": "the result"},
     "deferred": {"crew_deferral": 1795697920.28},
     # Progress of an execution. None: that of an agent's task that has called none.
     "running": progress(state="running"),
