@@ -313,9 +313,12 @@ class _Row:
 def verdict(error: BaseException, facts: Facts) -> Verdict:
     """Return the end of a task, from the exception that ends it and the facts about the attempt."""
     event = error if isinstance(error, CrewError) else _event_of(error, facts)
+    is_foreign = event is not error and type(event) is CrewError
+    if is_foreign and (facts.skips == "soft_fail" or not isinstance(error, Exception)):
+        facts = replace(facts, skips="")  # as in Airflow's own sensors
     row = _row(event, facts)
     # Another exception keeps its traceback, unless a retry of the task would start a second execution.
-    passes_on = event is not error and type(event) is CrewError and row.action != "fail"
+    passes_on = is_foreign and row.action not in {"fail", "skip"}
     is_retried = passes_on or row.action == "retry" or (row.action == "time out" and isinstance(event, CutShort))
     if_retried = row.effect if is_retried else ""
     is_new = facts.phase == "before" and facts.earlier == "none"  # an earlier one is over
@@ -547,11 +550,16 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:
     return _row_of_any(error, then)
 
 
-def _row_of_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a table
+def _row_of_sensor(error: CrewError, facts: Facts) -> _Row:
     """Return the row of a sensor, which is the same in every mode."""
-    again = _READS if facts.phase == "ended" else _WAITS
+    row = _row_of_failed_sensor(error, facts)
     if facts.skips == "never_fail" or (facts.skips == "soft_fail" and not isinstance(error, _OUTAGES)):
-        return _Row("skip", again, f"The task is skipped because of {facts.skips}.")
+        return replace(row, action="skip", fix=f"The task is skipped because of {facts.skips}.")
+    return row
+
+
+def _row_of_failed_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a table
+    again = _READS if facts.phase == "ended" else _WAITS
     match error:
         case errors.WaitedTooLong():
             return _Row("time out", again)
@@ -560,10 +568,10 @@ def _row_of_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a
             return _Row("fail", _ENDS_AGAIN, fix)
         case errors.InvalidOutput():
             return _Row("fail", _CHECKS, "Fix `output_type`.")
-        case errors.ExecutionUnknown(has_completed=False):
+        case errors.ExecutionUnknown(elsewhere="", has_completed=False):
             fix = f"{fix_for(error)} With human_input=True, the sensor waits until its timeout."
             return _Row("fail", again, fix, _start_over(facts))
-        case errors.ExecutionUnknown():
+        case errors.ExecutionUnknown(has_completed=True):
             return _Row("fail", _ENDS_AGAIN, fix_for(error))
         case errors.InvalidKickoffId():
             return _Row("fail", _WAITS_FOR_GIVEN, _CHECK_KICKOFF_TASK)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from airflow.exceptions import AirflowRescheduleException
-from airflow.providers.common.compat.sdk import AirflowSensorTimeout, AirflowSkipException
+from airflow.providers.common.compat.sdk import AirflowSensorTimeout, AirflowSkipException, BaseHook
 
 from airflow_provider_crew.client.errors import (
     InvalidKickoffId,
@@ -217,6 +218,18 @@ def test_outage_of_an_earlier_attempt_does_not_count(live_crew, store):
 
     with pytest.raises(AirflowRescheduleException):
         task.run()
+
+
+@in_every_mode
+@pytest.mark.parametrize(("skips", "ends"), [("never_fail", AirflowSkipException), ("soft_fail", RuntimeError)])
+def test_unexpected_exception_skips_only_with_never_fail(live_crew, monkeypatch, task_log, mode, skips, ends):
+    kickoff_id = live_crew.new_execution()
+    monkeypatch.setattr(BaseHook, "get_connection", Mock(side_effect=RuntimeError("the secrets backend broke")))
+
+    with pytest.raises(ends, match="the secrets backend broke"):
+        waiting(kickoff_id, **{skips: True}, **mode).run()
+
+    assert "The task is skipped" not in task_log.text
 
 
 def test_without_a_store_an_outage_lasts_until_the_deadline(live_crew):
