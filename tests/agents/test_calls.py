@@ -15,8 +15,7 @@ from airflow.providers.common.ai.exceptions import ManagedAgentInvocationError, 
 from airflow.providers.common.ai.managed_agents import FailoverManagedAgentClient, ManagedAgentRequest
 from airflow.providers.common.ai.operators.agent import AgentOperator
 from airflow.providers.common.ai.toolsets import ManagedAgentToolset
-from airflow.sdk.definitions._internal import contextmanager
-from airflow.sdk.exceptions import AirflowTaskTerminated
+from airflow.sdk.execution_time.context import set_current_context
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.models.test import TestModel
@@ -39,47 +38,29 @@ FAST: dict[str, Any] = {"timeout": 0.3}
 
 
 class AgentTask:
-    """A task that calls agents, attempt after attempt."""
+    """A task that calls agents, attempt after attempt. ``context`` is that of the attempt that runs now."""
 
     def __init__(self) -> None:
         self.store = TaskStateStore()
-        self.ti = TaskInstance(max_tries=3)
+        dag_run = SimpleNamespace(clear_number=0)
+        self.context: Any = {"dag_run": dag_run, "task_state_store": self.store}
+        self.ti = TaskInstance(try_number=0, max_tries=3)
         self.begin()
 
     def begin(self, *, cleared: bool = False) -> None:
         """Begin the next attempt, in another process."""
         agent._taken.clear()
         agent._failed.clear()
-        if cleared:
-            self.ti.max_tries += 1
-        self.ti = TaskInstance(try_number=self.ti.try_number + 1, max_tries=self.ti.max_tries)
+        self.ti = TaskInstance(try_number=self.ti.try_number + 1, max_tries=self.ti.max_tries + cleared)
         self.task = SimpleNamespace(on_kill=lambda: None, execution_timeout=None, on_success_callback=None)
-
-    @property
-    def context(self) -> dict[str, Any]:
-        dag_run = SimpleNamespace(clear_number=0)
-        return {"ti": self.ti, "dag_run": dag_run, "task_state_store": self.store, "task": self.task}
+        self.context |= {"ti": self.ti, "task": self.task}
 
 
-@pytest.fixture
-def task(monkeypatch):
+@pytest.fixture(autouse=True)
+def task():
     task = AgentTask()
-    monkeypatch.setattr(contextmanager, "_CURRENT_CONTEXT", [SimpleContext(task)])
-    return task
-
-
-class SimpleContext(dict[str, Any]):
-    """The context of the attempt that runs now."""
-
-    def __init__(self, task: AgentTask) -> None:
-        super().__init__()
-        self._task = task
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return self._task.context.get(key, default)
-
-    def __getitem__(self, key: str) -> Any:
-        return self._task.context[key]
+    with set_current_context(task.context):
+        yield task
 
 
 @pytest.fixture
@@ -109,7 +90,6 @@ def kickoffs(*crews: Any) -> list[int]:
     return [len(crew.kickoffs) for crew in crews]
 
 
-@pytest.mark.usefixtures("task")
 def test_prompt_becomes_an_input_and_the_result_text(crew):
     hook = CrewAgentHook(prompt_input="question")
     response = ask(client=hook.agent(), vendor_options={"audience": "sailors"})
@@ -122,7 +102,6 @@ def test_prompt_becomes_an_input_and_the_result_text(crew):
     assert response.usage.output_tokens == QUICK.usage["completion_tokens"]
 
 
-@pytest.mark.usefixtures("task")
 def test_identity_needs_no_request_and_no_connection():
     client = CrewAgentHook("crew_missing").agent()
 
@@ -139,7 +118,6 @@ def test_identity_needs_no_request_and_no_connection():
     ],
     ids=["messages", "another prompt"],
 )
-@pytest.mark.usefixtures("task")
 def test_request_that_a_crew_cannot_take_sends_nothing(crew, request_):
     with pytest.raises(ManagedAgentInvocationError):
         CrewAgentHook().agent().invoke(ManagedAgentRequest(**request_))
@@ -148,24 +126,13 @@ def test_request_that_a_crew_cannot_take_sends_nothing(crew, request_):
 
 
 def test_call_without_a_store_sends_nothing(crew, task):
-    task.store = None
+    task.context["task_state_store"] = None
     with pytest.raises(ManagedAgentInvocationError):
         ask()
 
     assert crew.calls == []
 
 
-@pytest.mark.usefixtures("task")
-def test_model_calls_the_crew_as_a_tool(crew):
-    toolset = ManagedAgentToolset(CrewAgentHook().agent(), tool_name="research")
-    result = Agent(TestModel(), toolsets=[toolset]).run_sync("Ask the crew.")
-
-    assert kickoffs(crew) == [1]
-    assert QUICK.tasks[-1].output[:10] in result.output
-    assert not toolset.replayable
-
-
-@pytest.mark.usefixtures("task")
 def test_blocks_of_the_page_are_run(crew):
     agent, toolset, group = blocks("docs/use-as-a-tool.md", "python")
     names = {
@@ -174,66 +141,47 @@ def test_blocks_of_the_page_are_run(crew):
     }
     exec(agent, names)  # noqa: S102 - the page's own
     exec(toolset, names)  # noqa: S102
-    Agent(TestModel(), toolsets=[names["research"]]).run_sync("Ask the crew.")
+    result = Agent(TestModel(), toolsets=[names["research"]]).run_sync("Ask the crew.")
 
-    assert crew.kickoffs[0].inputs.keys() == {"question", "audience"}
+    assert QUICK.tasks[-1].output[:10] in result.output
+    assert not names["research"].replayable
+    assert [each.inputs.keys() for each in crew.kickoffs] == [{"question", "audience"}]
     assert [member.agent for member in eval(group, names).members] == ["crew_default", "crew_standby"]  # noqa: S307
 
 
 # What a failover group and the toolset do with each failure. An uncertain kickoff must reach neither.
 
 
-@pytest.mark.usefixtures("task")
-def test_rejected_inputs_go_to_the_model_and_no_other_member(crew, standby, group):
-    crew.faults.answer(422, on="kickoff")
-    with pytest.raises(ManagedAgentRejected):
-        ask(client=group)
-
-    assert kickoffs(crew, standby) == [0, 0]
-
-
-@pytest.mark.usefixtures("task")
-@pytest.mark.parametrize(("status", "started"), [(401, 0), (403, 0), (404, 0), (405, 0), (None, 1)])
-def test_first_that_certainly_fails_lets_the_second_answer(crew, standby, group, status, started):
+@pytest.mark.parametrize("status", [401, 403, 404, 405, None])
+def test_first_that_certainly_fails_lets_the_second_answer(crew, standby, group, status):
     if status:
         crew.faults.answer(status, on="kickoff")
     else:
         crew.scenario = FAILING.model_copy(update=LIVE)
     ask(client=group)
 
-    assert kickoffs(crew, standby) == [started, 1]
+    assert kickoffs(crew, standby) == [0 if status else 1, 1]
 
 
-def test_call_takes_no_connection_of_webhooks():
-    with pytest.raises(TypeError):
-        CrewAgentHook(webhook_conn_id="crew_webhooks")  # type: ignore[call-arg]
-
-
-@pytest.mark.usefixtures("task")
-def test_uncertain_kickoff_of_the_first_starts_no_second(crew, standby, group):
-    crew.faults.answer(502, on="kickoff", after_taken=True)
-    with pytest.raises(CrewToolFailed) as caught:
-        ask(client=group)
-
-    assert kickoffs(crew, standby) == [1, 0]
-    assert isinstance(caught.value, AirflowTaskTerminated)
-    assert not isinstance(caught.value, Exception)
-    assert isinstance(caught.value.failure, errors.UncertainKickoff)
-    assert caught.value.cost is errors.Cost.UNKNOWN
-    assert "adopt" not in str(caught.value)  # the command knows the record of an operator only
-
-
-@pytest.mark.usefixtures("task")
-def test_execution_that_keeps_running_starts_no_second(crew, standby, group):
+@pytest.mark.parametrize(
+    ("status", "started", "error", "cost"),
+    [
+        (422, 0, ManagedAgentRejected, "none"),
+        (502, 1, CrewToolFailed, "unknown"),
+        (None, 1, CrewToolInterrupted, "running"),
+    ],
+)
+def test_first_that_may_run_or_rejects_the_inputs_is_the_last(crew, standby, group, status, started, error, cost):
     crew.scenario = SLOW.model_copy(update=LIVE)
-    with pytest.raises(CrewToolInterrupted) as caught:
+    if status:
+        crew.faults.answer(status, on="kickoff", after_taken=bool(started))
+    with pytest.raises(error) as caught:
         ask(client=group, **FAST)
 
-    assert kickoffs(crew, standby) == [1, 0]
-    assert caught.value.cost is errors.Cost.RUNNING
+    assert kickoffs(crew, standby) == [started, 0]
+    assert getattr(caught.value, "cost", "none") == cost
 
 
-@pytest.mark.usefixtures("task")
 def test_error_of_airflow_during_the_wait_starts_no_second(crew, standby, group, mocker):
     crew.scenario = SLOW.model_copy(update=LIVE)
     mocker.patch.object(Stop, "sleep", side_effect=OSError("the disk is full"))
@@ -244,18 +192,15 @@ def test_error_of_airflow_during_the_wait_starts_no_second(crew, standby, group,
     assert caught.value.kickoff_id == crew.kickoffs[0].kickoff_id
 
 
-@pytest.mark.usefixtures("task")
-@pytest.mark.parametrize("tool_retries", [1, 3])
-def test_uncertain_kickoff_is_not_repeated_by_the_model(crew, tool_retries):
+def test_uncertain_kickoff_is_not_repeated_by_the_model(crew):
     crew.faults.answer(502, on="kickoff", after_taken=True)
-    toolset = ManagedAgentToolset(CrewAgentHook().agent(), tool_name="research", max_retries=tool_retries)
+    toolset = ManagedAgentToolset(CrewAgentHook().agent(), tool_name="research", max_retries=3)
     with pytest.raises(CrewToolFailed):
         Agent(TestModel(), toolsets=[toolset]).run_sync("Ask the crew.")
 
     assert kickoffs(crew) == [1]
 
 
-@pytest.mark.usefixtures("task")
 def test_rejected_inputs_are_repeated_by_the_model_only(crew):
     crew.faults.answer(422, on="kickoff", times=2)
     toolset = ManagedAgentToolset(CrewAgentHook().agent(), tool_name="research")
@@ -267,14 +212,6 @@ def test_rejected_inputs_are_repeated_by_the_model_only(crew):
 
 
 # Later attempts.
-
-
-def test_retry_returns_a_completed_result_again(crew, task):
-    first = ask()
-    task.begin()
-
-    assert ask().trace_ref == first.trace_ref
-    assert kickoffs(crew) == [1]
 
 
 def test_second_call_of_one_attempt_is_another_execution(crew, task):
@@ -330,7 +267,8 @@ def test_uncertain_kickoff_is_reported_before_another_is_sent(crew, task, prompt
     crew.faults.answer(502, on="kickoff", after_taken=True)
     with pytest.raises(CrewToolFailed):
         ask()
-    forget_report(task.store)  # as a killed process leaves it
+    record = task.store.get("crew_kickoff_0")
+    task.store.set("crew_kickoff_0", record | {"reported": False})  # as a killed process leaves it
     task.begin(cleared=cleared)
     with pytest.raises(CrewToolFailed):
         ask(prompt)
@@ -341,43 +279,25 @@ def test_uncertain_kickoff_is_reported_before_another_is_sent(crew, task, prompt
     assert kickoffs(crew) == [2]
 
 
-def forget_report(store: TaskStateStore) -> None:
-    kept = store.get("crew_kickoff_0")
-    store.set("crew_kickoff_0", kept | {"reported": False})
-
-
-def test_standby_that_runs_is_found_though_the_first_is_back(crew, standby, group, task):
-    crew.faults.answer(401, on="kickoff")
-    standby.scenario = SLOW.model_copy(update=LIVE)
-    with pytest.raises(CrewToolInterrupted):
-        ask(client=group, **FAST)
-    task.begin()
-    standby.finish(standby.kickoffs[0].kickoff_id)
-
-    assert ask(client=group).trace_ref == standby.kickoffs[0].kickoff_id
-    assert kickoffs(crew, standby) == [0, 1]
-
-
-def test_standby_is_not_left_for_the_first_that_has_failed(crew, standby, group, task):
-    crew.scenario = FAILING.model_copy(update=LIVE)
-    standby.scenario = SLOW.model_copy(update=LIVE)
-    with pytest.raises(CrewToolInterrupted):
-        ask(client=group, **FAST)
+@pytest.mark.parametrize("is_running", [True, False])
+@pytest.mark.parametrize("has_failed", [True, False])
+def test_retry_returns_to_the_standby_though_the_first_is_back(crew, standby, group, task, has_failed, is_running):
+    if has_failed:
+        crew.scenario = FAILING.model_copy(update=LIVE)
+    else:
+        crew.faults.answer(401, on="kickoff")
+    if is_running:
+        standby.scenario = SLOW.model_copy(update=LIVE)
+        with pytest.raises(CrewToolInterrupted):
+            ask(client=group, **FAST)
+        standby.finish(standby.kickoffs[0].kickoff_id)
+    else:
+        ask(client=group)
     task.begin()
     crew.scenario = QUICK.model_copy(update=LIVE)
-    standby.finish(standby.kickoffs[0].kickoff_id)
 
     assert ask(client=group).trace_ref == standby.kickoffs[0].kickoff_id
-    assert kickoffs(crew, standby) == [1, 1]
-
-
-def test_result_of_the_standby_is_read_though_the_first_is_back(crew, standby, group, task):
-    crew.faults.answer(401, on="kickoff")
-    first = ask(client=group)
-    task.begin()
-
-    assert ask(client=group).trace_ref == first.trace_ref
-    assert kickoffs(crew, standby) == [0, 1]
+    assert kickoffs(crew, standby) == [int(has_failed), 1]
 
 
 @pytest.mark.parametrize("has_ended", [True, False])
@@ -426,41 +346,36 @@ def test_parallel_calls_have_records_of_their_own(crew, task):
     ] * 3
 
 
-def running_call(crew) -> threading.Thread:
-    """Start a call in a thread, and return when its execution runs."""
+@pytest.mark.parametrize(
+    ("fault", "error", "cost"),
+    [
+        ({}, None, errors.Cost.RUNNING),
+        ({"status": 502, "after_taken": True}, CrewToolFailed, errors.Cost.UNKNOWN),
+        ({"status": 401}, ManagedAgentInvocationError, errors.Cost.RUNNING),
+    ],
+    ids=["completes", "is uncertain", "is rejected"],
+)
+def test_cost_of_two_parallel_calls_is_the_most_urgent(crew, fault, error, cost):
     crew.scenario = SLOW.model_copy(update=LIVE)
-    call = threading.Thread(target=ask)
-    call.start()
+    running = threading.Thread(target=ask)
+    running.start()
     eventually(lambda: crew.calls.count("status"))
-    return call
-
-
-@pytest.mark.usefixtures("task")
-def test_alert_knows_of_a_running_call_beside_a_completed_one(crew):
-    running = running_call(crew)
     crew.scenario = QUICK.model_copy(update=LIVE)
-    ask("ships")
+    if fault:
+        crew.faults.answer(on="kickoff", **fault)
+    with pytest.raises(error) if error else nullcontext() as caught:
+        ask("ships")
     shown = crew.xcoms.progress[-1]
     crew.finish(crew.kickoffs[0].kickoff_id)
     running.join()
 
-    assert shown["state"] == "running"
-    assert shown["kickoff_id"] == crew.kickoffs[0].kickoff_id
+    assert error is None or cost.sentence in str(caught.value)
+    if cost is errors.Cost.UNKNOWN:
+        assert crew.xcoms.progress[-1]["end"]["cost"] == "unknown"
+    else:
+        assert (shown["state"], shown["kickoff_id"]) == ("running", crew.kickoffs[0].kickoff_id)
 
 
-@pytest.mark.usefixtures("task")
-def test_alert_knows_of_an_uncertain_call_beside_a_completed_one(crew):
-    running = running_call(crew)
-    crew.faults.answer(502, on="kickoff", after_taken=True)
-    with pytest.raises(CrewToolFailed):
-        ask("ships")
-    crew.finish(crew.kickoffs[0].kickoff_id)
-    running.join()
-
-    assert crew.xcoms.progress[-1]["end"]["cost"] == "unknown"
-
-
-@pytest.mark.usefixtures("task")
 @pytest.mark.parametrize("status", [401, 422, 429])
 def test_failure_has_the_cost_of_an_earlier_call(crew, status):
     first = ask()
@@ -473,21 +388,6 @@ def test_failure_has_the_cost_of_an_earlier_call(crew, status):
     assert kickoffs(crew) == [1]
 
 
-@pytest.mark.usefixtures("task")
-def test_failure_has_the_cost_of_a_running_call(crew):
-    running = running_call(crew)
-    crew.faults.answer(401, on="kickoff")
-    with pytest.raises(ManagedAgentInvocationError) as caught:
-        ask("ships")
-    shown = crew.xcoms.progress[-1]
-    crew.finish(crew.kickoffs[0].kickoff_id)
-    running.join()
-
-    assert errors.Cost.RUNNING.sentence in str(caught.value)
-    assert shown["kickoff_id"] == crew.kickoffs[0].kickoff_id
-
-
-@pytest.mark.usefixtures("task")
 def test_call_sends_nothing_once_a_parallel_one_has_ended_the_task(crew, standby):
     standby.faults.answer(502, on="kickoff", after_taken=True)
     ends: list[BaseException] = []
@@ -514,7 +414,6 @@ def test_standby_is_sent_nothing_once_airflow_ends_the_task(crew, standby, group
     assert kickoffs(crew, standby) == [0, 0]
 
 
-@pytest.mark.usefixtures("task")
 def test_alert_knows_of_a_call_before_its_kickoff(crew):
     known = []
     crew.at_kickoff = lambda: known.append(crew.xcoms.progress[-1]["kickoff_id"])
