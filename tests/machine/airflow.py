@@ -155,7 +155,7 @@ class Task:
     def mark(self) -> None:
         """Mark the task as failed."""
         self.is_marked, self.state = True, "failed"
-        self._end_process()
+        self.tell()
 
     def clear(self, *, keeps: bool = True) -> None:
         """Clear the task, whether it runs or has ended."""
@@ -166,7 +166,7 @@ class Task:
         runs = self.state == "running"
         self.state = "restarting" if runs else "scheduled"
         self.world.note_clear(self)
-        self._end_process()
+        self.tell()
 
     def suspend(self) -> None:
         """Suspend the process until Airflow takes it for lost. It is told to end when it wakes up."""
@@ -178,12 +178,6 @@ class Task:
 
     def tell(self) -> None:
         """Shut down the worker, or hand the trigger over to another triggerer."""
-        if self.world.process and self.world.process.operator:
-            self.world.process.tell()
-        else:
-            self._leave()
-
-    def _end_process(self) -> None:
         if self.world.process and self.world.process.operator:
             self.world.process.tell()
         else:

@@ -89,9 +89,8 @@ class Machine(RuleBasedStateMachine):
     @initialize(options=st.data(), course=COURSES, retries=st.integers(0, 2), is_mapped=st.booleans())
     def write_dag(self, *, options: Any, course: Any, retries: int, is_mapped: bool) -> None:
         known = _OPTIONS | (_OF_A_BATCH if self.is_batch else _OF_A_RUN)
-        options = options if isinstance(options, dict) else options.draw(st.fixed_dictionaries(known))
         world = self.world
-        world.options = options
+        world.options = options.draw(st.fixed_dictionaries(known))
         carry_out(world, *course)
         map_index = 0 if is_mapped and not self.is_batch else -1
         named: dict[str, Any] = {"world": world, "retries": retries, "map_index": map_index}
@@ -252,28 +251,3 @@ def test_random_programs(kind, monkeypatch, tmp_path, timing):
         if seed := os.environ.get("CREW_MACHINE_SEED"):
             machine = hypothesis.seed(int(seed))(machine)
         run_state_machine_as_test(machine, settings=SETTINGS)
-
-
-_WAITING = {"on_uncertain_kickoff": "fail", "timeout": 3600.0, "poll_interval": 15.0, "cancel_on_kill": True}
-_ROWS = {"rows": 2, "max_active": 1}
-
-
-# Chance finds these seldom.
-@pytest.mark.parametrize(
-    ("kind", "options", "deed"),
-    [
-        ("run", {}, "the process is suspended"),
-        ("batch", _ROWS, "the process is suspended"),
-        ("batch", _ROWS, "the token is renewed"),
-        ("deferred batch", _ROWS, "the token is renewed"),
-    ],
-)
-def test_known_programs(kind, options, deed, monkeypatch, tmp_path, timing):
-    timing(longest_back_off=0.0, longest_retry_after=0.0, batch_look=5.0)
-    with _stage(monkeypatch, tmp_path) as world_of:
-        machine = type("Machine", (Machine,), {"kind": kind, "world_of": staticmethod(world_of)})()
-        course = ("course", 400.0, None, False, 0, "deployed")
-        machine.write_dag(options=_WAITING | options, course=course, retries=0, is_mapped=False)
-        machine.attempt(plan=[("time", 15.0, deed)])
-        machine.nothing_is_broken()
-        machine.teardown()
