@@ -34,7 +34,7 @@ _OF_REAL_PROCESSES = "3.11"
 # Environment of Airflow's agents.
 _AGENTS = "agents-next"
 # Every name of Airflow that is not public: docs/decisions/16-private-names.md.
-_PRIVATE_NAMES = ("budget", "answer_in_airflow", "reattach", "progress_while_deferred", "loops")
+_PRIVATE_NAMES = ("budget", "answer_in_airflow", "reattach", "features", "loops")
 # Airflow and what it needs may warn of each other in old environments; this package may not cause any warning.
 _WARNINGS = "filterwarnings=default\nerror:::airflow_provider_crew"
 

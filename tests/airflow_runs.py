@@ -36,6 +36,11 @@ def scenario(each: float = 0, **last: Any) -> Scenario:
     return Scenario.model_validate({"inputs": [{"name": "topic"}, {"name": "audience"}], "tasks": tasks})
 
 
+def deployed(story: Scenario) -> Scenario:
+    """Return the same crew, which responds as deployments do."""
+    return story.model_copy(update={"dialect": "deployed"})
+
+
 def live(story: Scenario, *, kind: str = "crew", human_input: float | bool = False) -> Scenario:
     """Return the same as a deployment tells it; at its first task it may wait for a person."""
     first, *others = story.model_dump(exclude_defaults=True)["tasks"]
@@ -48,29 +53,16 @@ def live(story: Scenario, *, kind: str = "crew", human_input: float | bool = Fal
 
 SCENARIOS = {
     # Long enough at its second task for a triggerer on a busy machine to see it there.
-    "default": scenario(3, seconds=8),
+    "default": deployed(scenario(3, seconds=8)),
     # Every look before the end finds it at the second task, whenever it comes.
-    "failing": scenario(0, seconds=1.5, error="The writer ran out of credit"),
-    "json": Scenario.load(ROOT / "example_dags/crew_json_output.toml"),
+    "failing": deployed(scenario(0, seconds=1.5, error="The writer ran out of credit")),
+    "json": deployed(Scenario.load(ROOT / "example_dags/crew_json_output.toml")),
     "brief": scenario(1, output='{"headlines": ["{topic} for {audience}"]}'),
     "slow": scenario(300),
-    # So long that every way of waiting looks more than once, also where processes start slowly.
-    "lasting": scenario(3, seconds=25),
-    # What goes wrong with these is up to the test of the statistics.
-    "refusing": scenario(300),
-    "vanishing": scenario(300),
-    "answerless": scenario(300),
-    # As deployments speak: a flow that keeps its state, and two that wait for people.
+    # A flow that keeps its state, and two that wait for people.
     "flow": Scenario.load(ROOT / "example_dags/crew_restore_flow_state.toml"),
     "pausing": live(scenario(0, seconds=1), kind="flow", human_input=2),
-    "asking": live(scenario(300), human_input=True),
     "answering": live(scenario(), human_input=True),
-    "waiting": scenario(1, human_input=2),
-}
-# The examples run in both dialects.
-SCENARIOS |= {
-    f"{name}_deployed": SCENARIOS[name].model_copy(update={"dialect": "deployed"})
-    for name in ("default", "failing", "json")
 }
 
 
@@ -125,6 +117,12 @@ class Run:
         """Return the instances of a mapped task."""
         found = self.airflow.api.task_instances(self.dag_id, self.run_id)
         return [ti for ti in found if ti["task_id"] == task_id]
+
+    def kickoffs(self, crew: LocalCrewService) -> list[Any]:
+        """Return the executions that this run has started at a crew, in their order."""
+        origins = ((each, (each.meta or {}).get("airflow") or {}) for each in crew.kickoffs)
+        own = {"dag_id": self.dag_id, "run_id": self.run_id}
+        return [each for each, origin in origins if own.items() <= origin.items()]
 
     @property
     def state(self) -> str:
@@ -209,10 +207,9 @@ class Run:
             else:
                 return
 
-    def mark(self, task_id: str, state: str, map_index: int = -1) -> None:
+    def mark(self, task_id: str, state: str) -> None:
         """Mark a task as success or failed, as in the Airflow UI."""
         path = f"dags/{self.dag_id}/dagRuns/{quote(self.run_id, safe='')}/taskInstances/{task_id}"
-        path += f"/{map_index}" if map_index >= 0 else ""
         self.airflow.api.patch(path, {"new_state": state})
 
     def stored(self, task_id: str) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
@@ -13,30 +12,23 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.supported import AIRFLOW
 
 
-@dataclass(frozen=True)
-class Received:
-    """One span."""
-
-    name: str
-    trace_id: str
-    span_id: str
-    parent_id: str
-    start: float
-    end: float
-    attributes: dict[str, Any]
+def texts(span: Any) -> dict[str, str]:
+    """Return the attributes of a span that are text."""
+    return {each.key: each.value.string_value for each in span.attributes}
 
 
 class OtlpReceiver:
     """Receives on loopback."""
 
     def __init__(self) -> None:
-        self.spans: list[Received] = []
+        self.spans: list[Any] = []
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                receiver.spans += _spans_of(ExportTraceServiceRequest.FromString(body))
+                of_resources = ExportTraceServiceRequest.FromString(body).resource_spans
+                receiver.spans += [span for of in of_resources for scope in of.scope_spans for span in scope.spans]
                 self.send_response(200)
                 self.send_header("Content-Type", "application/x-protobuf")
                 self.send_header("Content-Length", "0")
@@ -55,10 +47,10 @@ class OtlpReceiver:
             "OTEL_SERVICE_NAME": "airflow",
         }
 
-    def of(self, dag_id: str, run_id: str) -> list[Received]:
+    def of(self, dag_id: str, run_id: str) -> list[Any]:
         """Return the spans of one run."""
         own = {"airflow.dag_id": dag_id, "airflow.dag_run.run_id": run_id}
-        return [span for span in [*self.spans] if own.items() <= span.attributes.items()]
+        return [span for span in [*self.spans] if own.items() <= texts(span).items()]
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -70,20 +62,3 @@ class OtlpReceiver:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
-
-
-def _spans_of(request: ExportTraceServiceRequest) -> list[Received]:
-    return [
-        Received(
-            span.name,
-            span.trace_id.hex(),
-            span.span_id.hex(),
-            span.parent_span_id.hex(),
-            span.start_time_unix_nano / 1e9,
-            span.end_time_unix_nano / 1e9,
-            {each.key: getattr(each.value, str(each.value.WhichOneof("value"))) for each in span.attributes},
-        )
-        for resource in request.resource_spans
-        for scope in resource.scope_spans
-        for span in scope.spans
-    ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 from collections import defaultdict
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 from uuid import uuid4
@@ -13,14 +12,6 @@ from uuid import uuid4
 from tests.airflow_runs import eventually
 
 _LARGEST = 65536
-
-
-@dataclass
-class Told:
-    """What one task has told: the counters, and the times in milliseconds."""
-
-    counted: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    took: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
 
 class StatsdServer:
@@ -39,21 +30,16 @@ class StatsdServer:
             "AIRFLOW__METRICS__STATSD_INFLUXDB_ENABLED": "True",
         }
 
-    def of(self, dag_id: str, task_id: str) -> Told:
-        """Return what one task of this package has told, up to now: a mark of our own comes after all of that."""
+    def of(self, dag_id: str, task_id: str) -> dict[str, list[float]]:
+        """Return the values of each metric of one task, up to now: a mark of our own comes after all of that."""
         mark = uuid4().hex
         eventually(lambda: self._socket.sendto(mark.encode(), self._address) and mark in self.lines, pause=0.02)
-        told = Told()
+        told: dict[str, list[float]] = defaultdict(list)
         for line in list(self.lines):
             named, _, value = line.partition(":")
             name, *tags = named.split(",")
-            if not name.startswith("airflow.crew.") or {f"dag_id={dag_id}", f"task_id={task_id}"} - set(tags):
-                continue
-            amount, _, kind = value.partition("|")
-            if kind == "c":
-                told.counted[name.removeprefix("airflow.crew.")] += int(amount)
-            else:
-                told.took[name.removeprefix("airflow.crew.")].append(float(amount))
+            if name.startswith("airflow.crew.") and {f"dag_id={dag_id}", f"task_id={task_id}"} <= set(tags):
+                told[name.removeprefix("airflow.crew.")].append(float(value.partition("|")[0]))
         return told
 
     def __enter__(self) -> Self:

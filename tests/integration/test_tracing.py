@@ -1,4 +1,4 @@
-"""Spans of executions, as a tracer gets them. tests/system/test_traces.py has them as a collector does."""
+"""Spans of executions, as a tracer gets them. tests/system/test_features.py has one as a collector does."""
 
 from __future__ import annotations
 

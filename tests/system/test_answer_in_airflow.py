@@ -1,4 +1,4 @@
-"""Users answer the crew of the example DAG, through Airflow's REST API and in the Crew tab of two browsers."""
+"""Users answer the crew of the example DAG, through Airflow's REST API and under Required Actions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ pytestmark = [
     pytest.mark.skipif(AIRFLOW < (3, 3), reason="A deferred task cannot ask before Airflow 3.3."),
 ]
 
-TAB = "document.querySelector('.crew-tab')"
-FORM = f"{TAB}?.querySelector('.crew-form')"
 TASK = "report"
 
 
@@ -46,72 +44,22 @@ def test_example_sends_the_answers_of_a_person(airflow, start, crews):
 
     assert run.wait() == "success"
     assert [each["isApprove"] for each in _answers(crews, run)] == [False, True]
-    assert len(_kickoffs(crews, run)) == 1
+    assert len(run.kickoffs(crews["answering"])) == 1
 
 
 @pytest.fixture
-def browsers(airflow) -> Iterator[tuple[Page, Page]]:
+def page(airflow) -> Iterator[Page]:
     token = requests.get(f"{airflow.url}/auth/token", timeout=30).json()["access_token"]
     with Chromium() as chromium:
-        both = chromium.page(), chromium.page()
-        for page in both:
-            page.resize(1400, 1000)
-            page.log_in(airflow.url, token)
-        yield both
-        for page in both:
-            assert [error for error in page.errors if "crew-tab" in error] == []
+        page = chromium.page()
+        page.resize(1400, 1000)
+        page.log_in(airflow.url, token)
+        yield page
 
 
 @pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium")
-@pytest.mark.nightly
-def test_stale_browser_approves_no_other_draft(start, crews, browsers):
+def test_required_actions_return_the_question_of_their_draft(start, crews, page):
     run = start("crew_answer_in_airflow", crew="crew_answering")
-    page, stale = browsers
-    eventually(partial(asks, run), pause=1.0)
-    for each in browsers:
-        each.open(f"{run.airflow.url}/dags/{run.dag_id}/runs/{quote(run.run_id)}/tasks/{TASK}/plugin/crew")
-        each.wait_for(FORM)
-        assert "Notes on" in each.evaluate(f"{TAB}.querySelector('.crew-output').innerText")
-    _set_network(stale, offline=True)
-
-    _set_network(page, latency=2000)
-    page.evaluate(f"{FORM}.querySelector('textarea').focus()")
-    page.call("Input.insertText", text="Shorter, please")
-    page.wait_for(f"{_button(APPROVE)}.disabled")
-    page.evaluate(f"{_button(SEND_BACK)}.click(), {_button(SEND_BACK)}?.click()")
-    page.wait_for(f"!{FORM} || {_button(SEND_BACK)}.disabled")
-    _set_network(page)
-    eventually(partial(_has_sent, crews, run, 1), pause=1.0)
-    page.wait_for(f"{FORM} && {TAB}.innerText.includes('Draft 2')")
-    assert "sent the draft back. Delivered." in page.evaluate(f"{TAB}.innerText")
-
-    eventually(partial(asks, run), pause=1.0)
-    assert "Draft 2" not in stale.evaluate(f"{TAB}.innerText")
-    _set_network(stale)
-    stale.evaluate(f"{_button(APPROVE)}.click()")
-    page.wait_for(f"{TAB}.innerText.includes('approved the draft. No effect.')")
-    eventually(partial(asks, run), pause=1.0)
-    assert len(_answers(crews, run)) == 1
-
-    run.clear(TASK, keep_task_state=True)
-    eventually(lambda: run.task(TASK)["try_number"] == 2 and asks(run), pause=1.0)
-    page.wait_for(f"{FORM} && {TAB}.innerText.includes('Draft 2')")
-    page.evaluate(f"{_button(APPROVE)}.click()")
-
-    assert run.wait() == "success"
-    page.wait_for(f"{TAB}.innerText.includes('Completed') && {TAB}.innerText.includes('approved the draft. Del')")
-    answers = _answers(crews, run)
-    assert [(each["humanFeedback"], each["isApprove"]) for each in answers] == [
-        ("Shorter, please", False),
-        ("Approved.", True),
-    ]
-    assert len(_kickoffs(crews, run)) == 1
-
-
-@pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium")
-def test_required_actions_return_the_question_of_their_draft(start, crews, browsers):
-    run = start("crew_answer_in_airflow", crew="crew_answering")
-    page, _ = browsers
     eventually(partial(asks, run), pause=1.0)
     task = f"{run.airflow.url}/dags/{run.dag_id}/runs/{quote(run.run_id)}/tasks/{TASK}"
     page.open(f"{task}/required_actions?_options={quote(json.dumps([APPROVE]))}")
@@ -125,22 +73,8 @@ def test_required_actions_return_the_question_of_their_draft(start, crews, brows
     assert answered["params_input"]["question"] == answer["taskId"]
 
 
-def _button(option: str) -> str:
-    return f"[...{FORM}.querySelectorAll('button')].find((each) => each.innerText === {option!r})"
-
-
-def _set_network(page: Page, *, offline: bool = False, latency: float = 0.0) -> None:
-    """Let a page wait so many milliseconds for each response, or get none."""
-    conditions = {"offline": offline, "latency": latency, "downloadThroughput": -1, "uploadThroughput": -1}
-    page.call("Network.emulateNetworkConditions", **conditions)
-
-
-def _kickoffs(crews, run: Run) -> list[Any]:
-    return [each for each in crews["answering"].kickoffs if each.meta["airflow"]["run_id"] == run.run_id]
-
-
 def _answers(crews, run: Run) -> list[dict[str, Any]]:
-    ids = {each.kickoff_id for each in _kickoffs(crews, run)}
+    ids = {each.kickoff_id for each in run.kickoffs(crews["answering"])}
     bodies = [request.json for request in crews["answering"].requests.on("resume")]
     return [each for each in bodies if each["executionId"] in ids]
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.airflow_runs import DASHBOARD, eventually, task_processes
+from tests.otlp_receiver import texts
+from tests.supported import AIRFLOW
 
 
 @pytest.fixture(
@@ -19,13 +23,7 @@ def run(request, start):
 @pytest.fixture
 def kickoffs(run, crews):
     def of(task_id):
-        found = [
-            kickoff
-            for kickoff in crews["brief"].kickoffs
-            if kickoff.meta
-            and (origin := kickoff.meta.get("airflow"))
-            and (origin["run_id"], origin["dag_id"], origin["task_id"]) == (run.run_id, run.dag_id, task_id)
-        ]
+        found = [each for each in run.kickoffs(crews["brief"]) if each.meta["airflow"]["task_id"] == task_id]
         return sorted(found, key=lambda kickoff: kickoff.meta["airflow"]["map_index"])
 
     return of
@@ -37,7 +35,8 @@ def test_all_but_the_failing_crew_succeed(run):
         for ti in run.airflow.api.task_instances(run.dag_id, run.run_id)
     }
 
-    assert {task for task, state in states.items() if state != "success"} == {("called_back", -1)}
+    failed = {("called_back", -1), ("rejected", -1)}
+    assert {task for task, state in states.items() if state != "success"} == failed
 
 
 def test_inputs_may_hold_xcomargs_and_native_templates(kickoffs):
@@ -71,12 +70,58 @@ def test_mapped_decorated_tasks_return_their_results(run, kickoffs):
     assert len(run.xcom("after")) == 2
 
 
-def test_a_deferred_task_holds_no_process_and_shows_its_link(start, crews, airflow):
-    run = start("reattach_cleared")
+def test_statsd_gets_the_metrics_of_a_task(run, statsd):
+    told = statsd.of(run.dag_id, "arguments")
+
+    assert told["kickoff.started"] == told["execution.completed"] == [1]
+    (milliseconds,) = told["execution.duration"]
+    assert milliseconds >= 2000
+    assert statsd.of(run.dag_id, "called_back")["execution.failed"] == [1]
+    assert statsd.of(run.dag_id, "rejected")["kickoff.not_taken"] == [1]
+
+
+@pytest.mark.skipif(AIRFLOW < (3, 2), reason="before 3.2, Airflow sets no tracer in a task's process")
+def test_collector_gets_one_span_of_an_execution_below_its_task(run, collector):
+    def sent():
+        spans = {span.span_id: span for span in collector.of(run.dag_id, run.run_id)}
+        executions = [span for span in spans.values() if span.name.startswith("invoke_workflow ")]
+        own = [span for span in executions if texts(span)["airflow.task_id"] == "arguments"]
+        return [(span, spans[span.parent_span_id]) for span in own if span.parent_span_id in spans]
+
+    ((span, parent),) = eventually(sent)
+    assert texts(span)["crewai.execution_uuid"] == run.xcom("arguments", "kickoff_id")
+    assert (parent.name, parent.trace_id) == ("worker.arguments", span.trace_id)
+    assert span.end_time_unix_nano - span.start_time_unix_nano >= 2e9  # as long as its two tasks
+
+
+def test_openlineage_gets_the_execution_and_its_crew(run, crews, airflow):
+    def completed():
+        lines = (airflow.home / "lineage.json").read_text().split("\n")[:-1]
+        told = [event for event in map(json.loads, lines) if event["eventType"] == "COMPLETE"]
+        return [event for event in told if event["job"]["name"] == f"{run.dag_id}.arguments"]
+
+    # A task is a success to Airflow before it tells OpenLineage.
+    query = eventually(completed)[-1]["run"]["facets"]["externalQuery"]
+    assert (query["externalQueryId"], query["source"]) == (run.xcom("arguments", "kickoff_id"), crews["brief"].url)
+
+
+def test_deferred_task_shows_progress_and_link_and_holds_no_process(start, crews, airflow):
+    run, crew = start("reattach_cleared"), crews["slow"]
     run.wait_for("report", "deferred")
     eventually(lambda: not task_processes(airflow))
+    kickoff_id = run.xcom("report", "kickoff_id")
+    assert run.link("report") == DASHBOARD.format(kickoff_id=kickoff_id)
+    at_first = run.xcom_once_pushed("report", "crew_progress")
 
+    moved_on = {"completed_tasks": 1, "total_tasks": 2}
+    crew.set_status(kickoff_id, {"status": "running", "current_task": "writing_task", "progress": moved_on})
+    eventually(lambda: run.xcom("report", "crew_progress")["completed"] == 1)
+    shown = run.xcom("report", "crew_progress")
     assert run.task("report")["state"] == "deferred"
-    assert run.link("report") == DASHBOARD.format(kickoff_id=run.xcom("report", "kickoff_id"))
-    crews["slow"].finish(run.xcom("report", "kickoff_id"))
+    crew.set_status(kickoff_id, {"status": "completed", "result": {"output": "Done."}})
     assert run.wait() == "success"
+
+    assert (at_first["kickoff_id"], at_first["state"], at_first["completed"]) == (kickoff_id, "running", 0)
+    assert (at_first["current_task"], shown["current_task"]) == ("research_task", "writing_task")
+    assert shown["started_at"] == at_first["started_at"] < shown["since"]
+    assert run.xcom("report", "crew_progress") == shown  # the return value shows the end

@@ -1,4 +1,4 @@
-"""Crews in task loops: each iteration has its own execution, kickoff record, XComs and Crew tab."""
+"""Crews in task loops: each iteration has its own execution, kickoff record and XComs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from urllib.parse import quote
 
 import pytest
 
-from dev.chromium import EXECUTABLE, Chromium
 from dev.rest import ApiError
 from tests.airflow_runs import Run, eventually
 from tests.supported import has
-from tests.system.test_crew_tab import SCREEN, TAB, log_in
 
 pytestmark = [
     pytest.mark.nightly,
@@ -34,8 +32,7 @@ class Loop:
 
     @property
     def kickoffs(self) -> list[Any]:
-        from_airflow = (each for each in self.crew.kickoffs if each.meta)
-        return [each for each in from_airflow if each.meta["airflow"]["run_id"] == self.run.run_id]
+        return self.run.kickoffs(self.crew)
 
     def execution(self, number: int) -> str:
         """Wait for the nth kickoff, and return its kickoff ID."""
@@ -113,42 +110,6 @@ def test_each_iteration_has_its_own_execution(deferred):
     assert [deferred.xcom(number)["kickoff_id"] for number in range(2)] == ids[:2]
     # Airflow reports the state of the latest iteration, which has not ended.
     assert [deferred.record(number)["delivered"] for number in range(3)] == [True, True, False]
-
-
-@pytest.fixture(scope="module")
-def page(airflow) -> Iterator[Any]:
-    with Chromium() as browser:
-        opened = browser.page()
-        opened.resize(*SCREEN)
-        log_in(opened, airflow.url)
-        yield opened
-
-
-def shown(page: Any, loop: Loop, iteration: int | None) -> str:
-    where = "" if iteration is None else "&".join(f"{name}={it}" for name, it in loop.address(iteration).items())
-    at = f"{loop.run.airflow.url}/dags/{loop.run.dag_id}/runs/{quote(loop.run.run_id)}/tasks/drafts.write"
-    page.open(f"{at}/plugin/crew?{where}")
-    page.wait_for(f"{TAB} && !{TAB}.innerText.includes('Loading')")
-    return str(page.evaluate(f"{TAB}.innerText"))
-
-
-@pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium")
-def test_tab_shows_the_execution_of_its_iteration(page, deferred):
-    for iteration, title in enumerate(("Completed", "Completed", "Running")):
-        said = shown(page, deferred, iteration)
-        assert said.startswith(title)
-        assert deferred.execution(iteration) in said
-
-
-@pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium")
-def test_tab_without_an_iteration_says_so_once(page, deferred):
-    said = shown(page, deferred, None)
-    asked = len(page.requests)
-    page.evaluate("new Promise((then) => setTimeout(then, 7000))")
-
-    assert "400" in said
-    assert "Trying again" not in said
-    assert not [url for url in page.requests[asked:] if "drafts.write/xcomEntries" in url]
 
 
 def test_marking_a_deferred_iteration_cancels_nothing(begin):

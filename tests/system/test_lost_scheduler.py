@@ -23,11 +23,8 @@ def test_attempt_beyond_the_retries_starts_no_execution(start, crews, airflow):
     crew = crews["slow"]
     run = start("lost_scheduler")
 
-    def started():
-        return [each for each in crew.kickoffs if each.meta["airflow"]["run_id"] == run.run_id]
-
-    eventually(started)
-    eventually(lambda: any(started()[0].kickoff_id in each.path for each in crew.requests.on("status")))
+    (first,) = eventually(lambda: run.kickoffs(crew))
+    eventually(lambda: any(first.kickoff_id in each.path for each in crew.requests.on("status")))
     scheduler = airflow.processes["scheduler"]
     scheduler.kill()
     time.sleep(UNTIL_IT_COUNTS_AS_DEAD)
@@ -38,4 +35,4 @@ def test_attempt_beyond_the_retries_starts_no_execution(start, crews, airflow):
     kind, message = run.error("report", 2)
     assert kind == "CrewTaskFailed"
     assert run.run_id in message, "by which the first execution can be found"
-    assert len(started()) == 1
+    assert run.kickoffs(crew) == [first]

@@ -101,11 +101,3 @@ def test_it_ends_with_what_the_crew_puts_out(tmp_path, wheel):
     faster = f'pip() {{ {sys.executable} -m uv pip "$@" {options}; }}\n'
 
     assert_shown(follow(tmp_path, faster + INSTALL))
-
-
-@pytest.mark.nightly
-def test_it_needs_nothing_but_python_and_the_wheel(tmp_path, wheel):
-    from_file = INSTALL.replace(f" {NAME}", f" {wheel}")
-    assert from_file != INSTALL
-
-    assert_shown(follow(tmp_path, from_file))

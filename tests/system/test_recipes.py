@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,13 +17,13 @@ from dev.postgres import PostgresServer
 from dev.rest import seconds_since_epoch
 from dev.settings import WEBHOOK_SECRET
 from dev.stack import AirflowStack
-from tests.airflow_runs import ROOT, TOKEN, Run, connection, eventually, live, scenario
-from tests.integration.pages import PAGES, RECIPES, anywhere, blocks
+from tests.airflow_runs import TOKEN, Run, deployed, eventually, live, scenario
+from tests.integration.pages import PAGES, RECIPES, blocks
 from tests.integration.receivers import chat, receiver
 from tests.supported import has
 from tests.system.mail_server import MailServer
 
-OUT_OF_CREDIT = scenario(0, seconds=1, error="The writer ran out of {{ credit }} & <time>")
+OUT_OF_CREDIT = deployed(scenario(0, seconds=1, error="The writer ran out of {{ credit }} & <time>"))
 NEWS = ["electricity prices: what changed this week", "What traders have to do about electricity prices"]
 
 
@@ -48,19 +46,14 @@ def mails(airflow: AirflowStack) -> Iterator[MailServer]:
         yield server
 
 
-@pytest.fixture(params=[pytest.param("documented", marks=pytest.mark.nightly), "deployed"])
-def crew(request: pytest.FixtureRequest, crews: dict[str, LocalCrewService]) -> Iterator[LocalCrewService]:
-    """Return the crew of the recipes in a dialect. A test may have it do something else."""
+@pytest.fixture
+def crew(crews: dict[str, LocalCrewService]) -> Iterator[LocalCrewService]:
+    """Return the crew of the recipes. A test may have it do something else."""
     crew = crews["default"]
     usual = crew.scenario
-    crew.scenario = usual.model_copy(update={"dialect": request.param})
     yield crew
     crew.scenario = usual
     crew.faults.clear()
-
-
-def run_out_of_credit(crew: LocalCrewService) -> None:
-    crew.scenario = OUT_OF_CREDIT.model_copy(update={"dialect": crew.scenario.dialect})
 
 
 @pytest.fixture
@@ -73,12 +66,6 @@ def pool(airflow: AirflowStack) -> Iterator[Callable[[int], None]]:
 
     yield set_slots
     set_slots(10)
-
-
-def started(crew: Any, run: Run) -> list[Any]:
-    """Return what a run has kicked off; other tests kick off without Airflow, too."""
-    from_airflow = [each for each in crew.kickoffs if each.meta]
-    return [each for each in from_airflow if each.meta["airflow"]["run_id"] == run.run_id]
 
 
 def most_at_a_time(executions: list[Any], tasks: list[dict[str, Any]]) -> int:
@@ -107,18 +94,18 @@ def test_each_row_starts_a_crew_and_the_failed_one_is_named(start, warehouse, cr
     kind, message = run.error("report_failures")
     assert kind == "AirflowFailException"
     assert refused in message
-    executions = started(crew, run)
+    executions = run.kickoffs(crew)
     assert sorted(each.inputs["topic"] for each in executions) == sorted({*topics} - {refused})
     assert most_at_a_time(executions, [ti for ti in reports.values() if ti["state"] == "success"]) == 1
 
 
 def test_alert_names_the_execution_and_the_cost(start, mails, crew):
-    run_out_of_credit(crew)
+    crew.scenario = OUT_OF_CREDIT
 
     run = start("crew_alert")
 
     assert run.wait() == "failed"
-    (execution,) = started(crew, run)
+    (execution,) = run.kickoffs(crew)
     mail = mail_about(mails, run)
     assert mail["To"] == "on-call@example.com"
     assert mail["Subject"] == f"[{Cost.ENDED}] crew_alert: report in {run.run_id}"
@@ -140,19 +127,15 @@ def text_of(mail: Any) -> str:
 @pytest.mark.nightly
 @pytest.mark.skipif(not has("Recipe: retry policy"), reason="Airflow has retry policies from 3.3 on")
 def test_retry_policy_fails_after_a_failed_crew(start, crew):
-    run_out_of_credit(crew)
+    crew.scenario = OUT_OF_CREDIT
 
     run = start("crew_retry_policy")
 
     assert run.wait() == "failed"
     assert run.task("report")["try_number"] == 1
-    assert len(started(crew, run)) == 1
-    (decision,) = decisions(run)
+    assert len(run.kickoffs(crew)) == 1
+    (decision,) = [event for event in run.events("report") if event["event"] == "Retry policy decision"]
     assert decision["action"] == "fail"
-
-
-def decisions(run: Run) -> list[dict[str, Any]]:
-    return [event for event in run.events("report") if event["event"] == "Retry policy decision"]
 
 
 @pytest.mark.nightly
@@ -162,7 +145,7 @@ def test_output_is_published_after_approval_only(start, crew, airflow, answer, t
     path = f"dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/approval/-1/hitlDetails"
     eventually(lambda: run.task("approval")["state"] in {"deferred", "awaiting_input"})
     asked = airflow.api.get(path)
-    (execution,) = started(crew, run)
+    (execution,) = run.kickoffs(crew)
     brief = f"Briefing: {execution.inputs['topic']}"
     assert (asked["body"], asked["options"]) == (brief, ["Approve", "Reject"])
 
@@ -173,21 +156,19 @@ def test_output_is_published_after_approval_only(start, crew, airflow, answer, t
     assert run.wait() == "success"
     assert run.task("publish")["state"] == then
     assert then == "skipped" or run.xcom("publish") == f"Published: {brief}"
-    assert len(started(crew, run)) == 1
+    assert len(run.kickoffs(crew)) == 1
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("dialect", ["documented", "deployed"])
-def test_chat_gets_the_task_that_waits_for_human_input(start, airflow, dialect):
-    story = live(scenario(1), human_input=True).model_copy(update={"dialect": dialect})
+def test_chat_gets_the_task_that_waits_for_human_input(start, airflow):
     with (
-        LocalCrewService(story, token=TOKEN, call_webhooks=True) as crew,
+        LocalCrewService(live(scenario(1), human_input=True), token=TOKEN, call_webhooks=True) as crew,
         chat() as (told, chat_url),
         receiver(AIRFLOW_URL=airflow.url, CHAT_URL=chat_url, WEBHOOK_SECRET=WEBHOOK_SECRET) as webhook_url,
     ):
-        airflow.api.set_connection(f"crew_input_webhook_{dialect}", json.loads(crew.connection_json))
+        airflow.api.set_connection("crew_input_webhook", json.loads(crew.connection_json))
 
-        run = start("crew_input_webhook", crew=f"crew_input_webhook_{dialect}", webhook_url=webhook_url)
+        run = start("crew_input_webhook", crew="crew_input_webhook", webhook_url=webhook_url)
 
         (message,) = eventually(lambda: told)
         (execution,) = crew.kickoffs
@@ -200,10 +181,8 @@ def test_chat_gets_the_task_that_waits_for_human_input(start, airflow, dialect):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("crew", ["crew_json", "crew_json_deployed"])
-def test_output_is_in_the_table_once(start, warehouse, crew):
-    warehouse.execute("DELETE FROM headlines")
-    run = start("crew_into_table", crew=crew)
+def test_output_is_in_the_table_once(start, warehouse):
+    run = start("crew_into_table", crew="crew_json")
 
     assert run.wait() == "success"
     written = warehouse.execute("SELECT kickoff_id, number, text, urgent FROM headlines ORDER BY number")
@@ -229,45 +208,12 @@ def test_brief_of_each_account_is_in_the_table(start, warehouse, crew, tmp_path)
     assert run.wait() == "success"
     stored = [(number, f'{{"brief": "account {number}"}}') for number in range(1, 6)]
     assert warehouse.execute("SELECT account, brief FROM briefs ORDER BY account") == stored
-    assert len(started(crew, run)) == 5
+    assert len(run.kickoffs(crew)) == 5
     run.clear("briefs")
     assert run.wait() == "success"
     assert run.task("briefs")["try_number"] == 2
-    assert len(started(crew, run)) == 5
+    assert len(run.kickoffs(crew)) == 5
     assert warehouse.execute("SELECT count(*) FROM briefs") == [(5,)]
-
-
-@pytest.mark.nightly
-def test_backfill_runs_four_days_at_a_time(crew, tmp_path):
-    (tmp_path / "dags").mkdir()
-    shutil.copy(ROOT / "example_dags/recipes/crew_daily.py", tmp_path / "dags")
-    to_the_crew = {"AIRFLOW_CONN_CREW_DEFAULT": connection(crew)}
-    with (
-        PostgresServer() as database,  # with SQLite the command may find the database locked
-        AirflowStack(tmp_path / "home", tmp_path / "dags", database.settings | to_the_crew) as airflow,
-    ):
-        make_up_for_ten_days(airflow, crew)
-
-
-def make_up_for_ten_days(airflow: AirflowStack, crew: Any) -> None:
-    airflow.api.wait_for_dag("crew_daily")
-    earlier = len(crew.kickoffs)
-    for command in anywhere("console", "airflow backfill").splitlines():
-        airflow.command(*shlex.split(command)[1:])
-
-    days = [f"news of 2026-11-{day:02}" for day in range(1, 11)]
-    runs = eventually(lambda: ended(airflow), pause=2)
-    executions = [each for each in crew.kickoffs[earlier:] if each.inputs["topic"] in days]
-    assert sorted(each.inputs["topic"] for each in executions) == days
-    tasks = [Run(airflow, "crew_daily", run["dag_run_id"]).task("news") for run in runs]
-    assert most_at_a_time(executions, tasks) <= 4
-
-
-def ended(airflow: AirflowStack) -> list[dict[str, Any]]:
-    """Return the runs of the backfill, when all of them have ended."""
-    runs = airflow.api.get("dags/crew_daily/dagRuns", run_type="backfill")["dag_runs"]
-    over = [run for run in runs if run["state"] == "success"]
-    return over if len(over) == 10 else []
 
 
 @pytest.mark.nightly
@@ -276,7 +222,7 @@ def test_crew_writes_again_until_the_judge_is_content(start, crew):
     run = start("crew_loop")
 
     assert run.wait() == "success"
-    assert [each.inputs["topic"] for each in started(crew, run)] == [
+    assert [each.inputs["topic"] for each in run.kickoffs(crew)] == [
         "office chairs. ",
         "office chairs. Add the prices.",
     ]

@@ -1,4 +1,4 @@
-"""Users of another API server: an admin, a viewer who may read no XComs, and a reader of one DAG."""
+"""Users of another API server: an admin, and a viewer who may read no XComs."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ from typing import Any
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 
-PASSWORDS = {"admin": "of-the-admin", "viewer": "of-the-viewer", "reader": "of-the-reader"}
-DAG_OF_THE_READER = "crew_tab_other"
+PASSWORDS = {"admin": "of-the-admin", "viewer": "of-the-viewer"}
 
 
 class Users(SimpleAuthManager):
-    """Airflow's own, except for the viewer and the reader."""
+    """Airflow's own, except for the viewer."""
 
     def is_authorized_dag(
         self, *, access_entity: Any = None, details: Any = None, user: Any, **about: Any
     ) -> bool:
         if access_entity is DagAccessEntity.XCOM and user.username == "viewer":
-            return False
-        if details and details.id not in {None, DAG_OF_THE_READER} and user.username == "reader":
             return False
         return super().is_authorized_dag(access_entity=access_entity, details=details, user=user, **about)
 
@@ -31,6 +28,6 @@ def settings(passwords_file: Any) -> dict[str, str]:
     return {
         "AIRFLOW__CORE__AUTH_MANAGER": f"{__name__}.{Users.__name__}",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,viewer:viewer,reader:viewer",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,viewer:viewer",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords_file),
     }

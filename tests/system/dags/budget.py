@@ -24,14 +24,4 @@ def budget():
     report.expand(number=[*range(TASKS)])
 
 
-@dag(schedule=None)
-def budget_without_ledger():
-    @task.crew(crew_conn_id="crew_budgeted", retries=1)
-    def report() -> dict[str, Any]:
-        return {"topic": "ferries", "audience": "sailors"}
-
-    report()
-
-
 budget()
-budget_without_ledger()

@@ -38,7 +38,7 @@ with DAG("crew_tab", schedule=None):
     for each in ("finished", "kicked_off", "hostile"):
         Told(task_id=each)
     Told(task_id="failed", then="fails")
-    for each in ("running", "paused", "hostile_running", "batch", "hostile_batch"):
+    for each in ("running", "paused", "batch"):
         Told(task_id=each, then="stays")
     Told.partial(task_id="mapped").expand(crew_conn_id=["one", "two"])
     CrewRunOperator(
@@ -53,6 +53,3 @@ with DAG("crew_tab", schedule=None):
         return "no crew"
 
     plain()
-
-with DAG("crew_tab_other", schedule=None):
-    Told(task_id="running", then="stays")

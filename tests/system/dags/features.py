@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow.providers.common.compat.sdk import DAG, TaskGroup, Variable, task
+from airflow.providers.openlineage.utils.selective_enable import enable_lineage
 
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
@@ -67,6 +68,8 @@ def use_everything(waits: dict[str, Any]) -> None:
         on_failure_callback=note("failure"),
     )
 
+    CrewKickoffOperator(task_id="rejected", inputs={}, crew_conn_id="crew_refused", validate_inputs=False)
+
     @task.crew(**waits)  # type: ignore[untyped-decorator]
     def decorated(topic: str, params: Any) -> dict[str, Any]:
         return {"topic": topic, "audience": "{{ not rendered }}", "number": params["number"]}
@@ -87,5 +90,6 @@ for name, deferrable in {"features_deferred": True, "features_sync": False}.item
         max_active_tasks=100,
         params={"topic": "param topic", "number": 7},
         render_template_as_native_obj=True,
-    ):
+    ) as dag:
         use_everything({"deferrable": deferrable, "crew_conn_id": "crew_brief", "poll_interval": 1})
+    enable_lineage(dag)

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from airflow.providers.common.compat.sdk import DAG
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 
-COMMON: dict[str, Any] = {
-    "inputs": {"topic": "ferries", "audience": "sailors"},
-    "crew_conn_id": "crew_{{ params.crew }}",
-    "retry_delay": timedelta(seconds=4),
-}
+INPUTS = {"topic": "ferries", "audience": "sailors"}
+COMMON: dict[str, Any] = {"task_id": "report", "inputs": INPUTS, "crew_conn_id": "crew_slow", "poll_interval": 1}
 
-with DAG("reattach_cleared", schedule=None, params={"crew": "slow"}):
-    CrewRunOperator(task_id="report", deferrable=True, poll_interval=1, **COMMON)
+with DAG("reattach_cleared", schedule=None):
+    CrewRunOperator(deferrable=True, **COMMON)
 
-# A cluster policy replaces the callbacks of the first DAG (tests/system/conftest.py).
-with DAG("reattach_policy", schedule=None, params={"crew": "slow"}):
-    CrewRunOperator(task_id="report", deferrable=True, poll_interval=1, **COMMON)
+# A cluster policy replaces its callbacks (tests/system/conftest.py).
+with DAG("reattach_policy", schedule=None):
+    CrewRunOperator(deferrable=True, **COMMON)
 
-with DAG("reattach_assigned", schedule=None, params={"crew": "slow"}):
-    assigned = CrewRunOperator(task_id="report", deferrable=True, poll_interval=1, **COMMON)
-    assigned.on_success_callback = None  # type: ignore[assignment] # as people do
+# Airflow may begin it once more although it has no retries.
+with DAG("lost_scheduler", schedule=None):
+    CrewRunOperator(deferrable=False, retries=0, **COMMON)
