@@ -96,14 +96,13 @@ class Chaos:
             "scheduler killed": (1, lambda: self._restart("scheduler")),
             "API server killed": (1, lambda: self._restart("api-server")),
             "database crashed": (1, self._crash_database),
-            "crew refuses connections": (2, lambda: self.crew.faults.refuse(self._seconds())),
-            "crew answers 503": (2, lambda: self._answer(503, retry_after=self._dice.randint(1, 4))),
-            "crew answers 429": (1, lambda: self._answer(429, retry_after=self._dice.randint(1, 4))),
+            "crew refuses connections": (2, lambda: self.crew.faults.refuse(self._dice.uniform(1, 8))),
             "kickoff taken, 502 answered": (1, lambda: self._at_kickoff("answer", status=502)),
             "kickoff taken, connection reset": (1, lambda: self._at_kickoff("reset")),
-            "kickoff taken, answered late": (2, lambda: self._at_kickoff("hang", seconds=self._seconds())),
-            "status cut off": (2, lambda: self.crew.faults.truncate(on="status", times=2)),
-            "status reset": (2, lambda: self.crew.faults.reset(on="status", times=3)),
+            "kickoff taken, answered late": (
+                2,
+                lambda: self._at_kickoff("hang", seconds=self._dice.uniform(1, 8)),
+            ),
         }
         if isinstance(airflow, CeleryStack):
             self._harms |= {
@@ -151,12 +150,6 @@ class Chaos:
             return all(run.state in {"success", "failed"} for run in self.runs)
 
         eventually(over, seconds=seconds, pause=2)
-
-    def _seconds(self) -> float:
-        return self._dice.uniform(1, 8)
-
-    def _answer(self, status: int, **options: Any) -> None:
-        self.crew.faults.answer(status, for_seconds=self._seconds(), **options)
 
     def _at_kickoff(self, fault: str, **options: Any) -> None:
         getattr(self.crew.faults, fault)(on="kickoff", after_taken=True, **options)

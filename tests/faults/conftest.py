@@ -37,41 +37,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, help="repeat a sequence of random faults")
 
 
-FIGURES = pytest.StashKey[list[str]]()
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[FIGURES] = []
-    config.addinivalue_line("markers", "core: run on each Airflow, half of them before every change lands")
-    config.addinivalue_line("markers", "nightly: needless before every change lands")
-    config.addinivalue_line("markers", "harms_airflow: must not run while a row runs")
-    config.addinivalue_line("markers", "executor(name): needs this executor")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the figures also if all tests pass."""
-    for line in config.stash[FIGURES]:
-        terminalreporter.write_line(line)
-
-
 @pytest.fixture
-def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Print a figure at the end of the run."""
-    return request.config.stash[FIGURES].append
+def say(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    """Print a figure, also if the test passes."""
+
+    def show(line: str) -> None:
+        with capsys.disabled():
+            print(line)  # noqa: T201 - for whoever runs it
+
+    return show
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run the tests that harm Airflow itself last. Tests of other folders may be among them."""
-    elsewhere = [item for item in items if executor_of(item) not in {None, config.getoption("--executor")}]
+    here = {None, config.getoption("--executor")}
+    elsewhere = [item for item in items if (row := row_of(item)) and row.executor not in here]
     config.hook.pytest_deselected(items=elsewhere)
     items[:] = sorted((item for item in items if item not in elsewhere), key=harms_airflow)
-
-
-def executor_of(item: pytest.Item) -> str | None:
-    """Return the executor that a test needs."""
-    row = row_of(item)
-    marker = item.get_closest_marker("executor")
-    return row.executor if row else marker.args[0] if marker else None
 
 
 def harms_airflow(item: pytest.Item) -> bool:

@@ -64,18 +64,6 @@ def whole(airflow: AirflowStack, database: PostgresServer) -> None:
             process.kill()
 
 
-def killed(name: str) -> Harm:
-    """Return the harm that kills one of Airflow's processes."""
-
-    @contextmanager
-    def harm(airflow: AirflowStack, database: PostgresServer) -> Iterator[None]:
-        airflow.processes[name].kill()
-        yield
-        whole(airflow, database)
-
-    return harm
-
-
 def without(name: str, *, grace: float = 0) -> Harm:
     """Return the harm that kills all of Airflow's processes of a kind, or shuts them down in this time."""
 
@@ -107,7 +95,7 @@ def suspended(name: str, seconds: float = 0) -> Harm:
     return harm
 
 
-no_api_server, no_triggerer = killed("api-server"), without("triggerer")
+no_api_server, no_triggerer = without("api-server"), without("triggerer")
 
 
 def _is_well(airflow: AirflowStack, *, give_up: bool) -> bool:

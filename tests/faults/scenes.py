@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +74,7 @@ class Code(str):
     __repr__ = str.__str__
 
 
-# Holds each retry until ``scene.now("retry")``.
-RETRY_LATER = Code("lambda context: context['ti'].try_number > 1 and until('retry')")
-
-
+@dataclass
 class Scene:
     """
     A running row, with the methods that its function uses.
@@ -85,35 +83,27 @@ class Scene:
     waits for it.
     """
 
-    def __init__(
-        self,
-        airflow: AirflowStack,
-        database: PostgresServer,
-        crew: LocalCrewService,
-        dags: Path,
-        dag_id: str,
-        way: str,
-    ) -> None:
-        self.airflow = airflow
-        self.database = database
-        self.crew = crew
-        self.way = way
-        self.dag_id = dag_id
-        self.connection = f"crew_{dag_id}"
-        self.task_id = {"deferred": "report", "sync": "report", "kickoff": "kickoff"}.get(way, "result")
-        self.mapped = 0
-        """Number of inputs over which the task is mapped, or 0."""
-        self.batch = 0
-        """Number of rows, if the task is a batch."""
-        self.is_reversed = False
-        """Whether the inputs are in reverse order."""
-        self.keeps_task_state = False
-        """Whether clearing a task keeps its kickoff record, if Airflow asks."""
-        self.incident: Incident | None = None
-        self.after_request: Callable[[ReceivedRequest], None] = lambda _: None
-        """Called when the crew has answered a request, before the next one."""
-        self.file = dags / f"{dag_id}.py"
-        self._run: Run | None = None
+    airflow: AirflowStack
+    database: PostgresServer
+    crew: LocalCrewService
+    dags: Path
+    dag_id: str
+    way: str
+    mapped: int = 0
+    """Number of inputs over which the task is mapped, or 0."""
+    batch: int = 0
+    """Number of rows, if the task is a batch."""
+    keeps_task_state: bool = False
+    """Whether clearing a task keeps its kickoff record, if Airflow asks."""
+    incident: Incident | None = None
+    after_request: Callable[[ReceivedRequest], None] = lambda _: None
+    """Called when the crew has answered a request, before the next one."""
+    _run: Run | None = None
+
+    def __post_init__(self) -> None:
+        self.connection = f"crew_{self.dag_id}"
+        self.task_id = {"deferred": "report", "sync": "report", "kickoff": "kickoff"}.get(self.way, "result")
+        self.file = self.dags / f"{self.dag_id}.py"
 
     @property
     def results(self) -> Path:
@@ -159,22 +149,19 @@ class Scene:
         extra = {"dashboard_url": DASHBOARD} | described.pop("extra", {})
         self.airflow.api.set_connection(self.connection, described | {"extra": json.dumps(extra)})
 
-    def write_dag(self, options: Mapping[str, Any], *, without: str = "") -> None:
-        """Write the DAG file; ``without`` leaves one of its tasks out."""
-        tasks = {name: text for name, text in self._tasks(options).items() if name != without}
-        lines = "\n".join(f"    {task}" for task in tasks.values()) or "    pass"
-        head = _HEAD.format(dag_id=self.dag_id)
-        self.file.write_text(f"{head}{lines}\n", encoding="utf-8")
+    def write_dag(self, options: Mapping[str, Any]) -> None:
+        """Write the DAG file."""
+        self.file.write_text(f"{_HEAD.format(dag_id=self.dag_id)}    {self._task(options)}\n", encoding="utf-8")
 
-    def rewrite_dag(self, options: Mapping[str, Any], *, without: str = "") -> None:
+    def rewrite_dag(self, options: Mapping[str, Any]) -> None:
         """Write the DAG file again during a run, and wait until Airflow has read it."""
         before = time.time()
-        self.write_dag(options, without=without)
+        self.write_dag(options)
         self.airflow.api.wait_for_dag(self.dag_id, parsed_after=before)
 
-    def pause(self, *, paused: bool = True) -> None:
-        """Pause the DAG, or unpause it."""
-        self.airflow.api.patch(f"dags/{self.dag_id}", {"is_paused": paused})
+    def pause(self) -> None:
+        """Pause the DAG."""
+        self.airflow.api.patch(f"dags/{self.dag_id}", {"is_paused": True})
 
     def now(self, moment: str) -> None:
         """Release the code in the DAG file that waits ``until`` this moment."""
@@ -187,38 +174,28 @@ class Scene:
         with self.incident.suffered():
             yield
 
-    def _tasks(self, options: Mapping[str, Any]) -> dict[str, str]:
-        common: dict[str, Any] = {"crew_conn_id": self.connection}
-        quick = {"retry_delay": Code("datetime.timedelta(seconds=3)")}
-        inputs = {"inputs": {"topic": TOPIC}}
-        waits = {"poll_interval": 2.0}
-        match self.way.split():
-            case ["deferred" | "sync" as how]:
-                given = common | quick | inputs | waits | {"deferrable": how == "deferred"} | {**options}
-                if self.batch:
-                    rows = [{"topic": f"{TOPIC} {number}"} for number in range(self.batch)]
-                    own = {"inputs": rows, "key": "topic", "result_path": str(self.results), "max_active": 4}
-                    given = given | own | {"max_failed": None} | {**options}
-                    return {"report": f"CrewBatchOperator(task_id='report', {_arguments(given)})"}
-                if self.mapped:
-                    given.pop("inputs")
-                    numbers = f"range({self.mapped})"
-                    numbers = f"reversed({numbers})" if self.is_reversed else numbers
-                    each = f"[{{'topic': f'{TOPIC} {{number}}'}} for number in {numbers}]"
-                    partial = f"CrewRunOperator.partial(task_id='report', {_arguments(given)})"
-                    return {"report": f"{partial}.expand(inputs={each})"}
-                return {"report": f"CrewRunOperator(task_id='report', {_arguments(given)})"}
-            case ["kickoff"]:
-                given = common | quick | inputs | {**options}
-                return {"kickoff": f"CrewKickoffOperator(task_id='kickoff', {_arguments(given)})"}
-            case ["sensor", how]:
-                mode = {"mode": "reschedule"} if how == "reschedule" else {"deferrable": how == "deferred"}
-                given = common | quick | {"poke_interval": 2.0} | mode | {**options}
-                kickoff = f"CrewKickoffOperator(task_id='kickoff', {_arguments(common | inputs)}).output"
-                return {
-                    "result": f"CrewExecutionSensor(task_id='result', kickoff_id={kickoff}, {_arguments(given)})"
-                }
-        raise ValueError(self.way)
+    def _task(self, options: Mapping[str, Any]) -> str:
+        """Return the code of the task, and of the one before it."""
+        start: dict[str, Any] = {"crew_conn_id": self.connection, "inputs": {"topic": TOPIC}}
+        given = start | {"retry_delay": Code("datetime.timedelta(seconds=3)")}
+        if self.way == "kickoff":
+            return _call("CrewKickoffOperator", "kickoff", given, options)
+        if self.way.startswith("sensor"):
+            given.pop("inputs")
+            kickoff = Code(f"{_call('CrewKickoffOperator', 'kickoff', start)}.output")
+            mode = "reschedule" if self.way == "sensor reschedule" else "poke"
+            own = {"poke_interval": 2.0, "mode": mode, "deferrable": self.way == "sensor deferred"}
+            return _call("CrewExecutionSensor", "result", given, {"kickoff_id": kickoff}, own, options)
+        given |= {"poll_interval": 2.0, "deferrable": self.way == "deferred"}
+        if self.batch:
+            rows = [{"topic": f"{TOPIC} {number}"} for number in range(self.batch)]
+            own = {"inputs": rows, "key": "topic", "result_path": str(self.results), "max_active": 4}
+            return _call("CrewBatchOperator", "report", given, own, {"max_failed": None}, options)
+        if self.mapped:
+            given.pop("inputs")
+            each = f"[{{'topic': f'{TOPIC} {{number}}'}} for number in range({self.mapped})]"
+            return f"{_call('CrewRunOperator.partial', 'report', given, options)}.expand(inputs={each})"
+        return _call("CrewRunOperator", "report", given, options)
 
     # The crew
 
@@ -331,10 +308,6 @@ class Scene:
         """Let the crew wait for human input from now on: its service answers NOT FOUND."""
         self.crew.set_status(self.execution(number), _READS_UNKNOWN)
 
-    def goes_on(self, number: int = 1) -> None:
-        """Answer the crew."""
-        self.crew.set_status(self.execution(number))
-
     def mark(self, state: str) -> None:
         """Mark the task as success or failed, as in the Airflow UI."""
         self.run.mark(self.task_id, state)
@@ -420,5 +393,7 @@ def standing(crew: LocalCrewService, execution: Execution) -> str:
     return "failed" if now.error else "completed"
 
 
-def _arguments(options: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in options.items())
+def _call(kind: str, task_id: str, *given: Mapping[str, Any]) -> str:
+    """Return the code that makes an operator of this kind. A later argument replaces an earlier one."""
+    arguments = {"task_id": task_id, **{name: value for each in given for name, value in each.items()}}
+    return f"{kind}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 from airflow_provider_crew.client.payload import issued_kickoff_id
 from airflow_provider_crew.local import LocalCrewService
@@ -12,11 +15,10 @@ from airflow_provider_crew.local.record import ReceivedRequest
 from dev.postgres import PostgresServer
 from dev.stack import AirflowStack
 from tests.airflow_runs import TOKEN
-from tests.faults.batches import check_batch, check_each
 from tests.faults.facts import WITHOUT_ID, failures_of, kickoff_record, named_in, record_state
 from tests.faults.harm import Harm, Incident, whole
 from tests.faults.rows import ANY, Ends, Row
-from tests.faults.scenes import Scene, standing
+from tests.faults.scenes import TOPIC, Scene, standing
 from tests.supported import AIRFLOW
 
 _AT_A_TIME = 14
@@ -81,9 +83,8 @@ class Stage:
             scene.after_request(request)
 
         with LocalCrewService(row.scenario, token=TOKEN, on_request=after_request, call_webhooks=True) as crew:
-            scene = Scene(self._airflow, self._database, crew, self._dags, row.dag_id, row.way)
-            scene.incident, scene.mapped, scene.batch = incident, row.mapped, row.batch
-            scene.keeps_task_state = self.keeps_task_state
+            own = (row.dag_id, row.way, row.mapped, row.batch, self.keeps_task_state, incident)
+            scene = Scene(self._airflow, self._database, crew, self._dags, *own)
             ends = row.forgotten if scene.forgets and row.forgotten else row.ends
             scene.connect()
             scene.write_dag(row.options)
@@ -148,3 +149,47 @@ def _told(scene: Scene) -> str:
         return f"{task['state']}, try {task['try_number']}\n{scene.log()}"
     except Exception as error:  # noqa: BLE001 - the error of the row is the one that counts
         return f"Nothing more is known: {error}"
+
+
+def lines_of(scene: Scene, name: str = "results.jsonl") -> list[dict[str, Any]]:
+    """Return the lines of a result file."""
+    return [json.loads(line) for line in (scene.results / name).read_text().splitlines()]
+
+
+def check_batch(scene: Scene, ends: Ends, uncertain: int) -> None:
+    """Compare the outcome of a batch with the expected one."""
+    task, lines, manifest = scene.task, lines_of(scene), scene.xcom()
+    assert (task["state"], task["try_number"]) == (ends.state, ends.tries)
+    started = {kickoff.kickoff_id: str(kickoff.inputs["topic"]) for kickoff in scene.crew.kickoffs}
+    assert len(started) == ends.kickoffs, sorted(started.values())
+    counts = Counter(line["status"] for line in lines)
+    assert counts == Counter({"success": scene.batch - uncertain, "uncertain": uncertain})
+    assert len({line["key"] for line in lines}) == scene.batch
+    for line in lines:
+        if line["status"] == "success":
+            assert started[line["kickoff_id"]] == line["key"]
+            assert line["output"] == f"Briefing: {line['key']}"
+    assert manifest["counts"] == {status: counts[status] for status in manifest["counts"]}
+    reports = scene.log().count(", uncertain: ")
+    named = {line["kickoff_id"] for line in (*lines, *lines_of(scene, "removed.jsonl"))}
+    unnamed = started.keys() - named
+    assert len(unnamed) <= reports, f"paid for, and named nowhere: {unnamed}"
+
+
+def check_each(scene: Scene, ends: Ends) -> None:
+    """Compare the outcome of each instance with the expected one."""
+    kickoffs = scene.crew.kickoffs
+    assert len(kickoffs) == ends.kickoffs
+    assert len(scene.tasks) == scene.mapped
+    odd = [
+        (task["map_index"], task["state"], task["try_number"])
+        for task in scene.tasks
+        if task["state"] != ends.state or task["try_number"] != ends.tries
+    ]
+    assert not odd, odd
+    sent: list[tuple[Any, str]] = [(kickoff.meta, kickoff.kickoff_id) for kickoff in kickoffs if kickoff.meta]
+    own = {meta["airflow"]["map_index"]: kickoff_id for meta, kickoff_id in sent}
+    assert sorted(own) == list(range(scene.mapped))
+    for index, kickoff_id in own.items():
+        result = scene.run.xcom(scene.task_id, map_index=index)
+        assert (result["kickoff_id"], result["output"]) == (kickoff_id, f"Briefing: {TOPIC} {index}")

@@ -58,12 +58,9 @@ with DAG(
 ):
     <kind> >> after()
 """
-_RUN = 'CrewRunOperator(task_id="report", crew_conn_id="<dag_id>", poll_interval=2, <inputs>, <of_task>)'
 _INPUTS = 'inputs={"topic": "tides"}'
 KINDS = {
-    "run": _RUN.replace("<inputs>", _INPUTS),
-    "mapped": _RUN.replace("Operator(", "Operator.partial(").replace("<inputs>, ", "")
-    + f".expand({_INPUTS.replace('{', '[{').replace('}', '}]')})",
+    "run": f'CrewRunOperator(task_id="report", crew_conn_id="<dag_id>", poll_interval=2, {_INPUTS}, <of_task>)',
     "sensor": f"""CrewExecutionSensor(
         task_id="report", crew_conn_id="<dag_id>", poke_interval=2, <of_task>,
         kickoff_id=CrewKickoffOperator(task_id="kickoff", crew_conn_id="<dag_id>", {_INPUTS}).output,
@@ -97,18 +94,12 @@ def wait_for(alerts, count=1):
     eventually(look, pause=5)
 
 
-def report(run):
-    """Return the task that is alerted about."""
-    (found,) = run.tasks("report")
-    return found
-
-
 def kill(run, **_):
-    psutil.Process(report(run)["pid"]).kill()
+    psutil.Process(run.task("report")["pid"]).kill()
 
 
 def kill_with_supervisor(run, **_):
-    process = psutil.Process(report(run)["pid"])
+    process = psutil.Process(run.task("report")["pid"])
     process.parent().kill()
     process.kill()
 
@@ -129,10 +120,10 @@ def fail(crew, **_):
 
 def mark(run, crew, **_):
     if "deferred" in run.dag_id:
-        eventually(lambda: report(run)["state"] == "deferred")
+        eventually(lambda: run.task("report")["state"] == "deferred")
         polls = len(crew.requests.on("status"))
         eventually(lambda: len(crew.requests.on("status")) > polls + 1)  # its trigger has begun
-    run.mark("report", "failed", report(run)["map_index"])
+    run.mark("report", "failed")
 
 
 class Case(NamedTuple):
@@ -235,8 +226,7 @@ def test_crew_task_is_alerted_about_once(played, dag_id):
     ((subject, text),) = alerts
     kind = subject[1:].partition("]")[0]
     assert kind in CASES[dag_id].kinds
-    name = "report[0]" if CASES[dag_id].kind == "mapped" else "report"
-    assert subject == f"[{kind}] {dag_id}: {name} in {run.run_id}"
+    assert subject == f"[{kind}] {dag_id}: report in {run.run_id}"
     assert Cost("running" if kind == "being cancelled" else kind).sentence in text or kind == "unknown"
     if CASES[dag_id].kind != "batch":  # its executions are in the result files
         assert DASHBOARD.format(kickoff_id=execution.kickoff_id) in text

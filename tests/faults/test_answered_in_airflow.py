@@ -140,14 +140,6 @@ def test_answer_and_a_killed_worker(scene):
     scene.finish()
 
 
-@row(COMPLETED, response_timeout=20, on_response_timeout="approve", **given())
-def test_answer_without_a_user(scene):
-    """No user answers in time, and the task approves."""
-    scene.start()
-    assert answer_of(scene)["isApprove"]
-    scene.finish()
-
-
 @row(COMPLETED, alone=True, **given())
 def test_answer_without_a_triggerer(scene):
     """A user answers while the triggerer is killed."""

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.airflow_runs import eventually
-from tests.faults.batches import lines_of
 from tests.faults.harm import no_triggerer
 from tests.faults.rows import RUN, Ends, row
 from tests.faults.scenes import PAUSE
+from tests.faults.stage import lines_of
 from tests.faults.test_user import command
 from tests.supported import AIRFLOW
 

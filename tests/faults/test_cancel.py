@@ -129,16 +129,3 @@ def test_cancel_not_when_the_triggerer_is_slow(scene):
         scene.run.clear(scene.task_id)
         scene.wait_for("failed", tries=2)
     never_stopped(scene)
-
-
-@row(COMPLETED, executor="celery", alone=True, **ALWAYS)
-def test_cancel_not_when_handed_over(scene):
-    """One of two triggerers hands over to the other."""
-    waiting(scene)
-    for triggerer in scene.airflow.all_of("triggerer"):
-        triggerer.stop(grace=60)
-        scene.looked(2)
-        scene.airflow.start_what_has_ended()
-        scene.airflow.wait_until_healthy()
-    scene.finish()
-    never_stopped(scene)

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from dev.distributed import address_of
 from tests.airflow_runs import eventually
 from tests.faults.harm import whole, without
-from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, UNCERTAIN, row
+from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, UNCERTAIN, Ends, row
 from tests.faults.scenes import PAUSE, Code
 
 celery_row = partial(row, executor="celery", core=True)
@@ -33,6 +34,15 @@ def workers_shut_down(airflow, database):
     yield
     eventually(lambda: not any(worker.running for worker in workers), seconds=_LONGEST_SHUTDOWN, pause=PAUSE)
     whole(airflow, database)
+
+
+@celery_row(Ends("success", "the result", "completed", kickoffs=8), ways=RUN, mapped=8, retries=0)
+def test_tasks_run_on_both_workers(scene):
+    """Eight mapped tasks run on two Celery workers."""
+    scene.start()
+    scene.wait_until_over(finishing=True)
+    workers = {address_of(worker.name) for worker in scene.airflow.all_of("worker")}
+    assert {task["hostname"] for task in scene.tasks} == workers
 
 
 @celery_row(UNCERTAIN, ways=_KICKS_OFF, harm=workers_killed, retries=2, cost="unknown")

@@ -32,13 +32,13 @@ def asked(scene) -> None:
     scene.looked()
 
 
-def answered(scene, number: int = 1) -> None:
+def answered(scene) -> None:
     """Answer the crew, and let it complete at once."""
     if scene.way.startswith("sensor"):
-        scene.goes_on(number)
+        scene.crew.set_status(scene.execution())
     else:
-        scene.crew.approve(scene.execution(number))
-    scene.finish(number)
+        scene.crew.approve(scene.execution())
+    scene.finish()
 
 
 @row(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 
 from airflow_provider_crew.local.scenario import Delivery
 from tests.airflow_runs import eventually
-from tests.faults.harm import no_api_server
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, RUN, paid_again, row
 from tests.faults.scenes import Code
 from tests.supported import AIRFLOW
@@ -50,16 +48,6 @@ def test_started_crew_calls_after_the_task_has_failed(scene):
     scene.finish()
 
 
-@row(COMPLETED_IN_ATTEMPT_2, ways=RUN, core=("deferred",), retries=2, **calling())
-def test_worker_killed_before_the_response_and_crew_calls(scene):
-    """The worker is killed before the response, and the crew calls."""
-    scene.start_without_an_answer()
-    scene.kill(with_supervisor=True)
-    scene.now("retry")
-    scene.looked()
-    scene.finish()
-
-
 @row(paid_again(), retries=1, on_uncertain_kickoff="retry", cost="unknown", **calling(delay=60, within=5))
 def test_first_attempt_is_called_during_the_second(scene):
     """With `on_uncertain_kickoff="retry"`, the crew of the first attempt calls during the second one."""
@@ -69,23 +57,3 @@ def test_first_attempt_is_called_during_the_second(scene):
     scene.looked_after(60)
     scene.finish(1)
     scene.finish(2)
-
-
-@row(
-    COMPLETED_IN_ATTEMPT_2,
-    retries=2,
-    retry_delay=Code("datetime.timedelta(minutes=2)"),
-    harm=no_api_server,
-    why="Airflow ends a task after three failed heartbeats.",
-    **calling(delay=20, within=600),
-)
-def test_receiver_is_away_when_the_crew_starts(scene):
-    """The API server is away when the crew calls. The crew calls again at its end."""
-    lose_response(scene)
-    scene.now("retry")
-    scene.execution()
-    process = scene.process()
-    with scene.harmed():
-        eventually(lambda: not process.is_running() or process.status() == "zombie", pause=1.0)
-        time.sleep(30)
-    scene.finish()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import pytest
 import requests
 
-from tests.airflow_runs import TOKEN
+from tests.airflow_runs import TOKEN, eventually
 from tests.faults.rows import COMPLETED_IN_ATTEMPT_2, RUN, SENSOR, UNCERTAIN, Ends, paid_again, row
 from tests.faults.scenes import Code, Scene, waiting
 
@@ -22,29 +22,6 @@ def test_cleared_after_success(scene):
     scene.finish()
     scene.clear("success")
     scene.finish(2)
-
-
-@row(Ends("success", "the result", "completed", 4, tries=3), mapped=2, retries=1)
-def test_rows_change_places(scene):
-    """Two mapped rows swap places. Both are cleared while their crews run, and again when those have ended."""
-    if scene.forgets:
-        pytest.skip("There every Clear kicks off anew.")
-    scene.is_reversed = True
-    scene.rewrite_dag({"retries": 1})
-    scene.start()
-    scene.execution(2)
-    scene.wait_for_all("deferred")
-    scene.is_reversed = False
-    scene.rewrite_dag({"retries": 1})
-    scene.run.clear(scene.task_id)
-    scene.wait_for_all("failed")
-    assert len(scene.crew.kickoffs) == 2
-    scene.finish(1)
-    scene.finish(2)
-    scene.wait_until_over()
-    scene.run.clear(scene.task_id)
-    scene.finish(3)
-    scene.finish(4)
 
 
 @row(COMPLETED_IN_ATTEMPT_2, ways=(*RUN, *SENSOR), retries=0, timeout=15, forgotten=RUN, cost="running")
@@ -154,3 +131,41 @@ def test_forgotten(scene):
     scene.run.clear(scene.task_id)
     scene.finish(3)
     scene.finish(4)
+
+
+@row(
+    UNCERTAIN,
+    ways=(*RUN, "kickoff"),
+    core=("deferred", "kickoff"),
+    needs_store=(*RUN, "kickoff"),
+    cost="unknown",
+)
+def test_cleared_before_the_answer(scene):
+    """The task is cleared before the answer to its kickoff, and none arrives in time."""
+    scene.start_without_an_answer()
+    scene.run.clear(scene.task_id)
+
+
+@row(
+    COMPLETED_IN_ATTEMPT_2,
+    ways=(*RUN, "kickoff"),
+    core=("deferred", "kickoff"),
+    needs_store=(*RUN, "kickoff"),
+)
+def test_cleared_just_before_the_answer(scene):
+    """The task is cleared before the answer to its kickoff, which its process still receives."""
+    held = scene.hold("kickoff")
+    scene.start()
+    scene.execution()
+    with ThreadPoolExecutor(1) as pool:
+        # Airflow kills the process some seconds after the clear, maybe before it says that it has cleared.
+        clearing = pool.submit(scene.run.clear, scene.task_id)
+        eventually(lambda: _state(scene) != "running", pause=0.05)
+        held.release()
+        clearing.result()
+    scene.finish()
+
+
+def _state(scene):
+    state = "SELECT state FROM task_instance WHERE dag_id = %s AND task_id = %s"
+    return scene.database.execute(state, scene.dag_id, scene.task_id)[0][0]

@@ -1,9 +1,11 @@
-"""The worker's processes are killed."""
+"""The worker's processes are killed or signalled, or execution_timeout passes in them."""
 
 from __future__ import annotations
 
-from tests.faults.rows import COMPLETED_IN_ATTEMPT_2, RUN, SENSOR, UNCERTAIN, Ends, paid_again, row
-from tests.faults.scenes import Code
+import signal
+
+from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, SENSOR, UNCERTAIN, Ends, paid_again, row
+from tests.faults.scenes import Code, never_stopped
 
 KILLED = Code("killed_once")
 
@@ -53,9 +55,9 @@ def test_killed_before_the_answer_and_cleared_twice(scene):
     scene.finish(2)
 
 
-@row(COMPLETED_IN_ATTEMPT_2, ways=RUN, core=("deferred",), needs_store=RUN, retries=1)
-def test_killed_before_the_deferral(scene):
-    """The worker is killed between the kickoff and the deferral."""
+@row(COMPLETED_IN_ATTEMPT_2, ways=(*RUN, *SENSOR), core=("deferred",), needs_store=RUN, retries=1)
+def test_killed_during_a_poll(scene):
+    """The worker is killed during the first poll."""
     scene.start_and_hold("status")
     scene.kill()
     scene.finish()
@@ -67,18 +69,44 @@ def test_killed_before_the_kickoff_id_is_returned(scene):
     scene.start()
 
 
-@row(COMPLETED_IN_ATTEMPT_2, ways=SENSOR, retries=1)
-def test_killed_during_a_look(scene):
-    """The worker is killed while it polls the execution."""
-    scene.crew.faults.hang(on="status", seconds=60)
-    scene.start()
-    scene.asked("status")
-    scene.kill()
-    scene.finish()
-
-
 @row(COMPLETED_IN_ATTEMPT_2, ways=("deferred", "sync", "sensor deferred"), retries=1, post_execute=KILLED)
 def test_killed_before_the_result_is_stored(scene):
     """The worker is killed when the crew has completed, before the result is stored."""
+    scene.start()
+    scene.finish()
+
+
+EIGHT_SECONDS = Code("datetime.timedelta(seconds=8)")
+WHY_IT_RUNS_ON = (
+    "Airflow calls `on_kill` and lets the task run until it ends or is killed (apache/airflow#73006). "
+    "Nothing is lost: the task returns the result if it arrives in time, or else the next attempt reattaches."
+)
+
+
+@row(COMPLETED, ways=(*RUN, "kickoff"), why=WHY_IT_RUNS_ON, retries=1)
+def test_asked_to_end_before_the_answer(scene):
+    """The task gets SIGTERM before the answer to its kickoff."""
+    scene.crew.faults.hang(on="kickoff", after_taken=True, seconds=10)
+    scene.start()
+    scene.execution()
+    scene.kill(number=signal.SIGTERM)
+    scene.finish()
+
+
+@row(COMPLETED, ways=("sync", "sensor poke"), why=WHY_IT_RUNS_ON, retries=1, cancel_on_kill=True)
+def test_asked_to_end_while_the_crew_works(scene):
+    """The task gets SIGTERM while it waits for the crew."""
+    scene.start()
+    scene.looked(2)
+    scene.kill(number=signal.SIGTERM)
+    scene.looked(2)
+    scene.finish()
+    never_stopped(scene)
+
+
+@row(COMPLETED_IN_ATTEMPT_2, ways=(*RUN, "kickoff"), retries=1, execution_timeout=EIGHT_SECONDS, cost="running")
+def test_timed_out_before_the_answer(scene):
+    """`execution_timeout` passes before the answer to a kickoff."""
+    scene.crew.faults.hang(on="kickoff", after_taken=True, seconds=15)
     scene.start()
     scene.finish()
