@@ -28,9 +28,8 @@ def agent(task_id: str, client: Any) -> AgentOperator:
 
 with DAG("agents", schedule=None, max_active_tasks=100):
     agent("single", CrewAgentHook("crew_single").agent())
-    for case in ("rejected", "uncertain", "failed"):
-        crews = [CrewAgentHook(f"crew_{case}").agent(), CrewAgentHook(f"crew_{case}_standby").agent()]
-        agent(case, FailoverManagedAgentClient(crews))
+    crews = [CrewAgentHook(f"crew_{name}").agent() for name in ("uncertain", "standby")]
+    agent("uncertain", FailoverManagedAgentClient(crews))
 
 for case in ("waiting", "sending"):
     with DAG(f"agents_killed_{case}", schedule=None):

@@ -1,22 +1,21 @@
-"""A real crew behind the local server, answered as from Airflow."""
+"""A real crew behind the local server, as a task meets it, and answered as from Airflow."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from airflow_provider_crew.answers.attempt import APPROVE, SEND_BACK
-from airflow_provider_crew.local import Scenario
+from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.local.projects.engine import Project
-from tests.crews.hosting import ENVIRONMENT, PROJECTS, PYTHON
+from tests.crews.hosting import ENVIRONMENT, EXAMPLE, INPUTS, PROJECTS, PYTHON, by_hand
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures", "tests.integration.dialog_fixtures"]
-pytestmark = [
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(AIRFLOW < (3, 3), reason="A deferred task cannot ask before Airflow 3.3."),
-]
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
@@ -34,6 +33,7 @@ def real(dialog):
     return dialog
 
 
+@pytest.mark.skipif(AIRFLOW < (3, 3), reason="A deferred task cannot ask before Airflow 3.3.")
 @pytest.mark.parametrize("crew_options", ["reviewed"], indirect=True)
 def test_crew_changes_its_draft_until_it_is_approved(real):
     waiting = real.asked()
@@ -47,3 +47,19 @@ def test_crew_changes_its_draft_until_it_is_approved(real):
     assert [answer["humanFeedback"] for answer in real.answers] == ["Make it shorter", "Approved."]
     assert {answer["executionId"] for answer in real.answers} == {real.crew.kickoffs[0].kickoff_id}
     assert len(real.crew.kickoffs) == 1
+
+
+@pytest.mark.core
+def test_hook_returns_what_the_crew_returns_by_hand(tmp_path, monkeypatch):
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    returned = by_hand(tmp_path, **INPUTS)
+    project = Project(EXAMPLE, python=Path(PYTHON))
+    with LocalCrewService(Scenario(dialect="deployed"), project=project) as service:
+        monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", service.connection_uri)
+        result: Any = CrewHook().wait(CrewHook().kickoff(INPUTS), poll_interval=1)
+
+    assert result.output == returned["raw"]
+    assert result.usage
+    assert result.usage["total_tokens"] == returned["token_usage"]["total_tokens"] > 0
+    assert len(service.kickoffs) == 1
