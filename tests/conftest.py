@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -58,10 +58,33 @@ def timing() -> Iterator[Callable[..., None]]:
         yield lambda **seconds: stack.enter_context(replaced(**seconds))
 
 
+@pytest.fixture
+def printed(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """
+    Compare a table beside a test, which people read, with what code makes of its lines.
+
+    Only lines that ``count`` on every Airflow are compared. ``pytest --write-tables`` writes a table again.
+    """
+
+    def compare(
+        name: str, make: Callable[[list[str]], Iterable[str]], counts: Callable[[str], bool] = lambda _: True
+    ) -> None:
+        table = request.path.with_name(name)
+        known = table.read_text(encoding="utf-8").splitlines()
+        now = "\n".join(make(known)).rstrip("\n")
+        if request.config.getoption("--write-tables"):
+            table.write_text(f"{now}\n", encoding="utf-8")
+        else:
+            # Line by line: explaining how long texts differ takes a minute.
+            assert [*filter(counts, now.splitlines())] == [*filter(counts, known)]
+
+    return compare
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     choices = ("local", "celery", "edge")
     parser.addoption("--executor", choices=choices, default="local", help="what runs Airflow's tasks")
-    parser.addoption("--write-tables", action="store_true", help="write the tables of tests/unit again")
+    parser.addoption("--write-tables", action="store_true", help="write the tables beside tests again")
     parser.addoption("--golden-into", type=Path, help="folder to which tests/golden writes what is stored today")
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew.answers.check import check_receiver, what_settles
-from airflow_provider_crew.cli import ANSWERED, FAILED, INTERRUPTED, UNDECIDED
+from airflow_provider_crew.cli import ANSWERED, INTERRUPTED
 from airflow_provider_crew.client.errors import Cost
-from airflow_provider_crew.local import LocalCrewService, Scenario
+from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.local.scenario import Delivery
 from tests.airflow_runs import eventually
@@ -27,7 +27,7 @@ from tests.integration.question_receiver import SECRET, receiving
 pytest_plugins = ["tests.integration.command_fixtures"]
 
 GIVEN = ("--inputs", json.dumps(INPUTS))
-SLOWLY = WRITING.model_copy(update={"seconds": 0.5})
+SLOWLY = WRITING.model_copy(update={"seconds": 1.0})
 
 
 @pytest.fixture
@@ -36,124 +36,75 @@ def check(command, timing) -> Callable[..., tuple[int, dict[str, Any]]]:
     return lambda crew, *arguments: command("check", "crew_default", *arguments, crew=crew)[:2]
 
 
-def methods(service: LocalCrewService) -> set[str]:
-    return {request.method for request in service.requests}
+Crew = Callable[[str], LocalCrewService]
 
 
-def test_without_start_it_only_reads(check, dialect):
-    with playing(dialect, WRITING) as service:
-        code, told = check(service)
+def crew(*tasks: ScenarioTask, spoil: Callable[[LocalCrewService], object] = lambda _: None, **more: Any) -> Crew:
+    def make(dialect: str) -> LocalCrewService:
+        service = playing(dialect, *tasks, **more)
+        spoil(service)
+        return service
 
-        assert methods(service) == {"GET"}
-    assert (code, told["dialect"], told["token"]) == (ANSWERED, dialect, "organization")
-    assert told["inputs"] == told["required_inputs"] == ["topic", "audience"]
-    assert not {"cost", "receiver"} & told.keys()
-
-
-def test_required_inputs_are_told_only_if_the_crew_tells_them(check):
-    with playing("deployed", WRITING, required_inputs=False) as service:
-        assert "required_inputs" not in check(service)[1]
-    with playing("deployed", WRITING, kind="flow") as service:
-        assert check(service)[1]["required_inputs"] == []
+    return make
 
 
-def test_crew_that_lists_no_inputs_is_checked_further(check, dialect):
-    with playing(dialect, SLOWLY) as service:
-        service.faults.answer(403, on="inputs", times=2)
-        code, told = check(service)
-        started, proven = check(service, "--start", "--yes", *GIVEN)
-
-    assert (code, told["dialect"], "inputs" in told, "warning" in told) == (ANSWERED, dialect, False, True)
-    assert "error" not in told
-    assert (started, proven["result"], "doubts" in proven) == (ANSWERED, "proven", False)
+def answers(status: int, on: Any) -> Callable[[LocalCrewService], object]:
+    return lambda service: service.faults.answer(status, on=on, times=3)
 
 
-@pytest.mark.parametrize("answer", ["", "n\n"])
-def test_unconfirmed_start_only_reads(check, monkeypatch, answer):
-    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
-    with playing("deployed", WRITING) as service:
-        code, _ = check(service, "--start", "--stop", *GIVEN)
+def takes_one(service: LocalCrewService) -> None:
+    """Reject each kickoff after the first."""
+    take = service.take
 
-        assert methods(service) == {"GET"}
-    assert code == FAILED
+    def take_one(*given: Any) -> Any:
+        service.faults.answer(401, on="kickoff")
+        return take(*given)
 
-
-def test_start_proves_what_the_crew_reports(check, dialect):
-    with playing(dialect, WRITING.model_copy(update={"name": "first"}), SLOWLY) as service:
-        code, told = check(service, "--start", "--yes", *GIVEN)
-
-        (kickoff,) = service.kickoffs
-    assert code == ANSWERED
-    assert (told["kickoff_ids"], told["output"], told["cost"]) == ([kickoff.kickoff_id], "A page.", Cost.ENDED)
-    proven = {name for name, value in told.items() if value == "proven"}
-    always = {"running", "progress", "result", "execution_time"}
-    # Only deployed crews report tokens and repeat the meta.
-    assert proven == always | ({"token_usage", "meta"} if dialect == "deployed" else set())
+    service.take = take_one  # type: ignore[method-assign, assignment]
 
 
-@pytest.mark.parametrize("starts", [["--stop"], ["--start", "--stop"]])
-def test_stop_stops_an_execution_of_its_own(check, dialect, starts):
-    with playing(dialect, SLOWLY if len(starts) > 1 else ENDLESS) as service:
-        code, told = check(service, *starts, "--yes", *GIVEN)
-
-        kickoffs = [kickoff.kickoff_id for kickoff in service.kickoffs]
-        assert len(service.requests.on("stop")) == 1
-    assert (told["kickoff_ids"], len(kickoffs)) == (kickoffs, len(starts))
-    assert (code, told["cancel"], told["running"], told["cost"]) == (ANSWERED, "proven", "proven", Cost.ENDED)
-
-
-def test_rejected_second_kickoff_does_not_hide_the_first(check):
-    with playing("deployed", SLOWLY) as service:
-        take = service.take
-
-        def take_one(*given: Any) -> Any:
-            service.faults.answer(401, on="kickoff")
-            return take(*given)
-
-        service.take = take_one  # type: ignore[method-assign, assignment]
-        code, told = check(service, "--start", "--stop", "--yes", *GIVEN)
-
-        (kickoff,) = service.kickoffs
-    assert (code, told["error"], told["kickoff_ids"]) == (FAILED, "NotAuthenticated", [kickoff.kickoff_id])
-    assert told["cost"] == Cost.ENDED
+# A crew, the arguments of the command, and what the user types.
+CHECKS: dict[str, tuple[Crew, str, str | None]] = {
+    "it only reads": (crew(WRITING), "", None),
+    "required inputs are unknown": (crew(WRITING, required_inputs=False), "", None),
+    "a flow requires none": (crew(WRITING, kind="flow"), "", None),
+    "inputs are not listed": (crew(SLOWLY, spoil=answers(403, "inputs")), "", None),
+    "inputs are not listed, but it starts": (crew(SLOWLY, spoil=answers(403, "inputs")), "--start", None),
+    "nothing is typed": (crew(WRITING), "--start --stop", ""),
+    "no is typed": (crew(WRITING), "--start --stop", "n\n"),
+    "it starts": (crew(WRITING.model_copy(update={"name": "first"}), SLOWLY), "--start", None),
+    "it stops": (crew(ENDLESS), "--stop", None),
+    "it starts and stops": (crew(SLOWLY), "--start --stop", None),
+    "second kickoff is rejected": (crew(SLOWLY, spoil=takes_one), "--start --stop", None),
+    "execution fails": (crew(FAILING), "--start", None),
+    "an input is missing": (crew(WRITING, inputs=[{"name": "port"}]), "--start", None),
+    "stop is missing": (crew(ENDLESS, spoil=answers(404, "stop")), "--stop", None),
+}
+for status, on in [(401, "inputs"), (403, "status"), (422, "kickoff"), (429, "kickoff"), (504, "kickoff")]:
+    CHECKS[f"{status} for {on}"] = crew(WRITING, spoil=answers(status, on)), "--start --stop", None
 
 
-def test_failed_execution_is_reported(check, dialect):
-    with playing(dialect, FAILING) as service:
-        code, told = check(service, "--start", "--yes", *GIVEN)
+def test_checks_ask_and_tell_as_in_the_table(check, printed, monkeypatch):
+    """Each line has the exit code, the requests besides polls, what is proven, and what else is told."""
 
-        assert told["kickoff_ids"] == [kickoff.kickoff_id for kickoff in service.kickoffs]
-    assert (code, told["error"], told["cost"]) == (FAILED, "ExecutionFailed", Cost.ENDED)
+    def line(name: str, dialect: str) -> str:
+        make, arguments, typed = CHECKS[name]
+        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+        with make(dialect) as service:
+            code, told = check(service, *arguments.split(), *(["--yes"] if typed is None else []), *GIVEN)
+            asked = [str(each.operation) for each in service.requests if each.operation != "status"]
+            ids = [kickoff.kickoff_id for kickoff in service.kickoffs]
+        assert told.pop("kickoff_ids", []) == ids
+        assert told.pop("connection", "crew_default") == "crew_default"
+        proven = [key for key in told if told[key] == "proven"]
+        facts = {key: told[key] for key in ("error", "cost", "dialect", "token", "output") if key in told}
+        facts |= {"inputs": told.get("inputs"), "required_inputs": told.get("required_inputs")}
+        others = [key for key in told if key not in {*facts, *proven, "address"}]
+        shown = " ".join(f"{key}={value}" for key, value in facts.items() if value is not None)
+        cells = f"{code} | {' '.join(asked)} | {' '.join(proven)} | {shown} | {' '.join(others)}"
+        return f"{name}, {dialect}: {cells}".rstrip()
 
-
-@pytest.mark.parametrize(
-    ("status", "on", "code", "error", "cost"),
-    [
-        (401, "inputs", FAILED, "NotAuthenticated", Cost.NONE),
-        (403, "status", FAILED, "NotAllowed", Cost.RUNNING),
-        (422, "kickoff", FAILED, "Rejected", Cost.NONE),
-        (429, "kickoff", UNDECIDED, "RateLimited", Cost.NONE),
-        (504, "kickoff", UNDECIDED, "UncertainKickoff", Cost.UNKNOWN),
-    ],
-)
-def test_error_ends_the_check(check, dialect, status, on, code, error, cost):
-    with playing(dialect, WRITING) as service:
-        service.faults.answer(status, on=on)
-        ended, told = check(service, "--start", "--stop", "--yes", *GIVEN)
-
-        assert not service.kickoffs
-        assert len(service.requests.on("kickoff")) == (on == "kickoff")
-    assert (ended, told["error"], told["cost"], told["connection"]) == (code, error, cost, "crew_default")
-
-
-def test_missing_stop_leaves_the_execution_running(check, dialect):
-    with playing(dialect, ENDLESS) as service:
-        service.faults.answer(404, on="stop", times=3)
-        code, told = check(service, "--stop", "--yes", *GIVEN)
-
-        assert len(service.kickoffs) == 1
-    assert (code, told["error"], told["cost"]) == (FAILED, "NotCancelled", Cost.RUNNING)
-    assert told["cancel"] != "proven"
+    printed("check.txt", lambda _: [line(name, each) for name in CHECKS for each in ("documented", "deployed")])
 
 
 @pytest.mark.parametrize("moment", ["kickoff", "wait"])
@@ -178,14 +129,6 @@ def test_ctrl_c_prints_the_kickoff_id(check, moment):
 
         (kickoff,) = service.kickoffs
     assert (code, told["kickoff_ids"], told["cost"]) == (INTERRUPTED, [kickoff.kickoff_id], Cost.RUNNING)
-
-
-def test_missing_input_is_found_before_the_kickoff(check, dialect):
-    with playing(dialect, WRITING, inputs=[{"name": "topic"}]) as service:
-        code, told = check(service, "--start", "--yes")
-
-        assert methods(service) == {"GET"}
-    assert (code, told["error"], told["cost"]) == (FAILED, "InvalidInputs", Cost.NONE)
 
 
 class TestReceiver:
