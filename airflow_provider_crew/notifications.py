@@ -291,15 +291,25 @@ def _left_to_sensor(context: Context, task_id: str, index: int, state: str) -> l
         return []
     tasks, states, found = context["dag"].task_dict, task_states(context), list[Any]()
     others = [other for other in tasks if "kickoff_id" in _fields(context, other)]
-    have_run = [tasks[other] for other in others if states.get((other, index)) in {"success", "failed"}]
+    have_run = [other for other in others if states.get((other, index)) in {"success", "failed"}]
     started = {other for (other, _), state in states.items() if state in {"success", "failed"}}
-    for name in sorted(tasks[task_id].upstream_task_ids & started):
-        is_left = not any(name in other.upstream_task_ids for other in have_run)
-        if is_left and issubclass(getattr(tasks[name], "operator_class", type(tasks[name])), CrewKickoffOperator):
-            # The rows of a mapped sensor exist only if all those of its kickoff task have succeeded.
-            rows = read_xcoms(context, name, "kickoff_id") if index < 0 else []
-            found += rows or [read_xcom(context, name, index, "kickoff_id")]
+    waited_for = set[str]().union(*(_kickoffs_for(tasks, other) for other in have_run))
+    for name in sorted(_kickoffs_for(tasks, task_id) & started - waited_for):
+        # The rows of a mapped sensor exist only if all those of its kickoff task have succeeded.
+        rows = read_xcoms(context, name, "kickoff_id") if index < 0 else []
+        found += rows or [read_xcom(context, name, index, "kickoff_id")]
     return [each for each in found if each]
+
+
+def _kickoffs_for(tasks: Mapping[str, Any], sensor: str) -> set[str]:
+    """Return the kickoff tasks directly upstream of a sensor, or else those whose ID its template may name."""
+    kinds = {name: getattr(task, "operator_class", type(task)) for name, task in tasks.items()}
+    kickoffs = {name for name, kind in kinds.items() if issubclass(kind, CrewKickoffOperator)}
+    upstream, unread = set[str](), {sensor}
+    while unread:
+        unread |= tasks[unread.pop()].upstream_task_ids - upstream
+        upstream |= unread
+    return tasks[sensor].upstream_task_ids & kickoffs or upstream & kickoffs
 
 
 def _is_uncertain(batch: Mapping[str, Any]) -> bool:

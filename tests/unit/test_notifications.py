@@ -91,6 +91,8 @@ def dag(tmp_path):
         CrewRunOperator.partial(task_id="crews", inputs={}).expand(crew_conn_id=["readers", "writers"])
         CrewRunOperator.partial(task_id="unread").expand_kwargs(kickoff.output)
         BaseOperator(task_id="other")
+        later = CrewExecutionSensor(task_id="later", kickoff_id="{{ ti.xcom_pull('first') }}")
+        CrewKickoffOperator(task_id="first", inputs={}) >> BaseOperator(task_id="between") >> later
         if AIRFLOW >= (3, 3):
             CrewBatchOperator(task_id="rows", inputs=[], result_path=str(tmp_path), crew_conn_id="writers")
     return dag

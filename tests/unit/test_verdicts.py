@@ -119,6 +119,7 @@ FIXED = {
     "output_type raises": errors.InvalidOutput("KeyError"),
     "completed, and unknown": errors.ExecutionUnknown("unknown", has_completed=True),
     "CrewError": errors.CrewError("other"),
+    "timeout of another": errors.WaitedTooLong("timeout", kickoff_id="8"),
 }
 
 
@@ -152,6 +153,7 @@ ENDING: dict[str, Any] = {**WAITS, "is_ending": True}
 EVERY = BEFORE | WAITING | ENDED | FIXED
 # Where, with which error, and the facts.
 OTHER_FACTS: list[tuple[str, str, dict[str, Any]]] = [
+    ("before, of its function", "timeout of another", {}),
     ("not reported", "UncertainKickoff", {"is_reported": False}),
     ("on_uncertain_kickoff=retry", "UncertainKickoff", {"may_start_twice": True}),
     ("meta", "UncertainKickoff", {"meta": '{"dag_id": "d"}'}),
@@ -276,7 +278,8 @@ def test_exception_and_tab_have_what_the_table_says() -> None:
 
         assert raised is error if end.action == "pass on" else type(raised) is kind[end.action]
         assert end.action == "pass on" or str(raised) == str(failure)
-        assert failure.kickoff_id == ("" if is_new else facts.kickoff_id)
+        known_id = "" if is_new else facts.kickoff_id
+        assert failure.kickoff_id == (getattr(error, "kickoff_id", "") or known_id)
         if isinstance(error, errors.CrewError):
             told = ("event", "cost", "next_step", "kickoff_id", "error")
             assert type(failure) is type(error)
