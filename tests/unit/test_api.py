@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 from urllib.parse import unquote
 
@@ -17,7 +19,6 @@ from tests.unit.crew_builders import KICKOFF_ID, TOKEN, Script, answer, settings
 REQUEST = KickoffRequest.of({"topic": "AI"})
 RUNNING = {"status": "running"}
 UNKNOWN_EXECUTION = {"error": "Not found", "message": f"No execution {KICKOFF_ID}."}
-STATUS_FIRST, ID_FIRST = f"/status/{KICKOFF_ID}", f"/{KICKOFF_ID}/status"
 LOST = errors.Unreachable("The connection was reset.", sent=True)
 
 CONVERSATIONS = {
@@ -55,53 +56,43 @@ def test_pause_that_a_crew_asks_for_is_in_the_error(status: int) -> None:
         assert failure_of(CONVERSATIONS[name], answer(status, headers={"Retry-After": "7"})).retry_after == 7.0
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "remembered"),
-    [
-        (answer(200, RUNNING), None, STATUS_FIRST),
-        (answer(404, b"<html>"), answer(200, RUNNING), ID_FIRST),
-        (answer(404, {"detail": "Not Found"}), answer(200, RUNNING), ID_FIRST),
-        (answer(404), answer(200, RUNNING), ID_FIRST),
-        (answer(404, UNKNOWN_EXECUTION), answer(200, RUNNING), ID_FIRST),
-    ],
-    ids=["documented", "HTML", "JSON", "empty", "error body"],
-)
-def test_status_path_is_found_and_remembered(first: Any, second: Any, remembered: str) -> None:
-    script = Script(*filter(None, (first, second)), answer(404))
-    script.status(KICKOFF_ID)
-
-    assert script.paths == [STATUS_FIRST, ID_FIRST][: len(script.paths)]
-    assert script.paths[-1] == remembered
-    with pytest.raises(errors.UnreadableResponse, match="404"):
-        script.status(KICKOFF_ID)
-    assert script.paths[-2:] == [remembered, remembered]
+RESPONSES: dict[str, Any] = {
+    "running": answer(200, RUNNING),
+    "NOT FOUND": answer(200, {"state": "NOT FOUND"}),
+    "200 {}": answer(200, {}),
+    "404": answer(404),
+    "404 HTML": answer(404, b"<html>"),
+    "404 JSON": answer(404, {"detail": "Not Found"}),
+    "404 of the crew": answer(404, UNKNOWN_EXECUTION),
+    **{f"{status}": answer(status) for status in (401, 405, 500)},
+    "reset": LOST,
+}
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "kind"),
-    [
-        ([answer(404, UNKNOWN_EXECUTION), answer(404)], errors.ExecutionNotFound),
-        ([answer(404, UNKNOWN_EXECUTION), answer(404, UNKNOWN_EXECUTION)], errors.ExecutionNotFound),
-        ([answer(404), answer(404, UNKNOWN_EXECUTION)], errors.ExecutionNotFound),
-        ([answer(200, {"state": "NOT FOUND"})], errors.ExecutionNotFound),
-        ([answer(404), answer(404)], errors.UnreadableResponse),  # perhaps a gateway
-        ([answer(404), answer(502)], errors.ServiceError),
-        ([answer(404), LOST], errors.Unreachable),
-        ([answer(405)], errors.Rejected),
-        ([answer(401)], errors.NotAuthenticated),
-        ([answer(500)], errors.ServiceError),
-        ([answer(200, {})], errors.UnreadableResponse),
-    ],
-)
-def test_status_variant_is_tried_only_after_a_404(outcomes: list[Any], kind: type[errors.CallError]) -> None:
-    script = Script(*outcomes, answer(404), answer(200, RUNNING))
-    with pytest.raises(kind) as caught:
-        script.status(KICKOFF_ID)
-    assert kind is not errors.ExecutionNotFound or caught.value.kickoff_id == KICKOFF_ID
-    assert script.paths == [STATUS_FIRST, ID_FIRST][: len(outcomes)]
+def outcome(script: Script) -> str:
+    """Return what a status is, and to which paths it was requested."""
+    asked = len(script.paths)
+    try:
+        found: str = script.status(KICKOFF_ID).status
+    except errors.CallError as error:
+        assert not isinstance(error, errors.ExecutionNotFound) or error.kickoff_id == KICKOFF_ID  # noqa: PT017
+        found = type(error).__name__
+    return f"{found} from {' '.join(script.paths[asked:]).replace(KICKOFF_ID, 'ID')}"
 
-    script.status(KICKOFF_ID)
-    assert script.paths[len(outcomes) :] == [STATUS_FIRST, ID_FIRST], "a failure taught something about the path"
+
+def table(_: list[str]) -> Iterator[str]:
+    """Yield the first two responses to requests of a status, what comes of them, and the paths of later ones."""
+    for first, second in product(RESPONSES, RESPONSES):
+        script = Script(RESPONSES[first], RESPONSES[second])
+        if second == "running" or "404" in first:
+            found = outcome(script)
+            script.outcomes = [answer(404), answer(404)]
+            later = outcome(script).partition(" from ")[2]
+            yield f"{first:<15} | {second if '404' in first else '':<15} | {found}; then {later}"
+
+
+def test_path_of_a_status_is_found_as_in_the_table(printed: Any) -> None:
+    printed("status_paths.txt", table)
 
 
 @pytest.mark.parametrize("key", ["message", "detail", "title"])
