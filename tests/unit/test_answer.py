@@ -26,28 +26,17 @@ DEEP = b"[" * 100_000
 DATE_IN_A_MINUTE = formatdate(time.time() + 60, usegmt=True)
 
 
-@pytest.mark.parametrize(
-    ("header", "seconds"),
-    [
-        ("120", 120.0),
-        (" 5 ", 5.0),
-        ("0", 0.0),
-        (DATE_IN_A_MINUTE, 60.0),
-        (DATE_IN_A_MINUTE.replace("GMT", "+0200"), 60.0 - 7200.0),
-        ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0),
-        *((odd, None) for odd in ("", "soon", "-5", "1e3", "nan", "inf", ".", "1.2.3", "²")),
-        *((late, None) for late in ("Mon, 99 Foo 2026 99:99:99 GMT", "Wed, 21 Oct 99999 07:28:00 GMT")),
-        ("Tue, 01 Jan 2019 00:00:00 +99999999999", None),
-    ],
-    ids=lambda value: "in a minute" if DATE_IN_A_MINUTE[:25] in str(value) else None,  # the same in each process
-)
-def test_retry_after_is_read(header: str, seconds: float | None) -> None:
-    told = answer(503, headers={"Retry-After": header}).retry_after
+ODD = ["", "soon", "-5", "1e3", "nan", "inf", ".", "1.2.3", "²", "Mon, 99 Foo 2026 99:99:99 GMT"]
+ODD += ["Wed, 21 Oct 99999 07:28:00 GMT", "Tue, 01 Jan 2019 00:00:00 +99999999999"]
+SECONDS = {"120": 120.0, " 5 ": 5.0, "0": 0.0, "Wed, 21 Oct 2015 07:28:00 GMT": 0.0, **dict.fromkeys(ODD)}
 
+
+def test_retry_after_is_read() -> None:
+    assert {header: answer(503, headers={"Retry-After": header}).retry_after for header in SECONDS} == SECONDS
     # A date is told in whole seconds, and read a while later.
-    assert told == (
-        seconds if seconds is None else pytest.approx(max(0.0, seconds), abs=60 if "GMT" in header else 0)
-    )
+    for zone, seconds in (("GMT", 60.0), ("+0200", 0.0)):
+        header = DATE_IN_A_MINUTE.replace("GMT", zone)
+        assert answer(503, headers={"Retry-After": header}).retry_after == pytest.approx(seconds, abs=60)
 
 
 @hypothesis.settings(deadline=None, max_examples=300)

@@ -88,10 +88,8 @@ def outputs(memory: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize(
     ("sizes", "carried"),
-    [
-        pytest.param([9_000, 9_000, 10, 20], [9_000, 10, 20], id="the newest"),
-        pytest.param([200] * 200, [200] * 58, id="many"),
-    ],
+    [([9_000, 9_000, 10, 20], [9_000, 10, 20]), ([200] * 200, [200] * 58)],
+    ids=["newest", "many"],
 )
 def test_newest_tasks_are_carried_up_to_16_kb(sizes: list[int], carried: list[int]) -> None:
     memory = WatchState(started_at=NOW, history=History(tasks=[done("x" * size) for size in sizes]))
@@ -102,21 +100,13 @@ def test_newest_tasks_are_carried_up_to_16_kb(sizes: list[int], carried: list[in
     assert len(memory.history.tasks) == len(sizes)
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"started_at": "now"},
-        {"started_at": 10**400},
-        {"history": {"tasks": "facts"}},
-        {"history": {"tasks": [None]}},
-        {"seen": 1},
-        {"said_at": "x"},
-        {"troubles": {"asleep": NOW}},
-    ],
-    ids=str,
-)
-def test_memory_with_invalid_fields_is_dropped(odd: dict[str, Any]) -> None:
-    assert WatchState.recalled({"started_at": NOW, "progress": "task 1 of 3", **odd}) is None
+ODD: list[dict[str, Any]] = [{"started_at": "now"}, {"started_at": 10**400}, {"seen": 1}, {"said_at": "x"}]
+ODD += [{"history": {"tasks": "facts"}}, {"history": {"tasks": [None]}}, {"troubles": {"asleep": NOW}}]
+
+
+def test_memory_with_invalid_fields_is_dropped() -> None:
+    for odd in ODD:
+        assert WatchState.recalled({"started_at": NOW, "progress": "task 1 of 3", **odd}) is None, odd
     assert WatchState.recalled({}) is WatchState.recalled(None) is None
 
 
@@ -134,18 +124,14 @@ def test_memory_of_another_version_is_used() -> None:
 # What a watch keeps of the crew's tasks, in memory as well as on its way to another process.
 
 
-def memory_of(memory: WatchState) -> int:
-    return sum(sys.getsizeof(task.output) + sys.getsizeof(task.task_id) for task in memory.history.tasks)
+def test_watch_many_task_outputs_keeps_at_most_64_kb() -> None:
+    for output in ("x" * 100, "x" * 20_000, "\U0001f980" * 100, "\U0001f980" * 20_000):
+        story = life()
+        for number in range(300):
+            story.see(running(last_task=done(f"{number} {output}")), after=10)
 
-
-@pytest.mark.parametrize("character", ["x", "\U0001f980"])
-@pytest.mark.parametrize("size", [100, 20_000])
-def test_watch_many_task_outputs_keeps_at_most_64_kb(size: int, character: str) -> None:
-    story = life()
-    for number in range(300):
-        story.see(running(last_task=done(f"{number} {character * size}")), after=10)
-
-    assert memory_of(story.watch.memory) <= 64 * 1024
+        tasks = story.watch.memory.history.tasks
+        assert sum(sys.getsizeof(task.output) + sys.getsizeof(task.task_id) for task in tasks) <= 64 * 1024
 
 
 def test_watch_one_huge_task_output_keeps_the_others() -> None:
@@ -192,21 +178,14 @@ def test_trouble_with_another_request_id_is_logged_once(name: str) -> None:
     assert [bool(step.lines) for step in steps] == [True] + 9 * [False]
 
 
-@pytest.mark.parametrize(
-    ("outcome", "is_equal"),
-    [
-        (WRITING, True),
-        (OUTCOMES["paused"], True),
-        (DOWN, False),
-    ],
-)
-def test_poll_without_news_is_stored_only_in_an_outage(outcome: Any, is_equal: Any) -> None:
-    story = Story(poll_interval=None, kicked_off_at=NOW - 1000)
-    story.see(outcome, at=0)
-    first = story.watch.memory.carried()
-    story.see(outcome, at=10)
+def test_poll_without_news_is_stored_only_in_an_outage() -> None:
+    for outcome, is_equal in ((WRITING, True), (OUTCOMES["paused"], True), (DOWN, False)):
+        story = Story(poll_interval=None, kicked_off_at=NOW - 1000)
+        story.see(outcome, at=0)
+        first = story.watch.memory.carried()
+        story.see(outcome, at=10)
 
-    assert (story.watch.memory.carried() == first) is is_equal
+        assert (story.watch.memory.carried() == first) is is_equal
 
 
 def test_later_process_counts_an_outage_from_its_own_start() -> None:
