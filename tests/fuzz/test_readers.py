@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import product
 from typing import Any
 from unittest.mock import patch
@@ -25,6 +26,7 @@ from airflow_provider_crew.client.settings import ServiceSettings, WebhookSecret
 from airflow_provider_crew.client.watch import Watch, WatchRules, WatchState
 from airflow_provider_crew.hooks.connection import read_connection
 from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.task.decide import KickoffRecord
 from airflow_provider_crew.task.record import as_stored, read_record
 from airflow_provider_crew.triggers.events import read_event, told_completed, told_error
 from tests.fuzz import bad_values as bad
@@ -189,16 +191,7 @@ def test_event_is_read_or_names_no_execution(event: Any) -> None:
         assert_presentable(end.error)
 
 
-KICKOFF = {
-    "max_tries": 3,
-    "kicked_off_at": NOW,
-    "kickoff_id": "4711",
-    "end": None,
-    "reported": False,
-    "address": "",
-    "delivered": False,
-    "fingerprint": "",
-}
+KICKOFF = asdict(KickoffRecord(3, NOW, kickoff_id="4711"))
 near = st.sampled_from(
     ["4711", "completed", "returned", "failed", "unknown", 3, 4, True, None, time.time(), "https://crew.example"]
 )

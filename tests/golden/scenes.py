@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from airflow_provider_crew.client import errors
@@ -120,10 +121,15 @@ def _clear_with_limit(world: World, job: Job) -> None:
 # The longest timeout: what is stored is read years later.
 DECADE = timedelta(days=3650)
 _THREE_ROWS = {"rows": 3, "max_active": 1, "max_failed": 1}
+_TWO_AT_ONCE = _THREE_ROWS | {"max_active": 2}
+_UNCERTAIN: dict[str, Any] = {"alert": "unknown", "tab": "Uncertain kickoff"}
+
+_waiting = partial(Scene, before=_run_slowly, at=("status", 4), tab="Running")
+_batch = partial(Scene, kind=Batch, options=_THREE_ROWS, kickoffs=1)
 
 SCENES: Mapping[str, Scene] = {
-    "intent": Scene(at=("kickoff", 1), error=errors.UncertainKickoff, alert="unknown", tab="Uncertain kickoff"),
-    "reported": Scene(before=_lose_response, after=_clear, kickoffs=1, alert="unknown", tab="Uncertain kickoff"),
+    "intent": Scene(at=("kickoff", 1), error=errors.UncertainKickoff, **_UNCERTAIN),
+    "reported": Scene(before=_lose_response, after=_clear, kickoffs=1, **_UNCERTAIN),
     "running": Scene(before=_run_slowly, at=("status", 2), alert="running", tab="Stopped waiting"),
     "failed": Scene(before=_fail, kickoffs=1, alert="ended", tab="Failed"),
     "stopped": Scene(before=_stop, error=errors.ExecutionStopped, alert="ended", tab="Failed"),
@@ -134,50 +140,26 @@ SCENES: Mapping[str, Scene] = {
     "counted": Scene(
         before=_limit_kickoffs, after=_clear_with_limit, error=errors.DailyLimitReached, tab="Completed"
     ),
-    "deferred": Scene(kind=DeferredRun, before=_run_slowly, at=("status", 4), alert="running", tab="Running"),
-    "deferred_with_cancel": Scene(
-        kind=DeferredRun, before=_run_slowly_until_marked, at=("status", 4), tab="Running"
-    ),
-    "deferred_sensor": Scene(
-        kind=DeferredSensor, before=_run_slowly, at=("status", 4), alert="running", tab="Running"
-    ),
-    "batch_intent": Scene(
-        kind=Batch,
-        options=_THREE_ROWS,
+    "deferred": _waiting(kind=DeferredRun, alert="running"),
+    "deferred_with_cancel": _waiting(kind=DeferredRun, before=_run_slowly_until_marked),
+    "deferred_sensor": _waiting(kind=DeferredSensor, alert="running"),
+    "batch_intent": _batch(
         at=("kickoff", 1),
         kickoffs=2,
         rows={"uncertain": 1, "success": 2},
         alert="unknown",
         tab="Uncertain kickoff",
     ),
-    "batch_running": Scene(
-        kind=Batch,
-        options=_THREE_ROWS,
-        before=_end_first_row,
-        at=("status", 4),
-        kickoffs=1,
-        rows={"success": 3},
-        alert="unknown",
-        tab="Uncertain kickoff",
-    ),
-    "batch_deferred": Scene(
+    "batch_running": _batch(before=_end_first_row, at=("status", 4), rows={"success": 3}, **_UNCERTAIN),
+    "batch_deferred": _waiting(
         kind=DeferredBatch,
-        options=_THREE_ROWS | {"max_active": 2},
-        before=_run_slowly,
-        at=("status", 4),
+        options=_TWO_AT_ONCE,
         kickoffs=1,
         rows={"success": 3},
         alert="unknown",
-        tab="Running",
     ),
-    "batch_ended": Scene(
-        kind=Batch,
-        options=_THREE_ROWS,
-        before=_change_rows_and_fail,
-        after=_change_rows,
-        kickoffs=1,
-        rows={"success": 2},
-        tab="Partly completed",
+    "batch_ended": _batch(
+        before=_change_rows_and_fail, after=_change_rows, rows={"success": 2}, tab="Partly completed"
     ),
 }
 
