@@ -87,7 +87,7 @@ def test_failover_starts_no_second_if_the_first_is_uncertain(run, crews):
 
 def test_retry_after_a_kill_waits_for_the_same_execution(start, airflow, crews):
     run, crew = start("agents_killed_waiting"), crews["killed_waiting"]
-    kill_once(airflow, lambda: crew.kickoffs and run.xcom("killed", "kickoff_id"))
+    kill_once(airflow, lambda: run.xcom_once_pushed("killed", "kickoff_id"))
     run.wait_for("killed", "running", tries=2)
     crew.finish(crew.kickoffs[0].kickoff_id)
 
