@@ -89,6 +89,17 @@ def test_misfit_error_and_log_hide_the_output(live_crew, task_log):
     assert caught.value.__suppress_context__
 
 
+def test_log_names_the_xcom_of_an_output_that_does_not_match(live_crew, task_log):
+    live_crew.scenario = writing('{"title": "Ferries", "pages": "many"}')
+    task = Task(lambda: run(output_type=Report, log_output=False))
+
+    with misfit():
+        task.run()
+
+    assert "crew_result" in task.ti.xcoms
+    assert "crew_result" in task_log.text
+
+
 @pytest.mark.parametrize(("on_invalid_output", "error"), [("fail", CrewTaskFailed), ("retry", InvalidOutput)])
 def test_misfit_survives_a_broken_store_and_xcom(live_crew, store, task_log, on_invalid_output, error):
     live_crew.scenario = writing(MISFIT, seconds=0.2)
