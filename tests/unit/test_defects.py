@@ -16,5 +16,8 @@ def test_code_and_tests_of_a_defect_exist(defect):
     for name, old, _ in defect["changes"]:
         assert (ROOT / "airflow_provider_crew" / name).read_text().count(old) == 1
     for test in defect["tests"]:
-        path, *_, function = test.partition("[")[0].split("::")
-        assert f"def {function}(" in (ROOT / "tests" / path).read_text()
+        path, *classes, function = test.partition("[")[0].split("::")
+        text = (ROOT / "tests" / path).read_text()
+        assert all(f"class {name}" in text for name in classes)
+        indent = "    " * len(classes)
+        assert f"\n{indent}def {function}(" in text
