@@ -86,8 +86,8 @@ class Report:
             is_blind=board.is_blind,
             runs_all=runs_all,
             may_start_twice=board.task.chooses_twice,
-            is_stuck=not running and board.is_stuck_with(kept),
-            is_stuck_if_cleared=not (running or runs_all) and board.is_stuck_with(invalid),
+            is_stuck=board.is_stuck_with(kept, len(running)),
+            is_stuck_if_cleared=not runs_all and board.is_stuck_with(invalid, len(running)),
         )
 
     def push_if_due(self, progress: Callable[[], Mapping[str, Any]] | None = None) -> None:

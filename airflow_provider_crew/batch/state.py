@@ -208,9 +208,9 @@ class Board:
         ends = len(self.rows) - counts["not_started"]
         return self._are_too_many(ends - counts["success"], ends, enough)
 
-    def is_stuck_with(self, failed: int) -> bool:
-        """Whether an attempt starts nothing because of so many failed rows, which it does not start again."""
-        return self._are_too_many(failed, failed + self.statuses["success"], self._enough)
+    def is_stuck_with(self, failed: int, running: int) -> bool:
+        """Whether an attempt starts nothing because of failed rows that it keeps, even if running ones succeed."""
+        return self._are_too_many(failed, failed + self.statuses["success"] + running, self._enough)
 
     def _are_too_many(self, failed: int, ends: int, enough: int) -> bool:
         most = self.options.max_failed

@@ -150,8 +150,8 @@ class RowCounts:
     @property
     def has_more(self) -> bool:
         """Whether a retry starts rows or waits for some."""
-        steps = () if self.is_stuck else self._steps(is_cleared=False)
-        return any(verb in {"waits for", "reruns", "starts"} for verb, _ in steps)
+        useful = {"waits for"} if self.is_stuck else {"waits for", "reruns", "starts"}
+        return any(verb in useful for verb, _ in self._steps(is_cleared=False))
 
     def effect(self, *, is_cleared: bool) -> str:
         """Return the effect of a retry, or of clearing the task."""
@@ -160,7 +160,7 @@ class RowCounts:
             return _CONTINUES_WITH_ALL if runs_all else _CONTINUES
         steps = self._steps(is_cleared=is_cleared)
         if is_stuck := self.is_stuck_if_cleared if is_cleared else self.is_stuck:
-            steps = [step for step in steps if step[0] in {"keeps", "rechecks"}]
+            steps = [step for step in steps if step[0] in {"keeps", "rechecks", "waits for"}]
         elif not steps:
             return _STARTS_ROWS
         noun, parts = "row", list[str]()

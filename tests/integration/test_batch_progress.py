@@ -10,7 +10,7 @@ import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.batch.rows import STATUSES
-from airflow_provider_crew.client.errors import Cost
+from airflow_provider_crew.client.errors import Cost, WaitedTooLong
 from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed, EndedByAirflow
 from tests.integration.tasks import FAILING, SLOW, Task, fired
 from tests.supported import AIRFLOW
@@ -73,6 +73,21 @@ def test_too_many_rows_that_no_retry_starts_again_end_the_task(live_crew, batch,
     with pytest.raises((BatchFailed, CrewTaskFailed)):
         task.run()
     assert (len(live_crew.kickoffs) > 1) is ("which is billed" in clear)
+
+
+def test_retry_only_waits_if_too_many_rows_are_kept(live_crew, batch):
+    live_crew.scenario = SLOW
+    live_crew.faults.reset(after_taken=True, on="kickoff")
+    task = batch(3, max_failed=0, max_active=2, timeout=0.5)
+    with pytest.raises(WaitedTooLong):
+        task.run()
+
+    assert "starts 1" not in live_crew.xcoms.progress[-1]["end"]["if_retried"]
+    for kickoff in live_crew.kickoffs:
+        live_crew.finish(kickoff.kickoff_id)
+    with pytest.raises(CrewTaskFailed):
+        task.run()
+    assert len(live_crew.kickoffs) == 2
 
 
 @pytest.mark.parametrize("status", [401, 422])

@@ -90,6 +90,7 @@ ROWS = {
     "uncertain": RowCounts(ENDED_ROWS + Counter(uncertain=2), 0, True),
     "uncertain, chosen": RowCounts(ENDED_ROWS + Counter(uncertain=2), 0, True, may_start_twice=True),
     "too many uncertain": RowCounts(Counter(uncertain=2, not_started=98), 0, True, is_stuck=True),
+    "too many uncertain, some run": RowCounts(Counter(uncertain=2, not_started=90), 8, True, is_stuck=True),
     "too many invalid": RowCounts(
         Counter(success=1, invalid_output=2, not_started=97), 0, True, is_stuck=True, is_stuck_if_cleared=True
     ),
