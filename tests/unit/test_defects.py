@@ -19,5 +19,4 @@ def test_code_and_tests_of_a_defect_exist(defect):
         path, *classes, function = test.partition("[")[0].split("::")
         text = (ROOT / "tests" / path).read_text()
         assert all(f"class {name}" in text for name in classes)
-        indent = "    " * len(classes)
-        assert f"\n{indent}def {function}(" in text
+        assert f"def {function}(" in text
