@@ -116,7 +116,7 @@ class AirflowApi:
 
     def run_state(self, dag_id: str, run_id: str) -> str:
         """Return the state of a DAG run."""
-        return str(self.get(_run(dag_id, run_id))["state"])
+        return str(self.get(path_of_run(dag_id, run_id))["state"])
 
     def wait_for(self, dag_id: str, run_id: str, timeout: float) -> str:
         """Wait until a DAG run is over and return its state."""
@@ -133,27 +133,27 @@ class AirflowApi:
         """Return the task instances of a DAG run, mapped ones each."""
         found: list[dict[str, Any]] = []
         while True:
-            page = self.get(f"{_run(dag_id, run_id)}/taskInstances", limit=_PAGE, offset=len(found))
+            page = self.get(f"{path_of_run(dag_id, run_id)}/taskInstances", limit=_PAGE, offset=len(found))
             found += page["task_instances"]
             if not page["task_instances"] or len(found) >= page["total_entries"]:
                 return found
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
         """Return what a task pushed, deserialised."""
-        path = f"{_run(dag_id, run_id)}/taskInstances/{task_id}/xcomEntries/{key}"
+        path = f"{path_of_run(dag_id, run_id)}/taskInstances/{task_id}/xcomEntries/{key}"
         return self.get(path, map_index=map_index, deserialize=True, stringify=False)["value"]
 
     def log_events(
         self, dag_id: str, run_id: str, task_id: str, try_number: int = 1, map_index: int = -1
     ) -> list[dict[str, Any]]:
         """Return a task's log as it is served: each line is an ``event``, often with ``level`` and more."""
-        path = f"{_run(dag_id, run_id)}/taskInstances/{task_id}/logs/{try_number}"
+        path = f"{path_of_run(dag_id, run_id)}/taskInstances/{task_id}/logs/{try_number}"
         events: list[dict[str, Any]] = self.get(path, map_index=map_index, full_content=True)["content"]
         return events
 
     def links(self, dag_id: str, run_id: str, task_id: str) -> dict[str, str | None]:
         """Return the links of a task, by their names."""
-        path = f"{_run(dag_id, run_id)}/taskInstances/{task_id}/links"
+        path = f"{path_of_run(dag_id, run_id)}/taskInstances/{task_id}/links"
         links: dict[str, str | None] = self.get(path)["extra_links"]
         return links
 
@@ -205,7 +205,7 @@ class AirflowApi:
         return answer
 
 
-def _run(dag_id: str, run_id: str) -> str:
+def path_of_run(dag_id: str, run_id: str) -> str:
     return f"dags/{dag_id}/dagRuns/{quote(run_id, safe='')}"
 
 

@@ -10,13 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.payload import KickoffRequest
 from airflow_provider_crew.client.settings import ServiceSettings
 from airflow_provider_crew.local import LocalCrewService, Scenario
-from dev.rest import ApiError
+from dev.rest import ApiError, path_of_run
 from dev.stack import AirflowStack
 from tests.supported import AIRFLOW
 
@@ -108,6 +107,11 @@ class Run:
     run_id: str
     keeps_task_state: bool = False
     """Whether clearing a task keeps its task state; an option of Airflow from 3.4 on."""
+
+    def path(self, task_id: str = "") -> str:
+        """Return the path of the run, or of one of its tasks, in Airflow's REST API."""
+        task = f"/taskInstances/{task_id}" if task_id else ""
+        return f"{path_of_run(self.dag_id, self.run_id)}{task}"
 
     def task(self, task_id: str, map_index: int = -1) -> dict[str, Any]:
         found = self.airflow.api.task_instances(self.dag_id, self.run_id)
@@ -209,19 +213,17 @@ class Run:
 
     def mark(self, task_id: str, state: str) -> None:
         """Mark a task as success or failed, as in the Airflow UI."""
-        path = f"dags/{self.dag_id}/dagRuns/{quote(self.run_id, safe='')}/taskInstances/{task_id}"
-        self.airflow.api.patch(path, {"new_state": state})
+        self.airflow.api.patch(self.path(task_id), {"new_state": state})
 
     def stored(self, task_id: str) -> dict[str, Any]:
         """Return the task state of a task. Before Airflow 3.3, there is none."""
-        path = f"dags/{self.dag_id}/dagRuns/{quote(self.run_id, safe='')}/taskInstances/{task_id}/state-store"
         try:
-            found = self.airflow.api.get(path, map_index=-1, limit=1000)["task_state_store"]
+            found = self.airflow.api.get(f"{self.path(task_id)}/state-store", map_index=-1, limit=1000)
         except ApiError as error:
             if "404" in str(error):
                 return {}
             raise
-        return {each["key"]: each["value"] for each in found}
+        return {each["key"]: each["value"] for each in found["task_state_store"]}
 
     def events(self, task_id: str, tries: int = 1, map_index: int = -1) -> list[dict[str, Any]]:
         try:

@@ -31,7 +31,7 @@ def given(**changes: Any) -> dict[str, Any]:
 
 def open_requests(scene) -> list[dict[str, Any]]:
     """Return the requests of the task that a user can answer now."""
-    path = f"dags/{scene.dag_id}/dagRuns/{scene.run.run_id}/hitlDetails"
+    path = f"{scene.run.path()}/hitlDetails"
     return list(scene.airflow.api.get(path, response_received=False)["hitl_details"])
 
 
@@ -49,9 +49,8 @@ def answer_of(scene) -> dict[str, Any]:
 
 def choose(scene, option: str, **text: str) -> None:
     """Answer the request."""
-    task = f"dags/{scene.dag_id}/dagRuns/{scene.run.run_id}/taskInstances/{scene.task_id}/-1"
     answer = {"chosen_options": [option], "params_input": text}
-    scene.airflow.api.patch(f"{task}/hitlDetails", answer)
+    scene.airflow.api.patch(f"{scene.run.path(scene.task_id)}/-1/hitlDetails", answer)
 
 
 @row(COMPLETED, core=True, **INPUT)

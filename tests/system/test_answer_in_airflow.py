@@ -24,12 +24,8 @@ pytestmark = [
 TASK = "report"
 
 
-def path(run: Run) -> str:
-    return f"dags/{run.dag_id}/dagRuns/{quote(run.run_id, safe='')}"
-
-
 def asks(run: Run) -> bool:
-    details = run.airflow.api.get(f"{path(run)}/hitlDetails", response_received=False)["hitl_details"]
+    details = run.airflow.api.get(f"{run.path()}/hitlDetails", response_received=False)["hitl_details"]
     return any(APPROVE in detail["options"] for detail in details) and run.may_be_answered(TASK)
 
 
@@ -39,7 +35,7 @@ def test_example_sends_the_answers_of_a_person(airflow, start, crews):
     for number, (option, text) in enumerate(((SEND_BACK, "Shorter, please"), (APPROVE, None)), start=1):
         eventually(partial(asks, run), pause=1.0)
         answer = {"chosen_options": [option], "params_input": {"text": text}}
-        airflow.api.patch(f"{path(run)}/taskInstances/report/-1/hitlDetails", answer)
+        airflow.api.patch(f"{run.path()}/taskInstances/report/-1/hitlDetails", answer)
         eventually(partial(_has_sent, crews, run, number), pause=1.0)
 
     assert run.wait() == "success"
@@ -68,7 +64,7 @@ def test_required_actions_return_the_question_of_their_draft(start, crews, page)
     page.evaluate(f"{respond}.click()")
 
     assert run.wait() == "success"
-    (answered,) = run.airflow.api.get(f"{path(run)}/hitlDetails")["hitl_details"]
+    (answered,) = run.airflow.api.get(f"{run.path()}/hitlDetails")["hitl_details"]
     (answer,) = _answers(crews, run)
     assert answered["params_input"]["question"] == answer["taskId"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -64,26 +64,18 @@ def run(airflow, start, crews) -> Iterator[Run]:
     eventually(is_settled)
     yield started
     for task in STAYING:
-        mark(started, task, "success")
+        started.mark(task, "success")
     crews["slow"].finish(started.xcom("deferred", "kickoff_id"))
     started.wait()
 
 
-def path(run: Run, task: str) -> str:
-    return f"dags/{run.dag_id}/dagRuns/{quote(run.run_id, safe='')}/taskInstances/{task}"
-
-
 def pushed(run: Run, task: str) -> bool:
-    return bool(run.airflow.api.get(f"{path(run, task)}/xcomEntries")["xcom_entries"])
-
-
-def mark(run: Run, task: str, state: str) -> None:
-    run.airflow.api.patch(path(run, task), {"new_state": state})
+    return bool(run.airflow.api.get(f"{run.path(task)}/xcomEntries")["xcom_entries"])
 
 
 def tell(run: Run, task: str, value: dict[str, Any]) -> None:
     """Leave another progress for a task, as its trigger would."""
-    run.airflow.api.patch(f"{path(run, task)}/xcomEntries/crew_progress", {"value": value, "map_index": -1})
+    run.airflow.api.patch(f"{run.path(task)}/xcomEntries/crew_progress", {"value": value, "map_index": -1})
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +187,7 @@ def test_cleared_task_shows_the_next_attempt(shown, page, run):
 
     shown("running")
     tell(run, "running", progress(completed=0))
-    mark(run, "running", "success")
+    run.mark("running", "success")
     page.wait_for(f"{TAB}.innerText.startsWith('Stopped waiting')")
 
     run.clear("running")
@@ -265,35 +257,26 @@ def test_hostile_output_is_shown_and_never_run(shown, page):
     assert "<script>crewGotIn(1)</script>" in said
 
 
-@pytest.fixture(scope="module")
-def others_airflow(airflow, tmp_path_factory) -> Iterator[str]:
-    """Have the same tasks behind an address with a path, and with users of different rights."""
+@pytest.fixture
+def others_airflow(page, airflow, tmp_path) -> Iterator[tuple[str, Callable[[str], None]]]:
+    """Have the same tasks behind an address with a path, and be one of its users, who have different rights."""
     from tests.system import viewers
+
+    def log_in_as(name: str) -> None:
+        log_in(page, url, {"username": name, "password": viewers.PASSWORDS[name]})
+
+    def answers() -> bool:
+        with suppress(requests.RequestException):
+            return requests.get(f"{url}/api/v2/version", timeout=5).ok
+        return False
 
     port = free_port()
     url = f"http://{HOST}:{port}/air/flow"
     settings = {"AIRFLOW__API__PORT": str(port), "AIRFLOW__API__BASE_URL": url}
-    settings |= viewers.settings(tmp_path_factory.mktemp("users") / "passwords.json")
-    process = airflow.start_another("api-server", settings)
-    eventually(lambda: _answers(f"{url}/api/v2/version"))
-    yield url
+    process = airflow.start_another("api-server", settings | viewers.settings(tmp_path / "passwords.json"))
+    eventually(answers)
+    yield url, log_in_as
     process.stop()
-
-
-def _answers(url: str) -> bool:
-    with suppress(requests.RequestException):
-        return requests.get(url, timeout=5).ok
-    return False
-
-
-@pytest.fixture
-def be(page, airflow, others_airflow):
-    from tests.system import viewers
-
-    def log_in_as(name: str) -> None:
-        log_in(page, others_airflow, {"username": name, "password": viewers.PASSWORDS[name]})
-
-    yield log_in_as
     log_in(page, airflow.url)
 
 
@@ -340,12 +323,13 @@ def test_tab_and_page_replace_each_other_without_a_reload(page, run):
             go(second if address == first else first)
 
 
-def test_user_without_xcom_access_sees_nothing_of_a_crew(shown, page, be, others_airflow):
-    be("admin")
-    assert shown("finished", url=others_airflow).startswith("Completed\n")
+def test_user_without_xcom_access_sees_nothing_of_a_crew(shown, page, others_airflow):
+    url, log_in_as = others_airflow
+    log_in_as("admin")
+    assert shown("finished", url=url).startswith("Completed\n")
 
-    be("viewer")
-    assert "XCom" in shown("finished", url=others_airflow)
+    log_in_as("viewer")
+    assert "XCom" in shown("finished", url=url)
     assert KICKOFF_ID not in page.evaluate("document.body.innerText")
-    page.open(f"{others_airflow}/plugin/crews")
+    page.open(f"{url}/plugin/crews")
     page.wait_for(f"{PAGE}?.innerText.includes('You have no permission')")

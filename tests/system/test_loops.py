@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
@@ -28,7 +27,7 @@ class Loop:
     def __init__(self, run: Run, crew: Any) -> None:
         self.run = run
         self.crew = crew
-        self.path = f"dags/{run.dag_id}/dagRuns/{quote(run.run_id, safe='')}/taskInstances/drafts.write"
+        self.path = run.path("drafts.write")
 
     @property
     def kickoffs(self) -> list[Any]:

@@ -34,7 +34,7 @@ def test_delivery_is_noted_when_the_callback_is_replaced(start, crews):
 def test_clearing_a_run_keeps_the_record_before_3_5(start, crews):
     run, crew = start("reattach_cleared"), crews["slow"]
     run.wait_for("report", "deferred")
-    run.airflow.api.post(f"dags/{run.dag_id}/dagRuns/{run.run_id}/clear", {"dry_run": False})
+    run.airflow.api.post(f"{run.path()}/clear", {"dry_run": False})
     run.wait_for("report", "deferred", tries=2)
     first = finish(run, crew, 1)
 

@@ -142,7 +142,7 @@ def test_retry_policy_fails_after_a_failed_crew(start, crew):
 @pytest.mark.parametrize(("answer", "then"), [("Approve", "success"), ("Reject", "skipped")])
 def test_output_is_published_after_approval_only(start, crew, airflow, answer, then):
     run = start("crew_approval")
-    path = f"dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/approval/-1/hitlDetails"
+    path = f"{run.path('approval')}/-1/hitlDetails"
     eventually(lambda: run.task("approval")["state"] in {"deferred", "awaiting_input"})
     asked = airflow.api.get(path)
     (execution,) = run.kickoffs(crew)

@@ -22,7 +22,7 @@ def test_token_is_in_no_log_or_table_and_on_no_page(start, crews, airflow):
     assert all(kickoff_id.encode() in left[place] for place in (TRIGGERS, XCOMS))
     assert [place for place, told in left.items() if has_secret(told)] == []
 
-    task = f"dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/report"
+    task = run.path("report")
     xcoms = [f"{task}/xcomEntries", f"{task}/xcomEntries/crew_progress"]
     pages = [task, *xcoms, f"{task}/links", "connections", "dags/features_sync/details"]
     assert not any(has_secret(repr(airflow.api.get(page)).encode()) for page in pages)
