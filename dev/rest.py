@@ -206,6 +206,7 @@ class AirflowApi:
 
 
 def path_of_run(dag_id: str, run_id: str) -> str:
+    """Return the path of a DAG run in the API."""
     return f"dags/{dag_id}/dagRuns/{quote(run_id, safe='')}"
 
 

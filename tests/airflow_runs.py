@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_crew.client.client import CrewClient
-from airflow_provider_crew.client.payload import KickoffRequest
-from airflow_provider_crew.client.settings import ServiceSettings
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from dev.rest import ApiError, path_of_run
 from dev.stack import AirflowStack
@@ -70,12 +67,6 @@ def connection(crew: LocalCrewService, **fields: Any) -> str:
     return json.dumps(described)
 
 
-def kick_off(crew: LocalCrewService) -> str:
-    """Start an execution without Airflow."""
-    with CrewClient(ServiceSettings(address=crew.url, token=TOKEN)) as client:
-        return client.kickoff(KickoffRequest.of(INPUTS))
-
-
 def eventually(look: Callable[[], Any], *, seconds: float = PATIENCE, pause: float = 0.3) -> Any:
     """Call ``look`` until it returns something true."""
     until = time.monotonic() + seconds
@@ -107,6 +98,12 @@ class Run:
     run_id: str
     keeps_task_state: bool = False
     """Whether clearing a task keeps its task state; an option of Airflow from 3.4 on."""
+
+    @classmethod
+    def start(cls, airflow: AirflowStack, dag_id: str, *, keeps_task_state: bool = False, **conf: Any) -> Run:
+        """Start a run as soon as Airflow knows its DAG."""
+        airflow.api.wait_for_dag(dag_id)
+        return cls(airflow, dag_id, airflow.api.trigger(dag_id, conf), keeps_task_state)
 
     def path(self, task_id: str = "") -> str:
         """Return the path of the run, or of one of its tasks, in Airflow's REST API."""
@@ -240,6 +237,3 @@ class Run:
         assert len(details) == 1, details
         last = details[0][-1]
         return last["exc_type"], last["exc_value"]
-
-    def link(self, task_id: str) -> str | None:
-        return self.airflow.api.links(self.dag_id, self.run_id, task_id)["Crew dashboard"]

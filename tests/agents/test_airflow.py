@@ -7,6 +7,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -51,16 +52,12 @@ def airflow(
 
 
 @pytest.fixture(scope="module")
-def start(airflow: AirflowStack) -> Callable[[str], Run]:
-    def start_run(dag_id: str) -> Run:
-        airflow.api.wait_for_dag(dag_id)
-        return Run(airflow, dag_id, airflow.api.trigger(dag_id))
-
-    return start_run
+def start(airflow: AirflowStack) -> Callable[..., Run]:
+    return partial(Run.start, airflow)
 
 
 @pytest.fixture(scope="module")
-def run(start: Callable[[str], Run]) -> Run:
+def run(start: Callable[..., Run]) -> Run:
     run = start("agents")
     run.wait()
     return run

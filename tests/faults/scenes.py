@@ -117,9 +117,7 @@ class Scene:
 
     def start(self, *, until: str = "") -> None:
         """Start a run of the DAG, and wait until the task is in a state."""
-        self.airflow.api.wait_for_dag(self.dag_id)
-        run_id = self.airflow.api.trigger(self.dag_id)
-        self._run = Run(self.airflow, self.dag_id, run_id, self.keeps_task_state)
+        self._run = Run.start(self.airflow, self.dag_id, keeps_task_state=self.keeps_task_state)
         if until:
             self.wait_for(until)
 

@@ -194,7 +194,7 @@ def play(airflow, dags, crew, dag_id):
     """Run a DAG, do the harm to its task, and return the state of the run and the alerts."""
     case = CASES[dag_id]
     alerts = write_dag(airflow, dags, crew, dag_id, case)
-    run = Run(airflow, dag_id, airflow.api.trigger(dag_id))
+    run = Run.start(airflow, dag_id)
     eventually(lambda: crew.requests.on("status"))  # the task has pushed its kickoff ID
     case.harm(run=run, crew=crew, alerts=alerts)
     state = run.wait()
@@ -238,7 +238,7 @@ def test_storm_of_runs_is_alerted_about_once_each(airflow, dags):
     case = Case(mark, "deferrable=True", f"max_active_runs={RUNS_OF_A_STORM}", "dag")
     with LocalCrewService(LONG, token=TOKEN) as crew:
         alerts = write_dag(airflow, dags, crew, "alert_storm", case)
-        runs = [Run(airflow, "alert_storm", airflow.api.trigger("alert_storm")) for _ in range(RUNS_OF_A_STORM)]
+        runs = [Run.start(airflow, "alert_storm") for _ in range(RUNS_OF_A_STORM)]
         # A busy Airflow may have failed one by itself, which is alerted about as well.
         eventually(lambda: all(run.task("report")["state"] in {"deferred", "failed"} for run in runs), pause=5)
 

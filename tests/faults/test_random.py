@@ -106,7 +106,6 @@ def chaos_in(airflow, database, dags, seed, say) -> Iterator[Callable[..., Chaos
             (dags / f"{dag_id}.py").write_text(code)
             crew = stack.enter_context(LocalCrewService(story(1), token=TOKEN))
             airflow.api.set_connection(dag_id, json.loads(crew.connection_json))
-            airflow.api.wait_for_dag(dag_id)
             return Chaos(airflow, database, crew, seed, *stories)
 
         yield begin
@@ -122,7 +121,7 @@ def test_random_harm_starts_nothing_twice_and_loses_nothing(chaos_in, airflow, r
     def enough() -> bool:
         due = (time.monotonic() - began) / BETWEEN_RUNS
         if len(runs) < min(number, due):
-            runs.append(Run(airflow, "random_harm", airflow.api.trigger("random_harm"), keeps_task_state=True))
+            runs.append(Run.start(airflow, "random_harm", keeps_task_state=True))
         return due > number * 2.5
 
     chaos.rage(enough)
@@ -142,7 +141,7 @@ def test_random_harm_to_a_batch(chaos_in, airflow, say, way, tmp_path):
     given = {"dag_id": dag_id, "rows": ROWS, "path": str(path)}
     chaos = chaos_in(dag_id, BATCH.format(**given, deferrable=way == "deferred"), OF_ROWS)
     chaos.leave_out("task marked as failed")
-    run = Run(airflow, dag_id, airflow.api.trigger(dag_id), keeps_task_state=True)
+    run = Run.start(airflow, dag_id, keeps_task_state=True)
     chaos.runs.append(run)
     chaos.rage(lambda: chaos.done.total() >= HARMS or run.task("batch")["state"] == "success")
     chaos.see_out(LONGEST)

@@ -6,8 +6,8 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography.fernet import Fernet
@@ -128,8 +128,4 @@ def airflow(
 
 @pytest.fixture(scope="session")
 def start(airflow: AirflowStack) -> Callable[..., Run]:
-    def start_run(dag_id: str, **conf: Any) -> Run:
-        airflow.api.wait_for_dag(dag_id)
-        return Run(airflow, dag_id, airflow.api.trigger(dag_id, conf))
-
-    return start_run
+    return partial(Run.start, airflow)

@@ -38,7 +38,7 @@ def run_budget(airflow, crew, meeting):
     api.wait_for_dag("crew_budget")
     api.patch("dags/crew_budget", {"is_paused": True})  # as Airflow does with a new DAG, unless told otherwise
     meeting.mkdir()
-    run = Run(airflow, "budget", api.trigger("budget", {"meet_in": str(meeting)}))
+    run = Run.start(airflow, "budget", meet_in=str(meeting))
     assert run.wait() == "failed"
 
     tasks = run.tasks("report")

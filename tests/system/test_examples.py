@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import requests
 
 from airflow_provider_crew.client.errors import Cost
-from tests.airflow_runs import Run, eventually, kick_off
+from tests.airflow_runs import INPUTS, TOKEN, Run, eventually
 from tests.integration.receivers import chat
 from tests.supported import examples, has
 
@@ -39,10 +40,12 @@ def messages(airflow):
 @pytest.fixture(scope="module")
 def runs(start, crews, tmp_path_factory):
     """All of them at once, as on an ordinary morning."""
+    secret = {"Authorization": f"Bearer {TOKEN}"}
+    started = requests.post(f"{crews['default'].url}/kickoff", json={"inputs": INPUTS}, headers=secret, timeout=30)
     conf = {
         "crew_in_one_task": {"topic": "harbours"},
         "crew_asset": {"topic": "tides"},
-        "crew_wait_for_execution": {"kickoff_id": kick_off(crews["default"])},
+        "crew_wait_for_execution": started.json(),
         "crew_batch": {"results": str(tmp_path_factory.mktemp("results"))},
     }
     return {name: start(name, crew=f"crew_{crew}", **conf.get(name, {})) for name, crew in EXAMPLES.items()}
