@@ -36,9 +36,9 @@ def workers_shut_down(airflow, database):
     whole(airflow, database)
 
 
-@celery_row(Ends("success", "the result", "completed", kickoffs=8), ways=RUN, mapped=8, retries=0)
+@celery_row(Ends("success", "the result", "completed", kickoffs=12), ways=RUN, mapped=12, retries=0)
 def test_tasks_run_on_both_workers(scene):
-    """Eight mapped tasks run on two Celery workers."""
+    """Twelve mapped tasks run on two Celery workers, each of which has room for eight."""
     scene.start()
     scene.wait_until_over(finishing=True)
     workers = {address_of(worker.name) for worker in scene.airflow.all_of("worker")}
