@@ -77,8 +77,8 @@ def without(name: str, *, grace: float = 0) -> Harm:
     return harm
 
 
-def suspended(name: str, seconds: float = 0) -> Harm:
-    """Return the harm that lets all of Airflow's processes of a kind hang, for that long at least."""
+def suspended(name: str) -> Harm:
+    """Return the harm that lets all of Airflow's processes of a kind hang."""
 
     @contextmanager
     def harm(airflow: AirflowStack, database: PostgresServer) -> Iterator[None]:
@@ -87,9 +87,7 @@ def suspended(name: str, seconds: float = 0) -> Harm:
             for process in (each for parent in parents for each in (parent, *parent.children(recursive=True))):
                 process.suspend()
                 stack.callback(process.resume)
-            until = time.monotonic() + seconds
             yield
-            time.sleep(max(until - time.monotonic(), 0))
         whole(airflow, database)
 
     return harm
