@@ -73,6 +73,15 @@ def hostile() -> dict[str, Any]:
     return {"return_value": left, "crew_dashboard": "javascript:crewGotIn(40)", "usage": {ATTACKS[0]: 1}}
 
 
+def hostile_progress() -> dict[str, Any]:
+    """Return the progress of such a crew."""
+    attack = ATTACKS[0] + ATTACKS[1]
+    said = dict.fromkeys(("doing", "current_task", "current_agent", "trouble", "kickoff_id"), attack)
+    step = dict.fromkeys(("task_id", "agent", "number", "started_at", "ended_at"), attack)
+    task = dict.fromkeys(("task_id", "agent", "output"), attack)
+    return progress(**said, unit=attack, tasks=[task], steps=[step, attack], deadline=attack, state="constructor")
+
+
 def hostile_batch() -> dict[str, Any]:
     """Return the progress of a batch whose every text is an attack."""
     reasons: list[Any] = [dict.fromkeys(("status", "reason"), each) | {"keys": [each]} for each in ATTACKS]

@@ -25,6 +25,8 @@ from tests.system.crew_tab_contents import (
     REPORT,
     batch_progress,
     hostile,
+    hostile_batch,
+    hostile_progress,
     progress,
     result,
 )
@@ -33,7 +35,7 @@ pytestmark = pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not inst
 
 TAB = "document.querySelector('.crew-tab')"
 SCREEN = (1400, 1000)
-STAYING = ("running", "paused", "batch")
+STAYING = ("running", "paused", "hostile_running", "batch", "hostile_batch")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,9 @@ def run(airflow, start, crews) -> Iterator[Run]:
         failed={"kickoff_id": KICKOFF_ID, "crew_progress": progress(state="failed", end=END)},
         running={"crew_progress": progress()},
         paused={"crew_progress": progress(state="paused", doing="", since=time.time() - 3 * 3600)},
+        hostile_running={"crew_progress": hostile_progress()},
         batch={"crew_progress": batch_progress()},
+        hostile_batch={"crew_progress": hostile_batch()},
         mapped_0={"return_value": result(output="The first")},
         mapped_1={"return_value": result(output="The second")},
     )
@@ -243,8 +247,9 @@ def harmless(page) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("harmless")
-def test_hostile_output_is_shown_and_never_run(shown, page):
-    said = shown("hostile")
+@pytest.mark.parametrize("task", ["hostile", "hostile_running", "hostile_batch"])
+def test_hostile_output_is_shown_and_never_run(shown, page, task):
+    said = shown(task)
     # All that can be unfolded, and each kind of event that a mouse makes.
     page.evaluate(f"{TAB}.querySelectorAll('summary, .crew-cut button').forEach((each) => each.click())")
     time.sleep(1)
@@ -321,6 +326,20 @@ def test_tab_and_page_replace_each_other_without_a_reload(page, run):
                 f"Boolean({PAGE}) === {str(address == crews).lower()} && {TAB}?.innerText.includes('Running')"
             )
             go(second if address == first else first)
+
+
+@pytest.mark.nightly
+def test_filters_of_the_crews_page_are_in_its_address(page, run):
+    page.open(f"{run.airflow.url}/plugin/crews?dag=crew_tab&state=failed")
+    page.wait_for(row("failed"))
+    assert page.evaluate(f"Boolean({row('running')})") is False
+
+    page.evaluate(
+        f"[...{PAGE}.querySelectorAll('button')].find((each) => each.innerText.includes('Completed')).click()"
+    )
+    page.wait_for("location.search === '?dag=crew_tab&state=completed'")
+    if AIRFLOW >= (3, 3):  # before, the page knows a task of a crew by its progress, and this one has pushed none
+        page.wait_for(row("finished"))
 
 
 def test_user_without_xcom_access_sees_nothing_of_a_crew(shown, page, others_airflow):

@@ -38,7 +38,7 @@ with DAG("crew_tab", schedule=None):
     for each in ("finished", "kicked_off", "hostile"):
         Told(task_id=each)
     Told(task_id="failed", then="fails")
-    for each in ("running", "paused", "batch"):
+    for each in ("running", "paused", "hostile_running", "batch", "hostile_batch"):
         Told(task_id=each, then="stays")
     Told.partial(task_id="mapped").expand(crew_conn_id=["one", "two"])
     CrewRunOperator(
