@@ -9,7 +9,6 @@ import threading
 import time
 from collections import UserList
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -143,43 +142,6 @@ def test_row_uncertain_after_a_clear_is_reported_before_it_starts(
     task.run()
     assert statuses(out) == {"topic 0": "uncertain"}
     assert len(live_crew.kickoffs) == 1
-
-
-@pytest.mark.parametrize("keeps", [True, False], ids=["with state", "without state"])
-def test_killed_before_any_write_runs_none_again(live_crew, batch, tmp_path, monkeypatch, keeps):
-    names = list[str]()
-
-    def dying(original: Any) -> Any:
-        def write(self: Any, name: str, *given: Any, **named: Any) -> None:
-            names.append(name)
-            if len(names) == call:
-                raise Killed
-            original(self, name, *given, **named)
-
-        return write
-
-    monkeypatch.setattr(ResultFiles, "write", dying(ResultFiles.write))
-    monkeypatch.setattr(TaskStateStore, "set", dying(TaskStateStore.set))
-    for call in count(1):
-        names.clear()
-        before = len(live_crew.kickoffs)
-        task = batch(max_active=4, max_failed=None, result_path=str(tmp_path / str(call)))
-        task.store = TaskStateStore()
-        with suppress(Killed):
-            task.run()
-            break
-        has_sent = len(live_crew.kickoffs) > before
-        task.clear()
-        if not keeps:
-            task.store.texts.clear()
-        counts = task.run()["counts"]
-        started = [each.inputs["topic"] for each in live_crew.kickoffs[before:]]
-        assert len(started) == len(set(started)), names[call - 1]
-        assert counts["success"] + counts["uncertain"] == 10, names[call - 1]
-        # Without the state, a file of a group does not tell whether it was sent.
-        assert (len(started) == 10 and has_sent >= bool(counts["uncertain"])) or not keeps, names[call - 1]
-        assert not counts["uncertain"] or names[call - 1].startswith(("sent/", "crew_batch")), names[call - 1]
-    assert call > 20
 
 
 # The storage fails.
