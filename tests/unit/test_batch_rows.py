@@ -103,7 +103,8 @@ def table(written: list[str]) -> Iterator[str]:
         assert not row.line or row.line["index"] == 0
         assert row.sent_at is None or row.group == "g"
         is_lost = ", lost" if row.is_lost else ""
-        found = f"{row.status} {row.kickoff_id or '-'} {row.sent_at or '-'} {row.attempts}{is_lost}"
+        known_id = (row.line or {}).get("kickoff_id") or "-"
+        found = f"{row.status} {row.kickoff_id or '-'} {row.sent_at or '-'} {row.attempts}{is_lost} ({known_id})"
         yield f"{lines:<42} | {kickoffs:<18} | {status:<10} | {found:<25} | {decisions(row, status or None)}"
 
 
@@ -247,14 +248,6 @@ def test_line_about_a_row_has_all_fields():
     assert Row(0, "a", "digest", sent_at=5.0, call="call", group="g").sent() == sent("", 0, "call")
 
 
-def test_late_id_changes_only_a_row_whose_wait_has_failed():
-    found = Row(0, "a", "digest", line=line(status="error", error={"stage": "execution"}))
-    found.learn_id("k1")
-
-    assert found.line == line(status="error", error={"stage": "execution"})
-    Row(0, "a", "digest").learn_id("k1")
-
-
 def test_error_of_a_row_is_one_limited_line():
     told = failure(errors.ExecutionFailed(f"out of\ncredit {'x' * 5_000}"), "execution")
 
@@ -272,10 +265,8 @@ def test_error_of_a_row_is_one_limited_line():
         ([(1, 1.0, 3, True), (2, 2.0, 7, True), (2, 2.0, 4, False), (3, 3.0, 1, False)], 8),
         ([(1, 1.0, 3, True), (1, 2.0, 4, True)], 4),
         ([(1, 1.0, 3, False), (1, 2.0, 0, False)], 3),  # a line without usage
-        (
-            [(3, 3.0, 5, False), (1, 1.0, 3, False), (2, 2.0, 4, False)],
-            12,
-        ),  # of a run that was created again
+        # of a run that was created again
+        ([(3, 3.0, 5, False), (1, 1.0, 3, False), (2, 2.0, 4, False)], 12),
     ],
 )
 def test_token_usage_counts_each_kickoff_once(lines, total):
