@@ -11,7 +11,7 @@ import re
 import shlex
 import time
 from collections import Counter
-from itertools import count
+from itertools import count, product
 from types import SimpleNamespace
 from typing import Any
 
@@ -371,38 +371,24 @@ def test_alert_is_sent_even_if_xcom_push_fails(alert, dag, sent):
     assert len(sent) == 1
 
 
-CANCELLED = errors.ExecutionCancelled("It was cancelled.", kickoff_id=KICKOFF_ID)
+def test_task_that_airflow_ends_is_left_to_alert_of_dag(alert, dag, airflow, sent, printed):
+    ends = {"lost": None, "ended by Airflow": errors.ExecutionCancelled("Cancelled.", kickoff_id=KICKOFF_ID)}
 
+    def table(_):
+        yield "# A task's end, its state in the database, retries and clears: whether it sends an alert itself"
+        states = ("failed", "skipped", "running", "up_for_retry", "restarting", None)
+        for end, state, retries, clears in product(ends, states, (0, 1), (0, 1)):
+            airflow.states = {("report", -1): state}
+            dag.task_dict["report"].on_kill()
+            told = of_task(dag, ends[end], state=ends[end] and "failed", max_tries=retries)
+            told["dag_run"] = SimpleNamespace(clear_number=clears)
+            sent.clear()
+            for dag.on_failure_callback in (CrewAlert(print), [CrewAlert(print)], None):
+                alert(told)
+            does = {0: "no alert", 1: "left to its DAG, if that has one", 3: "sent"}[len(sent)]
+            yield f"{end:<16} | {state!s:<12} | {retries} | {clears} | {does}"
 
-@pytest.mark.parametrize("of_dag", [lambda alert: alert, lambda alert: [alert]])
-@pytest.mark.parametrize(
-    ("in_database", "exception", "max_tries", "clears", "alerts"),
-    [
-        # A process was lost.
-        ("failed", None, 0, 0, 0),
-        ("running", None, 0, 0, 0),
-        ("running", None, 1, 0, 1),
-        ("running", None, 0, 1, 1),
-        ("up_for_retry", None, 1, 0, 1),
-        ("restarting", None, 0, 1, 1),
-        (None, None, 0, 1, 1),
-        # Airflow ends the task.
-        ("failed", CANCELLED, 0, 0, 0),
-        ("skipped", CANCELLED, 0, 0, 0),
-        ("restarting", CANCELLED, 0, 0, 1),
-    ],
-)
-def test_task_that_airflow_ends_is_left_to_alert_of_dag(
-    alert, dag, airflow, sent, of_dag, in_database, exception, max_tries, clears, alerts
-):
-    airflow.states = {("report", -1): in_database}
-    dag.task_dict["report"].on_kill()
-    told = of_task(dag, exception, state=None if exception is None else "failed", max_tries=max_tries)
-    for callback, expected in ((of_dag(CrewAlert(print)), alerts), (None, 1)):
-        dag.on_failure_callback = callback
-        sent.clear()
-        alert(told | {"dag_run": SimpleNamespace(clear_number=clears)})
-        assert len(sent) == expected
+    printed("left_alerts.txt", table)
 
 
 @pytest.mark.usefixtures("airflow")

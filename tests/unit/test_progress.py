@@ -64,6 +64,7 @@ ENDS: dict[str, Any] = {
     "result": RESULT,
     "has failed": errors.ExecutionFailed("boom", kickoff_id=KICKOFF_ID),
     "is unknown": errors.ExecutionUnknown("unknown", kickoff_id=KICKOFF_ID),
+    "is forgotten": errors.ExecutionUnknown("unknown", kickoff_id=KICKOFF_ID, has_completed=True),
     "never known": UNKNOWN,
     "lost": errors.LostContact("away", kickoff_id=KICKOFF_ID),
 }
