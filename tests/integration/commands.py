@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -53,3 +54,19 @@ def kick_off(crew: LocalCrewService, **more: Any) -> str:
 
 def playing(dialect: str, *tasks: ScenarioTask, **more: Any) -> LocalCrewService:
     return LocalCrewService(Scenario(dialect=dialect, tasks=tasks, **more), token=TOKEN)
+
+
+Crew = Callable[[str], LocalCrewService]
+
+
+def crew(*tasks: ScenarioTask, spoil: Callable[[LocalCrewService], object] = lambda _: None, **more: Any) -> Crew:
+    def make(dialect: str) -> LocalCrewService:
+        service = playing(dialect, *tasks, **more)
+        spoil(service)
+        return service
+
+    return make
+
+
+def answers(status: int, on: Any) -> Callable[[LocalCrewService], object]:
+    return lambda service: service.faults.answer(status, on=on, times=99)

@@ -15,13 +15,13 @@ import pytest
 from airflow_provider_crew.answers.check import check_receiver, what_settles
 from airflow_provider_crew.cli import ANSWERED, INTERRUPTED
 from airflow_provider_crew.client.errors import Cost
-from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
+from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.local.scenario import Delivery
 from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
 from tests.integration.clients import INPUTS, TOKEN
-from tests.integration.commands import ENDLESS, FAILING, WRITING, playing
+from tests.integration.commands import ENDLESS, FAILING, WRITING, Crew, answers, crew, playing
 from tests.integration.question_receiver import SECRET, receiving
 
 pytest_plugins = ["tests.integration.command_fixtures"]
@@ -34,22 +34,6 @@ SLOWLY = WRITING.model_copy(update={"seconds": 1.0})
 def check(command, timing) -> Callable[..., tuple[int, dict[str, Any]]]:
     timing(shortest_interval=0.1)
     return lambda crew, *arguments: command("check", "crew_default", *arguments, crew=crew)[:2]
-
-
-Crew = Callable[[str], LocalCrewService]
-
-
-def crew(*tasks: ScenarioTask, spoil: Callable[[LocalCrewService], object] = lambda _: None, **more: Any) -> Crew:
-    def make(dialect: str) -> LocalCrewService:
-        service = playing(dialect, *tasks, **more)
-        spoil(service)
-        return service
-
-    return make
-
-
-def answers(status: int, on: Any) -> Callable[[LocalCrewService], object]:
-    return lambda service: service.faults.answer(status, on=on, times=3)
 
 
 def takes_one(service: LocalCrewService) -> None:

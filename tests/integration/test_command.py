@@ -15,81 +15,58 @@ import pytest
 
 from airflow_provider_crew import cli
 from airflow_provider_crew.cli import ANSWERED, FAILED, UNDECIDED, USAGE, airflow_commands
-from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.local import LocalCrewService
 from tests.integration.clients import TOKEN
-from tests.integration.commands import ASKING, CONNECTION, ENDLESS, FAILING, WRITING, kick_off, playing
+from tests.integration.commands import ASKING, ENDLESS, FAILING, WRITING, Crew, answers, crew, kick_off, playing
 from tests.supported import has
 
 pytest_plugins = ["tests.integration.command_fixtures"]
 
 
-@pytest.mark.parametrize(
-    ("task", "code", "state", "cost"),
-    [
-        (WRITING, ANSWERED, "completed", Cost.ENDED),
-        (ENDLESS, UNDECIDED, "running", Cost.RUNNING),
-        (FAILING, FAILED, "failed", Cost.ENDED),
-    ],
-    ids=["completed", "running", "failed"],
-)
-def test_status_shows_state_and_cost(command, dialect, task, code, state, cost):
-    with playing(dialect, task) as crew:
-        kickoff_id = kick_off(crew)
-        ended, text, _ = command("status", kickoff_id, crew=crew, as_json=False)
-        same, told, _ = command("status", kickoff_id)
-
-        assert len(crew.kickoffs) == 1
-    assert (ended, same) == (code, code)
-    assert (told["kickoff_id"], told["state"], told["cost"]) == (kickoff_id, state, cost)
-    assert kickoff_id in text
-    assert told.get("result", {}).get("output") == ("A page." if state == "completed" else None)
-    assert ("out of credit" in text) == (state == "failed")
+# A crew and a command. It gets the ID of an execution, unless it has one.
+COMMANDS: dict[str, tuple[Crew, str]] = {
+    "completed": (crew(WRITING), "status"),
+    "running": (crew(ENDLESS), "status"),
+    "failed": (crew(FAILING), "status"),
+    "crew waits for a person": (crew(ASKING), "status"),
+    "flow waits for a person": (crew(ASKING, kind="flow"), "status"),
+    "name with a line break": (crew(ENDLESS.model_copy(update={"name": "a\nCost: none"})), "status"),
+    "inputs": (crew(WRITING), "inputs"),
+    "no such connection, cancel": (crew(WRITING), "cancel 4711 --yes --conn-id nobody"),
+    "no such connection, adopt": (crew(WRITING), "adopt dag run task 4711 --conn-id nobody"),
+}
+for name in ("inputs", "status 4711"):
+    for status in (401, 403, 429):
+        COMMANDS[f"{status}, {name}"] = crew(WRITING, spoil=answers(status, "all")), name
+    COMMANDS[f"no crew, {name}"] = crew(WRITING), name
+    COMMANDS[f"no such connection, {name}"] = crew(WRITING), f"{name} --conn-id nobody"
+    COMMANDS[f"no token, {name}"] = crew(WRITING), f"{name} --conn-id tokenless"
 
 
-@pytest.mark.parametrize(("kind", "state"), [("flow", "paused"), ("crew", "unknown")])
-def test_status_of_human_input_is_undecided(command, kind, state):
-    with playing("deployed", ASKING, kind=kind) as crew:
-        code, told, _ = command("status", kick_off(crew), crew=crew)
-    assert (code, told["state"]) == (UNDECIDED, state)
+def test_commands_ask_and_tell_as_in_the_table(command, printed, monkeypatch):
+    """Each line has the exit code, the requests, and what is told as JSON. Anything else tells the same cost."""
+    monkeypatch.setenv("AIRFLOW_CONN_TOKENLESS", "crew://127.0.0.1:1/http")
 
+    def line(name: str, dialect: str) -> str:
+        make, asked = COMMANDS[name]
+        with make(dialect) as service:
+            arguments = asked.split() + ([kick_off(service)] if asked == "status" else [])
+            service.requests.clear()
+            if name.startswith("no crew"):
+                service.faults.refuse()
+            code, told, _ = command(*arguments, crew=service)
+            requests = [str(each.operation) for each in service.requests]
+            same, text, _ = command(*arguments, as_json=False)
+        assert same == code
+        assert told.get("kickoff_id", "") in text
+        assert {each for each in text.splitlines() if each.startswith("Cost:")} <= {f"Cost: {told.get('cost')}"}
+        facts = {key: told[key] for key in ("connection", "state", "error", "cost", "inputs") if key in told}
+        facts |= {"output": told["result"]["output"]} if told.get("result") else {}
+        shown = " ".join(f"{key}={value}" for key, value in facts.items())
+        return f"{name}, {dialect}: {code} | {' '.join(requests)} | {shown}"
 
-def test_odd_name_forges_no_line(command):
-    with playing("documented", ENDLESS.model_copy(update={"name": "a\nCost: none"})) as crew:
-        text = command("status", kick_off(crew), crew=crew, as_json=False).told
-    assert [line for line in text.splitlines() if line.startswith("Cost:")] == [f"Cost: {Cost.RUNNING}"]
-
-
-def test_inputs_are_listed(command, dialect):
-    with playing(dialect, WRITING, inputs=[{"name": "topic"}]) as crew:
-        code, told, _ = command("inputs", crew=crew)
-    assert (code, [each["name"] for each in told["inputs"]]) == (ANSWERED, ["topic"])
-
-
-each_question = pytest.mark.parametrize("asked", [("inputs",), ("status", "4711")], ids=["inputs", "status"])
-
-
-@each_question
-@pytest.mark.parametrize(("status", "code"), [(401, FAILED), (403, FAILED), (429, UNDECIDED), (None, UNDECIDED)])
-def test_missing_answer_chooses_the_exit_code(command, asked, status, code):
-    with playing("documented", WRITING) as crew:
-        if status:
-            crew.faults.answer(status, on=asked[0], times=2)
-        else:
-            crew.faults.refuse()
-        ended, told, _ = command(*asked, crew=crew)
-
-        assert len(crew.requests) == bool(status)
-    assert (ended, told["cost"]) == (code, Cost.UNKNOWN if asked[0] == "status" else Cost.NONE)
-
-
-@each_question
-def test_unusable_connection_fails(command, monkeypatch, asked):
-    monkeypatch.setenv(CONNECTION, "crew://127.0.0.1:1/http")
-
-    code, told, _ = command(*asked)
-
-    assert (code, told["connection"], told["error"]) == (FAILED, "crew_default", "InvalidSettings")
+    dialects = ("documented", "deployed")
+    printed("commands.txt", lambda _: [line(name, dialect) for name in COMMANDS for dialect in dialects])
 
 
 def test_dags_are_copied_once(tmp_path, capsys):
@@ -182,18 +159,3 @@ class TestAirflowCrew:
 
         names = {"adopt", "cancel", "check", "dags", "forget", "inputs", "status"}
         assert {each.name for each in group.subcommands} == names
-
-
-@pytest.mark.parametrize(
-    ("asked", "cost"),
-    [
-        (("inputs",), Cost.NONE),
-        (("status", "4711"), Cost.UNKNOWN),
-        (("cancel", "4711", "--yes"), Cost.UNKNOWN),
-        (("adopt", "dag", "run", "task", "4711"), Cost.UNKNOWN),
-    ],
-    ids=["inputs", "status", "cancel", "adopt"],
-)
-def test_missing_connection_proves_nothing(command, asked, cost):
-    code, told, _ = command(*asked, "--conn-id", "nobody")
-    assert (code, told["connection"], told["cost"]) == (UNDECIDED, "nobody", cost)
