@@ -68,9 +68,9 @@ class _Body(io.BytesIO):
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Return the next piece, unless the time for all of them is over."""
-        if time.monotonic() > self._until:
+        if (piece := super().read(size)) and time.monotonic() > self._until:
             raise TimeoutError(errno.ETIMEDOUT, "the request is incomplete")
-        return super().read(size)
+        return piece
 
 
 class CrewClient:
