@@ -195,7 +195,8 @@ def _send_sync(clock: Clock, send: Send) -> Callable[..., Any]:
     def send_sync(_: Any, request: Any, *, timeout: tuple[float, float], **__: Any) -> Any:
         clock.sleep(_REQUEST_TAKES)
         try:
-            return _response(send(_received(request.method, request.url, request.headers, request.body)))
+            body = request.body and request.body.read()
+            return _response(send(_received(request.method, request.url, request.headers, body)))
         except NotConnected:
             raise urllib3.exceptions.NewConnectionError(None, "refused") from None  # type: ignore[arg-type]
         except TimeoutError:
