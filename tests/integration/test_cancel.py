@@ -130,14 +130,19 @@ def test_command_asks_and_reports_the_end(crew, kickoff_id, capsys, monkeypatch,
 
 
 @pytest.mark.parametrize(("own", "default", "stops"), [(None, "true", 1), (False, "true", 0), (True, "false", 1)])
-def test_task_overrides_the_connection(live_crew, store, monkeypatch, own, default, stops):
+def test_timeout_cancels_as_wanted_and_a_retry_starts_another(live_crew, store, monkeypatch, own, default, stops):
     live_crew.scenario = SLOW
     monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?cancel_on_timeout={default}")
 
+    task = Task(lambda: run(timeout=0.5, cancel_on_timeout=own), store=store, retries=1)
+
     with pytest.raises(ExecutionCancelled if stops else WaitedTooLong):
-        Task(lambda: run(timeout=0.5, cancel_on_timeout=own), store=store).run()
+        task.run()
 
     assert len(live_crew.requests.on("stop")) == stops
+    live_crew.finish(live_crew.ids[0])
+    live_crew.scenario = QUICK
+    assert task.run()["kickoff_id"] == live_crew.ids[stops]
 
 
 @pytest.mark.parametrize(
