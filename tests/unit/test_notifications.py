@@ -246,7 +246,8 @@ def test_alerts_are_those_of_the_table(told, printed):
     def table(known):
         for story in "\n".join(known).split("\n\n"):
             title, *lines = [line for line in story.splitlines() if line[0] != ">"]
-            yield from (title, *lines, *map(on_every_airflow, told(lines)), "")
+            is_known = AIRFLOW >= (3, 3) or " rows " not in story  # there are no batches before
+            yield from (title, *lines, *map(on_every_airflow, told(lines)), "") if is_known else (story, "")
 
     printed("alerts.txt", table, is_of_every_airflow)
 
