@@ -32,6 +32,11 @@ MOVES: tuple[tuple[str, Callable[[World], object], Callable[[World], World]], ..
         lambda it: world.after_death(it.surprised(process=None)).but(ghost=it.process),
     ),
     (
+        "Airflow tells the process to end.",
+        lambda it: it.state == "restarting" and it.process and not it.is_told and it.may_be_told,
+        world.told_to_end,
+    ),
+    (
         "Airflow kills the process.",
         lambda it: it.process and it.is_told,
         lambda it: world.after_death(it.but(process=None)),

@@ -344,6 +344,7 @@ class Task:
 
     operator: Callable[[], Any]
     airflow: tuple[int, int] = (3, 3)
+    discards: bool = False
     surprises: int = 1
     attempts: int = 3
     resumes_last: bool = True

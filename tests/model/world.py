@@ -522,7 +522,7 @@ def clears(world: World) -> Iterator[Step]:
     if not may_click(world):
         return
     now = world.told()["clear"]
-    keeps = [True, False] if TASKS[world.task].airflow >= (3, 4) else [True]
+    keeps = [True, False] if TASKS[world.task].discards else [True]
     for read, kept in product({now, world.read or now}, keeps):
         what = "clears the task" if kept else "clears the task without its kept state"
         when = "reads" if read == now else "has just read"
@@ -540,7 +540,7 @@ def _cleared(world: World, read: str, *, kept: bool) -> World:
         store=world.store if kept else tuple(each for each in world.store if each[0].startswith(FILE)),
     )
     if world.state == "running":
-        return told_to_end(world.but(state="restarting"))
+        return world.but(state="restarting")
     if world.state == "deferred":
         world = noticed(world)
     fresh: dict[str, Any] = {"state": "queued", "max_tries": world.try_number + RETRIES, "resumes": None}
