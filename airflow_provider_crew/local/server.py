@@ -159,7 +159,7 @@ class LocalCrewService(Crew):
 
     @property
     def _host_here(self) -> str:
-        """Host at which this machine reaches the server, also if it listens on all addresses."""
+        """Host at which this machine reaches the server, even if it listens on all addresses."""
         return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - replaces it
 
     def _listen(self, *, refuse: bool, seconds: float | None = None) -> None:

@@ -50,7 +50,7 @@ def test_every_option_is_sent_for_each_row(live_crew, batch):
     assert sorted(sent, key=lambda each: each["inputs"]["topic"]) == [{"inputs": row} | FIELDS for row in rows(2)]
 
 
-def test_one_rejected_row_fails_alone_and_is_the_input_of_another_batch(live_crew, batch, out):
+def test_one_rejected_row_fails_alone_and_is_input_of_another_batch(live_crew, batch, out):
     live_crew.faults.answer(422, on="kickoff")
     manifest = batch(max_failed=1).run()
     assert manifest["counts"] == dict.fromkeys(STATUSES, 0) | {"success": 9, "error": 1}

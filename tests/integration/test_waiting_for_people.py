@@ -192,7 +192,7 @@ class TestRequiredActions:
         assert ["`Ada`" in body for _, body, _ in asking.required_actions] == [False, False, True]
 
     @pytest.mark.parametrize("shows", [True, False])
-    def test_request_links_to_the_page_and_shows_the_last_output_without_effect(self, asking, monkeypatch, shows):
+    def test_request_shows_page_and_last_output_without_effect(self, asking, monkeypatch, shows):
         page = "https://app.example/7"
         described = json.loads(asking.connection_json) | {"extra": {"dashboard_url": page}}
         monkeypatch.setenv(CONNECTION, json.dumps(described))

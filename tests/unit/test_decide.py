@@ -111,7 +111,7 @@ def test_retry_pays_again_only_after_a_failure_or_by_choice() -> None:
             assert has_failed or is_next_item or (case.remembered.startswith("sent") and case.twice == "yes")
 
 
-def test_execution_that_may_be_running_is_paid_again_only_if_unknown_old_and_cleared() -> None:
+def test_running_is_paid_again_only_if_unknown_old_and_cleared() -> None:
     running = {(case.says, case.old, case.cleared) for case in PAID if case.remembered == "an execution"}
 
     assert {each for each in running if each[0] in ("running", "unreadable", "unknown")} == {
