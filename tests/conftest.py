@@ -69,7 +69,7 @@ def printed(request: pytest.FixtureRequest) -> Callable[..., None]:
     def compare(
         name: str, make: Callable[[list[str]], Iterable[str]], counts: Callable[[str], bool] = lambda _: True
     ) -> None:
-        table = request.path.with_name(name)
+        table = request.path.parent / name
         known = table.read_text(encoding="utf-8").splitlines()
         now = "\n".join(make(known)).rstrip("\n")
         if request.config.getoption("--write-tables"):

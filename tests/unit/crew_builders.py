@@ -34,6 +34,11 @@ def answer(
     return Response(request, status, headers or {}, content)
 
 
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
 class Script(CrewClient):
     """Client that takes the outcomes of its requests from a list, and keeps the requests."""
 
