@@ -136,14 +136,21 @@ class Spent:
         """Return the sum with the next line, which includes earlier kickoffs if it is one of a final file."""
         number = line["attempts"]
         usage = {name: n for name, n in (line["usage"] or {}).items() if isinstance(n, int | float)}
-        if is_final and number >= self.up_to:
-            self.up_to, self.earlier = number, usage
+        covered = number - _is_open(line)
+        if is_final and covered >= self.up_to:
+            self.up_to, self.earlier = covered, usage
         elif usage and not is_final:  # not by time: the clocks of workers differ
             self.others[number] = usage
         total = Counter(self.earlier)
         for kickoff, spent in self.others.items():
             total.update(spent if kickoff > self.up_to else {})
         return dict(total) or None
+
+
+def _is_open(line: Mapping[str, Any]) -> bool:
+    """Whether the row's last execution may still end, so that the line lacks its usage."""
+    is_uncertain = line["status"] == "uncertain" or (line["started_at"] and not line["kickoff_id"])
+    return bool(is_uncertain or (line["error"] or {}).get("stage") == "wait")
 
 
 def failure(error: CrewError, stage: str) -> dict[str, Any]:

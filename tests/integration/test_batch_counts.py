@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import Stats
 
-from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed
+from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed, WaitedTooLong
 from tests.integration.batches import FAILING, QUICK, SLOW, TOKENS, lines, rows
 from tests.integration.operators import both_ways
 from tests.supported import AIRFLOW
@@ -81,6 +81,22 @@ def test_tokens_of_a_failure_between_attempts_count(live_crew, batch, out, task_
     live_crew.scenario = QUICK
     task.run()
     assert tokens_of(live_crew, out, task_log.text) == {7 + TOKENS}
+
+
+def test_tokens_of_an_execution_that_outlasts_the_batch_count(live_crew, batch, out, each_look_takes, task_log):
+    live_crew.scenario = SLOW
+    each_look_takes(5)
+    task = batch(4, timeout=300, max_active=2, max_tokens=2 * TOKENS, max_failed=None)
+    with pytest.raises(WaitedTooLong):
+        task.run()
+    for kickoff in live_crew.kickoffs:
+        live_crew.finish(kickoff.kickoff_id)
+    live_crew.scenario = QUICK
+    for _ in range(2):
+        with pytest.raises(CrewTaskFailed):
+            task.run()
+        assert tokens_of(live_crew, out, task_log.text) == {2 * TOKENS}
+    assert len(live_crew.kickoffs) == 2
 
 
 @both_ways

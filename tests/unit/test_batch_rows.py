@@ -256,6 +256,10 @@ def test_error_of_a_row_is_one_limited_line():
     assert 1_000 < len(told["message"]) <= 2_001
 
 
+# Lines whose execution may still end.
+OPEN = ("waited too long", "uncertain", "not_started after uncertain")
+
+
 @pytest.mark.parametrize(
     ("lines", "total"),
     [
@@ -264,6 +268,8 @@ def test_error_of_a_row_is_one_limited_line():
         ([(2, 5.0, 7, True), (1, 1.0, 3, False), (2, 5.0, 4, False)], 7),  # parts that were not deleted
         ([(1, 1.0, 3, True), (2, 2.0, 7, True), (2, 2.0, 4, False), (3, 3.0, 1, False)], 8),
         ([(1, 1.0, 3, True), (1, 2.0, 4, True)], 4),
+        *(([(2, 1.0, 3, True, name), (2, 2.0, 4, False)], 7) for name in OPEN),
+        *(([(2, 2.0, 7, True), (2, 1.0, 3, True, name), (2, 2.0, 4, False)], 7) for name in OPEN),
         ([(1, 1.0, 3, False), (1, 2.0, 0, False)], 3),  # a line without usage
         # of a run that was created again
         ([(3, 3.0, 5, False), (1, 1.0, 3, False), (2, 2.0, 4, False)], 12),
@@ -273,9 +279,10 @@ def test_token_usage_counts_each_kickoff_once(lines, total):
     spent = Spent()
     counts = [
         spent.with_line(
-            line(attempts=attempts, ended_at=at, usage=tokens and {"total_tokens": tokens, "model": "x"}),
+            LINES[name[0] if name else "success"]
+            | {"attempts": attempts, "ended_at": at, "usage": tokens and {"total_tokens": tokens, "model": "x"}},
             is_final=is_final,
         )
-        for attempts, at, tokens, is_final in lines
+        for attempts, at, tokens, is_final, *name in lines
     ]
     assert counts[-1] == {"total_tokens": total}
