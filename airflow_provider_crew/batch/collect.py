@@ -123,23 +123,24 @@ def _fit(board: Board, row: Row, completed: Completed) -> None:
     fit(board, row, result["output"], result["output_json"], {"usage": result["usage"]})
 
 
-def fit(board: Board, row: Row, output: str, data: Any, about: Mapping[str, Any]) -> None:
+def fit(board: Board, row: Row, output: str, data: Any, about: dict[str, Any]) -> None:
     """End a row by its output, which matches or not."""
-    options, event = board.options, ""
+    options, event, found = board.options, "", data
     try:
         if options.output_type is not None:
-            data = fitted(options.output_type, row.kickoff_id, output, data)
-        data = output if data is None else data
-        if options.check and not options.check(row.inputs or {}, data):
+            found = fitted(options.output_type, row.kickoff_id, output, data)
+        found = output if found is None else found
+        if options.check and not options.check(row.inputs or {}, found):
             event = "check rejected the output."
     except errors.InvalidOutput as error:
         event = error.event
     except Exception as error:  # noqa: BLE001 - raised by a function of the author
         event = f"check raised {in_words(error)}."
     if event:
-        end_row(row, "invalid_output", errors.InvalidOutput(event), "output", raw_output=output, **about)
+        about |= {"output": data, "raw_output": output}  # a later attempt checks both again
+        end_row(row, "invalid_output", errors.InvalidOutput(event), "output", **about)
     else:
-        row.end("success", output=data, raw_output=output, **about)
+        row.end("success", output=found, raw_output=output, **about)
 
 
 def end_row(row: Row, status: Status, error: CrewError, stage: str, **fields: Any) -> None:

@@ -108,7 +108,8 @@ def _settle(board: Board, row: Row, decision: Decision, spent: Mapping[str, Any]
             return True
         case Decision.REATTACH if row.status == "invalid_output":  # it was billed
             row.kickoff_id, row.sent_at = line["kickoff_id"], line["started_at"]
-            fit(board, row, line["raw_output"], None, {"ended_at": line["ended_at"]})  # its usage is known
+            about = {"ended_at": line["ended_at"]}  # its usage is known
+            fit(board, row, line["raw_output"], line["output"], about)
             return True
         case _ if row.index < 0:
             pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -134,6 +135,19 @@ def test_changed_and_removed_rows_are_named(live_crew, batch, out):
 def test_rows_that_the_check_rejects_are_invalid(batch, out):
     batch(check=lambda inputs, output: inputs["topic"] in output and "3" not in output, max_failed=None).run()
     assert [line["key"] for line in lines(out) if line["status"] == "invalid_output"] == ["topic 3"]
+
+
+@pytest.mark.parametrize("rejects", [1, 2])
+@pytest.mark.parametrize(("text", "data"), [('["a"]', None), ("a text", ["a"])])
+def test_output_that_is_checked_again_is_the_same(live_crew, batch, out, text, data, rejects):
+    live_crew.scenario = QUICK.model_copy(update={"output": text, "result_json": data, "dialect": "deployed"})
+    seen: list[Any] = []
+    task = batch(1, check=lambda _, output: seen.append(output) or len(seen) > rejects, max_failed=None)
+    for _ in range(rejects + 1):
+        task.run()
+        task.clear()
+    assert [*seen, lines(out)[0]["output"]] == [["a"]] * (rejects + 2)
+    assert len(live_crew.kickoffs) == 1
 
 
 def test_unusable_rows_are_rejected_before_the_first_kickoff(live_crew, batch):
