@@ -142,7 +142,12 @@ def test_rows_that_the_check_rejects_are_invalid(batch, out):
 def test_output_that_is_checked_again_is_the_same(live_crew, batch, out, text, data, rejects):
     live_crew.scenario = QUICK.model_copy(update={"output": text, "result_json": data, "dialect": "deployed"})
     seen: list[Any] = []
-    task = batch(1, check=lambda _, output: seen.append(output) or len(seen) > rejects, max_failed=None)
+
+    def check(_: Any, output: Any) -> bool:
+        seen.append(output)
+        return len(seen) > rejects
+
+    task = batch(1, check=check, max_failed=None)
     for _ in range(rejects + 1):
         task.run()
         task.clear()
