@@ -392,11 +392,11 @@ _UNCERTAIN_REJECTIONS = frozenset({303, 408, 409, 499})
 def unreachable(request: Request, crew: CrewApi, error: BaseException, *, sent: bool) -> errors.Unreachable:
     """Return the error for a request without a response."""
     reason = reason_for(error, crew.settings, sent=sent)
-    trusted = not is_caused_by(error, ssl.SSLCertVerificationError)
-    facts = {"sent": sent, "trusted": trusted, "timed_out": is_caused_by(error, TimeoutError), **request.facts}
+    flaws = {"tls_failed": is_caused_by(error, ssl.SSLError), "timed_out": is_caused_by(error, TimeoutError)}
+    facts = {"sent": sent, **flaws, **request.facts}
     event = f"No complete response to {request}: {reason}."
     if not sent:
-        problem = "unreachable" if trusted else "not trusted"
+        problem = "not trusted" if is_caused_by(error, ssl.SSLCertVerificationError) else "unreachable"
         # Without the user and the password
         proxy = f" through the proxy {crew.proxy.split('://')[-1].rpartition('@')[2]}" if crew.proxy else ""
         event = f"The crew is {problem} at {crew.settings.host}{proxy}: {reason}. {request} was not sent."
@@ -468,7 +468,7 @@ def resend(
         try:
             return call()
         except TransientError as error:
-            if isinstance(error, errors.Unreachable) and not error.trusted:
+            if isinstance(error, errors.Unreachable) and error.tls_failed and not error.sent:
                 raise  # a certificate error persists, and should be reported at once
             is_waking = is_waking or (wake_up_within > 0 and error.may_be_waking_up)
             is_over = time.monotonic() >= until if is_waking else attempt >= _ATTEMPTS

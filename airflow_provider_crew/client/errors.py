@@ -232,11 +232,12 @@ class Unreachable(TransientError):
     """
     There was no response. ``sent`` is False only if the request was certainly not sent.
 
-    ``trusted`` is False if a certificate was rejected. ``lacks_connection``: Airflow's connection is unreadable.
+    ``tls_failed``: TLS was not established or broke. If nothing was sent, the certificate was rejected.
+    ``lacks_connection``: Airflow's connection is unreadable.
     """
 
     sent: bool = True
-    trusted: bool = True
+    tls_failed: bool = False
     lacks_connection: bool = False
 
 
@@ -336,12 +337,10 @@ class LostContact(WatchError):
     """
     There was no usable response for longer than ``max_outage``.
 
-    ``http_status``: status of the last response. ``lacks_connection``: Airflow's connection was unreadable.
-    ``only_in_triggerer``: the worker had a usable response.
+    ``cause`` is the failure of the last poll. ``only_in_triggerer``: the worker had a usable response.
     """
 
-    http_status: int | None = None
-    lacks_connection: bool = False
+    cause: CrewError | None = None
     only_in_triggerer: bool = False
 
 

@@ -354,8 +354,7 @@ class Watch:
         return self._end(
             errors.LostContact,
             f"The crew returned no usable response for {duration(lasted)}. {error.event}{hint}",
-            http_status=error.http_status,
-            lacks_connection=isinstance(error, errors.Unreachable) and error.lacks_connection,
+            cause=error,
         )
 
     def _broken(self, error: errors.CallError | errors.InvalidSettings) -> Step:

@@ -422,7 +422,7 @@ def _seen_by_triggerer(error: CrewError, event: WatchEnd) -> CrewError:
         return error
     hint = (
         "The triggerer cannot find the connection, but the worker can."
-        if error.lacks_connection
+        if isinstance(error.cause, errors.Unreachable) and error.cause.lacks_connection
         else "The triggerer never got a response, but the worker did."
     )
     return error.replace(f"{error.event} {hint}", only_in_triggerer=True)

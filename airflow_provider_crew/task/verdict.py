@@ -582,6 +582,7 @@ _ADOPTING = (
     "If the execution is there, run `python -m airflow_provider_crew adopt` first: clearing the task"
     f"{KEEPING} then waits for it. Otherwise,"
 )
+_TRY_LATER = "Try again when the crew responds again."
 _CHECK_KICKOFF_TASK = (
     "Check what the kickoff task returned. After a mapped kickoff task, map the sensor: "
     ".expand(kickoff_id=kickoff.output)."
@@ -598,20 +599,18 @@ def _start_over(facts: Facts) -> str:
 
 def _fix_first(error: CrewError) -> str:
     """Return what a person may have to do before a retry can succeed, if anything."""
-    match error:
-        case errors.Unreachable(sent=True, trusted=True, lacks_connection=False):
-            return ""
-        case errors.Unreachable() | errors.LostContact(lacks_connection=True):
-            return fix_for(error)
-        case errors.LostContact(only_in_triggerer=True) | errors.LostContact(http_status=500):
-            return fix_for(error)
-    return ""
+    fix = fix_for(error)
+    return "" if fix == _TRY_LATER or isinstance(error, errors.WaitedTooLong) else fix
 
 
 def fix_for(error: CrewError) -> str:  # noqa: PLR0911, PLR0912, C901 - a table
     """Return what a person can do about an error. Empty if there is nothing to do."""
     match error:
-        case errors.WatchBroken(cause=CrewError() as cause):
+        case errors.LostContact(only_in_triggerer=True):
+            return "Compare environment variables, secrets backend and network of the triggerer and the worker."
+        case errors.LostContact(cause=errors.CallError(http_status=500)):
+            return "Check the crew's dashboard, because the execution may have failed."
+        case errors.WatchBroken(cause=CrewError() as cause) | errors.LostContact(cause=CrewError() as cause):
             return fix_for(cause)
         case errors.NotAuthenticated():
             return "Replace the token in the connection with the one from the crew's Status tab."
@@ -625,28 +624,29 @@ def fix_for(error: CrewError) -> str:  # noqa: PLR0911, PLR0912, C901 - a table
             return "Check the host in the connection."
         case errors.Rejected():
             return "Fix what the response reports."
-        case errors.LostContact(only_in_triggerer=True):
-            return "Compare environment variables, secrets backend and network of the triggerer and the worker."
-        case errors.LostContact(http_status=500):
-            return "Check the crew's dashboard, because the execution may have failed."
-        case errors.Unreachable(lacks_connection=True) | errors.LostContact(lacks_connection=True):
+        case errors.Unreachable(lacks_connection=True):
             return (
                 "Check that the connection exists, that its type is Crew, and that Airflow's API server and "
                 "secrets backend respond. Percent-encode the token in a URI."
             )
-        case errors.Unreachable(trusted=False):
+        case errors.Unreachable(sent=True, tls_failed=True):
+            return "Check the scheme (http or https), host and port in the connection."
+        case errors.Unreachable(tls_failed=True):
             return (
                 "Check the host in the connection. If your own certificate authority signed the certificate, put "
                 "the path of that authority's certificate into `verify`."
             )
         case errors.Unreachable(sent=False):
-            return "Check the host and port in the connection, and whether the crew is deployed."
+            return (
+                "Check the host, port and proxy in the connection, whether the crew is deployed, and whether a "
+                "firewall blocks the way."
+            )
         case errors.UnreadableResponse():
             return "Check the host in the connection: another server may be responding."
         case errors.ResponseTooLarge():
             return "Read the result in the crew's dashboard."
         case errors.TransientError() | errors.LostContact():
-            return "Try again when the crew responds again."
+            return _TRY_LATER
         case errors.InvalidSettings():
             return "Fix the connection, or the configuration that the error mentions."
         case InvalidResultPath(owner=str(owner)) if owner:

@@ -170,7 +170,7 @@ class Wait:
                 pass  # the watch reads the connection again for a while
             except errors.Unreachable as error:
                 event = f"{error.event} The execution cannot be polled."
-                raise errors.LostContact(event, kickoff_id=self.kickoff_id, lacks_connection=True) from None
+                raise errors.LostContact(event, kickoff_id=self.kickoff_id, cause=error) from None
         progress = self.output.progress
         progress.is_left_to_trigger = self.task.options.deferrable
         progress.choices = self.shown()["choices"]

@@ -226,7 +226,7 @@ class TestCallersOwnErrors:
             with pytest.raises(Unreachable) as caught:
                 crew.status("some-id")
 
-        assert caught.value.trusted is True
+        assert not caught.value.tls_failed
 
 
 @pytest.fixture
@@ -243,6 +243,12 @@ def serving() -> Iterator[Callable[[ssl.SSLContext], Hostile]]:
 
 class TestCertificates:
     """Servers that cannot prove to be the crew are sent nothing."""
+
+    def test_https_to_an_http_server_is_a_failure_of_tls(self, connect, service):
+        with pytest.raises(Unreachable) as caught:
+            connect(service.url.replace("http://", "https://")).status("some-id")
+
+        assert caught.value.tls_failed
 
     @pytest.mark.parametrize(
         "issued",
@@ -263,7 +269,7 @@ class TestCertificates:
         with pytest.raises(Unreachable) as caught:
             CALLS[call](crew)
 
-        assert (caught.value.sent, caught.value.trusted) == (False, False)
+        assert (caught.value.sent, caught.value.tls_failed) == (False, True)
         assert service.connections == 1
         assert not service.requests
         assert not caplog.records

@@ -15,7 +15,7 @@ from unittest.mock import ANY, Mock
 import pytest
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
 
-from airflow_provider_crew.client.errors import Cost, LostContact, UncertainKickoff, WaitedTooLong
+from airflow_provider_crew.client.errors import Cost, LostContact, UncertainKickoff, Unreachable, WaitedTooLong
 from airflow_provider_crew.exceptions import CrewTaskError, CrewTaskFailed, ExecutionFailed
 from airflow_provider_crew.task.decide import KickoffRecord
 from airflow_provider_crew.task.record import fingerprint
@@ -149,7 +149,8 @@ def test_triggerer_without_the_connection_is_reported(live_crew, store, monkeypa
     with pytest.raises(LostContact) as caught:
         task.resume(waiting, event)
 
-    assert caught.value.lacks_connection
+    assert isinstance(caught.value.cause, Unreachable)
+    assert caught.value.cause.lacks_connection
 
 
 # Kickoffs whose response came late, or could not be stored.

@@ -233,5 +233,5 @@ def test_kickoff_is_sent_once(route, credentials, case_name, hostile, certificat
         assert min(sent.pauses) >= 2
     if case.act == "untrusted":
         assert isinstance(sent.error, Unreachable)
-        assert not sent.error.trusted
+        assert sent.error.tls_failed
         assert not sent.pauses  # a second later, the certificate is the same

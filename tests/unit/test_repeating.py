@@ -59,7 +59,7 @@ UNREACHABLE = {
     "reset": {"sent": True},
     "no answer in time": {"sent": True, "timed_out": True},
     "no connection in time": {"sent": False, "timed_out": True},
-    "certificate": {"sent": False, "trusted": False, "timed_out": True},
+    "certificate": {"sent": False, "tls_failed": True, "timed_out": True},
 }
 ERRORS: dict[str, Exception] = {
     "429": errors.RateLimited("429", http_status=429),

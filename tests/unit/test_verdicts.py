@@ -114,9 +114,12 @@ FIXED = {
     "404": errors.Rejected("404", http_status=404),
     "missing inputs": errors.InvalidInputs("no topic", missing_inputs=("topic",)),
     "lost in the triggerer": errors.LostContact("outage", only_in_triggerer=True),
-    "lost after 500": errors.LostContact("outage", http_status=500),
-    "lost without a connection": errors.LostContact("outage", lacks_connection=True),
-    "certificate": errors.Unreachable("certificate", trusted=False),
+    "lost after 500": errors.LostContact("outage", cause=errors.ServiceError("500", http_status=500)),
+    "lost without a connection": errors.LostContact("outage", cause=errors.Unreachable("", lacks_connection=True)),
+    "lost in an outage": errors.LostContact("outage", cause=errors.ServiceError("503", http_status=503)),
+    "lost as no host": errors.LostContact("outage", cause=errors.Unreachable("refused", sent=False)),
+    "certificate": errors.Unreachable("certificate", sent=False, tls_failed=True),
+    "http, not https": errors.Unreachable("wrong version", tls_failed=True),
     "HTML": errors.UnreadableResponse("HTML"),
     "NotCancelled": errors.NotCancelled("running"),
     "HumanInputNeeded": errors.HumanInputNeeded("paused"),
@@ -176,11 +179,11 @@ OTHER_FACTS: list[tuple[str, str, dict[str, Any]]] = [
         ("on_invalid_output=retry", name, {"phase": "ended", "kickoff_id": "7", "rejects_misfits": False})
         for name in ("InvalidOutput", "output_type raises")
     ),
-    *(("before", name, {}) for name in ("certificate", "no connection")),
+    *(("before", name, {}) for name in ("certificate", "no connection", "http, not https")),
     *(
         (where, name, WAITS | {"is_sensor": where == "waiting, sensor"})
         for where in ("waiting", "waiting, sensor")
-        for name in ("lost in the triggerer", "lost after 500", "lost without a connection")
+        for name in ("lost in the triggerer", "lost after 500", "lost without a connection", "lost as no host")
     ),
     ("before, by the inputs' function", "of a function", {}),
     ("waiting, asked to cancel", "WaitedTooLong", WAITS | {"is_cancelled": True}),
