@@ -80,25 +80,6 @@ def test_connections_mean_what_the_table_says(printed: Any) -> None:
     printed("connections.txt", table)
 
 
-def test_extra_that_is_nested_deeply_is_rejected() -> None:
-    with pytest.raises(InvalidSettings, match="extra"):
-        read_connection(connection(extra="[" * 100_000))
-
-
-@pytest.mark.parametrize(
-    ("address", "page"),
-    [
-        ("https://app.example/runs/{kickoff_id}", "https://app.example/runs/a%2Fb%20%C3%A9%2E"),
-        ("https://app.example?run={kickoff_id}#{kickoff_id}", "https://app.example/?run=ID#ID"),
-        ("https://app.example/crews/7", "https://app.example/crews/7"),
-    ],
-)
-def test_dashboard_url_may_have_the_kickoff_id(address: str, page: str) -> None:
-    read = read_connection(connection(extra={"dashboard_url": address}))
-
-    assert read.page_of("a/b é.") == page.replace("ID", "a%2Fb%20%C3%A9%2E")
-
-
 def test_all_secrets_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     masked: set[str] = set()
     monkeypatch.setattr("airflow_provider_crew.hooks.connection.mask_secret", masked.add)

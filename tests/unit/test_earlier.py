@@ -179,11 +179,3 @@ def test_poll_tells_the_status_of_an_execution() -> None:
     others = {"paused": "running", "NOT FOUND": "unknown", "NOT FOUND at another": "unknown", "400": "unreadable"}
 
     assert polled == {name: (others.get(name, name), None) for name in RESPONSES} | ends
-
-
-def test_fingerprint_is_of_canonical_json() -> None:
-    told = fingerprint({"b": [1, "é"], "a": {"y": None, "x": 1.5}}, None)
-    assert told == fingerprint({"a": {"x": 1.5, "y": None}, "b": (1, "é")}, "")
-    assert len(bytes.fromhex(told)) == 32
-    assert told != fingerprint({"b": [1, "é"], "a": {"y": None, "x": 1.5}}, "4711")
-    assert fingerprint({}, 4711) == fingerprint({}, "4711")

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import error_record, recorded_error, storable_text
-from airflow_provider_crew.exceptions import CutShort, OtherInputs
 from tests.unit.crew_builders import any_text
 
 # A value for each field that an error may have.
@@ -72,31 +71,6 @@ def test_error_keeps_class_message_and_facts(error: errors.CrewError) -> None:
         assert carried(error).args == error.args
 
 
-def test_error_of_a_task_keeps_its_class() -> None:
-    for kind in (CutShort, OtherInputs):
-        assert type(carried(kind("passed", kickoff_id="7"))) is kind
-
-
-def test_replaced_error_has_its_event_once() -> None:
-    error = errors.InvalidSettings("There is no token.").replace("Connection 'my_crew' is unusable.")
-
-    assert error.replace(cost=errors.Cost.UNKNOWN).event == "Connection 'my_crew' is unusable."
-    assert error.error == "There is no token."
-
-
-KINDS = dict.fromkeys(("SolarStorm", "Cost", "annotations", "__name__", "Exception", "eval"), errors.CrewError)
-
-
-@pytest.mark.parametrize(("kind", "read_as"), [("LostContact", errors.LostContact), *KINDS.items()])
-def test_class_and_fact_of_a_newer_version_are_dropped(kind: str, read_as: type) -> None:
-    for weather in ("bad", {"wind": 7}):
-        record = {"kind": kind, "message": "It storms.", "facts": {"kickoff_id": "7", "weather": weather}}
-        arrived: Any = recorded_error(record)
-
-        assert (type(arrived), arrived.args) == (read_as, ("It storms.",))
-        assert arrived.kickoff_id == "7"
-
-
 @example(message="\x00\ud800", told="\udfff\x00", names=["\ud800", "\x00"])
 @given(message=any_text, told=any_text, names=st.lists(any_text, max_size=2))
 def test_record_of_any_text_can_be_stored(message: str, told: str, names: list[str]) -> None:
@@ -109,16 +83,6 @@ def test_record_of_any_text_can_be_stored(message: str, told: str, names: list[s
     arrived: Any = recorded_error(json.loads(text))
     assert (arrived.args[0], arrived.error) == (storable_text(message), storable_text(told or message))
     assert arrived.usage == dict.fromkeys(map(storable_text, names), 7)
-
-
-NO_RECORDS: list[Any] = [None, "LostContact", {}, {"kind": "LostContact", "facts": None}]
-NO_RECORDS += [{"kind": ["LostContact"], "message": {"x": 1}, "facts": 7}]
-
-
-@pytest.mark.parametrize("record", NO_RECORDS, ids=str)
-def test_invalid_record_is_rejected(record: object) -> None:
-    with pytest.raises(ValueError, match="error"):
-        recorded_error(record)
 
 
 def test_transient_errors_share_a_class() -> None:

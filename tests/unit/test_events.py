@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from airflow_provider_crew.client.errors import CrewError, ExecutionFailed, storable_json
+from airflow_provider_crew.client.errors import storable_json
 from airflow_provider_crew.client.models import Completed
 from airflow_provider_crew.triggers.events import (
     read_event,
     told_completed,
-    told_error,
-    told_watch,
 )
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 
@@ -41,10 +38,6 @@ def stored(event: dict[str, Any]) -> dict[str, Any]:
 
 def event_of(ended: Completed) -> dict[str, Any]:
     return GOOD | told_completed(ended)
-
-
-def failed_event(error: CrewError) -> dict[str, Any]:
-    return GOOD | told_error(error)
 
 
 @example(output="", output_json={"__classname__": "os.system", "__var": 1, "__type": "dict"})
@@ -73,36 +66,3 @@ def test_result_is_carried_up_to_64_kb(over: int, *, carried: bool, letter: str)
     assert end.result == (ended.result() if carried else None)
     assert len(json.dumps(event).encode()) < 80 * 1024
     assert (end.kickoff_id, end.error) == (KICKOFF_ID, None)
-
-
-def test_error_keeps_its_facts() -> None:
-    failed = ExecutionFailed("Failed.", kickoff_id=KICKOFF_ID, error="boom", usage={"total_tokens": 312})
-
-    end = read_event(stored(failed_event(failed)))
-
-    assert (end.kickoff_id, end.result, type(end.error)) == (KICKOFF_ID, None, ExecutionFailed)
-    assert (end.error.args, vars(end.error)) == (("Failed.",), vars(failed))
-
-
-ODD_EVENTS: list[Any] = [None, [], {}, *({**GOOD, "kickoff_id": each} for each in (7, ""))]
-ODD_EVENTS += [{**GOOD, "error": each} for each in ("{", '"text"', 7)]
-ODD_EVENTS += [{**GOOD, "result": each} for each in ("{", "[]")]
-
-
-@pytest.mark.parametrize("event", ODD_EVENTS, ids=str)
-def test_invalid_event_is_dropped(event: Any) -> None:
-    assert read_event(event) is None
-
-
-def test_event_tells_whether_its_polls_had_a_response() -> None:
-    for has_response in (True, False):
-        watch: Any = SimpleNamespace(has_response=has_response, memory=SimpleNamespace(seen=True))
-        end = read_event(stored(event_of(completed())) | told_watch(watch))
-
-        assert (end.has_response, end.seen) == (has_response, True)
-
-
-def test_only_a_completed_event_is_completed() -> None:
-    assert read_event(stored(event_of(completed()))).completed
-    assert read_event(stored(event_of(completed(output="x" * 100_000)))).completed
-    assert not read_event(stored(GOOD)).completed

@@ -10,10 +10,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from pydantic import ValidationError
 
-from airflow_provider_crew.client.errors import storable_json
 from airflow_provider_crew.client.models import Completed, Failed, Paused, Running, read_execution, read_inputs
 from tests.unit.crew_builders import KICKOFF_ID
 
@@ -56,32 +54,3 @@ def table(known: list[str]) -> Iterator[str]:
 
 def test_bodies_mean_what_the_table_says(printed: Any) -> None:
     printed("bodies.txt", table)
-
-
-def completed(body: dict[str, Any]) -> Completed:
-    execution = read_execution({"status": "completed"} | body, KICKOFF_ID)
-    assert isinstance(execution, Completed)
-    return execution
-
-
-def nested(levels: int) -> Any:
-    """Nest objects and lists by turns."""
-    value: Any = "leaf"
-    for level in range(levels):
-        value = [value] if level % 2 else {"in": value}
-    return value
-
-
-def test_json_is_stored_down_to_64_levels() -> None:
-    assert storable_json(nested(64)) == nested(64)
-    with pytest.raises(ValueError, match="64"):
-        storable_json(nested(65))
-    assert completed({"result": "text", "result_json": nested(65)}).output == "text"
-    assert completed({"result": "[" * 100_000}).output_json is None
-
-
-def test_list_of_too_many_tasks_is_cut_and_says_so() -> None:
-    execution = completed({"result": {"output": "x", "tasks": [{"output": str(n)} for n in range(20_000)]}})
-
-    assert (len(execution.tasks), execution.tasks[-1].output) == (10_000, "19999")
-    assert not execution.tasks_complete

@@ -100,27 +100,6 @@ def test_newest_tasks_are_carried_up_to_16_kb(sizes: list[int], carried: list[in
     assert len(memory.history.tasks) == len(sizes)
 
 
-ODD: list[dict[str, Any]] = [{"started_at": "now"}, {"started_at": 10**400}, {"seen": 1}, {"said_at": "x"}]
-ODD += [{"history": {"tasks": "facts"}}, {"history": {"tasks": [None]}}, {"troubles": {"asleep": NOW}}]
-
-
-def test_memory_with_invalid_fields_is_dropped() -> None:
-    for odd in ODD:
-        assert WatchState.recalled({"started_at": NOW, "progress": "task 1 of 3", **odd}) is None, odd
-    assert WatchState.recalled({}) is WatchState.recalled(None) is None
-
-
-def test_memory_of_another_version_is_used() -> None:
-    history = {"tasks": [{"task_id": "a", "new": 1}], "new": 2}
-    kept = {"started_at": NOW, "progress": "task 1 of 3", "task_count": 3, "history": history}
-
-    recalled = WatchState.recalled(kept)
-
-    tasks = [TaskResult(task_id="a", execution_time=None)]
-    assert recalled == WatchState(started_at=NOW, progress="task 1 of 3", history=History(tasks=tasks))
-    assert WatchState.recalled({"started_at": NOW}) == WatchState(started_at=NOW)
-
-
 # What a watch keeps of the crew's tasks, in memory as well as on its way to another process.
 
 
