@@ -101,7 +101,8 @@ class Starter:
         token, is_stored = board.token, True
 
         def kick_off(row: Row) -> str:
-            return send(board.client, requests[row.index], _RowSlot(board), board.stop, interrupted)
+            kickoff = partial(board.client.kickoff, requests[row.index])
+            return send(kickoff, board.stop, interrupted, save_intent=self._check_if_open)
 
         for done in board.threads.each(kick_off, rows):
             for row, sent in done:
@@ -144,6 +145,11 @@ class Starter:
         self._counted_unsent = max(self._counted_unsent - room, 0)
         board.pending.extendleft(reversed(rows[room:]))
         return rows[:room]
+
+    def _check_if_open(self) -> None:
+        """Raise if no row may be sent any more. The group has stored the intent of each."""
+        if self._board.is_superseded or time.time() < self._board.state.not_before:
+            raise CrewTaskError("The row was not started.")
 
     def _note(self, row: Row, sent: Future[str], token: str) -> None:
         """Note the outcome of a kickoff that was sent with a token."""
@@ -204,21 +210,3 @@ class Starter:
         state.not_before = now + max(least, min(max(wanted or 0.0, lasting), _LONGEST_BACK_OFF))
         if limit is not None and lasting > limit and not board.running:  # if rows are running, the crew is busy
             board.trouble = error
-
-
-class _RowSlot:
-    """Record of a row's kickoff, which its group has stored."""
-
-    def __init__(self, board: Board) -> None:
-        self._board = board
-
-    def save_intent(self) -> None:
-        """Raise if the row may no longer be sent."""
-        if self._board.is_superseded or time.time() < self._board.state.not_before:
-            raise CrewTaskError("The row was not started.")
-
-    def sending(self) -> None:
-        """Do nothing: the group has a kickoff without an ID."""
-
-    def delete_intent(self) -> None:
-        """Do nothing: the group is stored again when all its kickoffs have been sent."""

@@ -237,19 +237,37 @@ class Attempt:
 
     def _send(self, request: KickoffRequest, interrupted: Event) -> str:
         """Send the kickoff, and record its ID. Runs in a thread of its own, which no signal interrupts."""
-        digest = fingerprint(request.inputs, self.task.options.kickoff.get("restore_from_state_id"))
-        slot = RunSlot(self.task, self.record, self.facts, digest, request.call)
+        task, record, facts = self.task, self.record, self.facts
+        digest = fingerprint(request.inputs, task.options.kickoff.get("restore_from_state_id"))
+
+        def save_intent() -> None:
+            try:
+                record.save_intent(task.hook.connection.settings.address, digest, request.call)
+            except Exception as error:  # noqa: BLE001 - no error may send an unrecorded kickoff
+                event = f"Airflow did not store the kickoff record, so nothing was sent: {in_words(error)}."
+                raise CrewTaskError(event) from None
+            # If the process is killed from here on, this line is the last in the log.
+            task.log.info("Sending the kickoff. If no line follows, an execution may have started.")
+            facts.phase, facts.kickoff_id = "sending", ""
+
+        def delete_intent() -> None:
+            record.delete_intent()
+            facts.phase, facts.kickoff_id, facts.is_unnamed = "before", record.last_id, record.is_unnamed
+
         try:
-            kickoff_id = send(self.task.hook.get_conn(), request, slot, self.stop, interrupted)
+            kickoff = partial(task.hook.get_conn().kickoff, request)
+            kickoff_id = send(
+                kickoff, self.stop, interrupted, save_intent=save_intent, delete_intent=delete_intent
+            )
         except UncertainKickoff as error:
-            if error.kickoff_id or not self.record.awaits_call:
+            if error.kickoff_id or not record.awaits_call:
                 raise
-            if not self.record.settle(interrupted):
-                raise error.replace(f"{error.event}{silence(self.record.last)}") from None
-            kickoff_id = self.record.last_id
+            if not record.settle(interrupted):
+                raise error.replace(f"{error.event}{silence(record.last)}") from None
+            kickoff_id = record.last_id
         self._has(kickoff_id)
-        self.record.save_kickoff_id(kickoff_id)
-        self.facts.reattachable, self.facts.is_unnamed = self.record.is_shared, self.record.is_unnamed
+        record.save_kickoff_id(kickoff_id)
+        facts.reattachable, facts.is_unnamed = record.is_shared, record.is_unnamed
         return kickoff_id
 
     def _cancel(self) -> Completed | Failed:
@@ -387,33 +405,6 @@ class Attempt:
         output.progress.ended(kickoff_id or failure.kickoff_id, failure, end.as_dict())
         if end.action == "pass on":
             self.task.log.error("%s", failure)
-
-
-class RunSlot:
-    """Kickoff record of a run or a call, while its kickoff is sent."""
-
-    def __init__(self, task: Task, record: Record, facts: Facts, digest: str, call: str) -> None:
-        self._task, self._record, self._facts, self._digest, self._call = task, record, facts, digest, call
-
-    def save_intent(self) -> None:
-        """Record a kickoff that is about to be sent. If this raises, nothing is sent."""
-        try:
-            self._record.save_intent(self._task.hook.connection.settings.address, self._digest, self._call)
-        except Exception as error:  # noqa: BLE001 - no error may send an unrecorded kickoff
-            event = f"Airflow did not store the kickoff record, so nothing was sent: {in_words(error)}."
-            raise CrewTaskError(event) from None
-        # If the process is killed from here on, this line is the last in the log.
-        self._task.log.info("Sending the kickoff. If no line follows, an execution may have started.")
-
-    def sending(self) -> None:
-        """Note that the kickoff may have been sent from here on."""
-        self._facts.phase, self._facts.kickoff_id = "sending", ""
-
-    def delete_intent(self) -> None:
-        """Remove the record of a kickoff that certainly started nothing."""
-        self._record.delete_intent()
-        self._facts.phase, self._facts.kickoff_id = "before", self._record.last_id
-        self._facts.is_unnamed = self._record.is_unnamed
 
 
 def _seen_by_triggerer(error: CrewError, event: WatchEnd) -> CrewError:

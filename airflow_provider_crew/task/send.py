@@ -1,7 +1,8 @@
 """Kickoff of one execution: the request, and sending it once. The same for a run, a row, and a call."""
 
+from collections.abc import Callable
 from threading import Event
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from airflow_provider_crew.client.api import resend
 from airflow_provider_crew.client.calls import names_execution
@@ -10,22 +11,6 @@ from airflow_provider_crew.client.payload import KickoffRequest
 from airflow_provider_crew.hooks.connection import load_secret
 from airflow_provider_crew.task.stop import Stop
 from airflow_provider_crew.task.task import Task
-
-if TYPE_CHECKING:
-    from airflow_provider_crew.client.client import CrewClient
-
-
-class Slot(Protocol):
-    """Record of a kickoff: an entry in the store for a run or a call, a line of a group for a row."""
-
-    def save_intent(self) -> None:
-        """Record a kickoff that is about to be sent. If this raises, nothing is sent."""
-
-    def sending(self) -> None:
-        """Note that the kickoff may have been sent from here on."""
-
-    def delete_intent(self) -> None:
-        """Remove the record of a kickoff that certainly started nothing."""
 
 
 def webhook_secret(task: Task) -> Any:
@@ -51,24 +36,34 @@ def request_of(
     return KickoffRequest.of(inputs, webhook_secret=secret, address=address, **options)
 
 
-def send(client: "CrewClient", request: KickoffRequest, slot: Slot, stop: Stop, interrupted: Event) -> str:
+def send(
+    kickoff: Callable[[], str],
+    stop: Stop,
+    interrupted: Event,
+    *,
+    save_intent: Callable[[], object],
+    delete_intent: Callable[[], object] = lambda: None,
+) -> str:
     """
     Send a kickoff once, and return the kickoff ID. Call this where no signal interrupts it.
 
     Store the intent, look whether the task may still send, and send. A crash in between leaves a trace: the next
     attempt reports an uncertain kickoff and starts nothing. The kickoff is sent again only if the crew certainly
     did not receive it.
+
+    :param kickoff: Sends the request once.
+    :param save_intent: Records a kickoff that may have been sent from here on. If it raises, nothing is sent.
+    :param delete_intent: Removes the record of a kickoff that certainly started nothing.
     """
 
     def once() -> str:
-        slot.save_intent()
+        save_intent()
         try:
             stop.look_before("kickoff", interrupted)
-            slot.sending()
-            return client.kickoff(request)
+            return kickoff()
         except CrewError as error:
             if not isinstance(error, UncertainKickoff):
-                slot.delete_intent()
+                delete_intent()
             raise
 
     return resend(once, only_if_not_started=True, sleep=interrupted.wait)

@@ -229,7 +229,7 @@ MISTAKES: dict[str, dict[str, tuple[str, Any]]] = {
     "kickoff, and a process taken for dead": {
         "an uncertain kickoff counts as none": ("task.earlier.decide", _sends_after_uncertain),
         "a lost response counts as not sent": ("task.send.resend", _twice),
-        "the intent is not stored": ("task.attempt.RunSlot.save_intent", lambda _: None),
+        "the intent is not stored": ("task.record.Record.save_intent", lambda *_: None),
         "an unreadable record counts as none": ("task.record.Store.get", lambda *_: None),
         "there is no last look": ("task.stop.Stop.look_before", lambda *_: None),
         "a retry counts as cleared": ("task.record.Record.was_cleared", property(lambda _: True)),

@@ -21,7 +21,7 @@ from airflow_provider_crew.task.task import Options, Task
 TI = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1, try_number=2, start_date=None)
 ORIGIN = {"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": -1, "try_number": 2}
 URL = "https://receiver.example"
-BEFORE, AFTER = ["save", "sending", "kickoff"], "delete"
+BEFORE, AFTER = ["save", "kickoff"], "delete"
 NEVER_SENT = errors.Unreachable("no connection", sent=False)
 
 
@@ -44,14 +44,10 @@ class Sending:
         if self.fails_to_save:
             raise ConnectionError
 
-    def sending(self) -> None:
-        self.steps.append("sending")
-
     def delete_intent(self) -> None:
         self.steps.append("delete")
 
-    def kickoff(self, request: Any) -> str:
-        assert request == "the request"
+    def kickoff(self) -> str:
         self.steps.append("kickoff")
         response = self.responses.pop(0)
         if isinstance(response, Exception):
@@ -60,9 +56,8 @@ class Sending:
 
     def send(self) -> str:
         own = Task(Options(crew_conn_id="crew"), {"ti": TI}, None, is_told_to_end=lambda: self.is_told)
-        client: Any = self
-        request: Any = "the request"
-        return send(client, request, self, Stop(own, Pulse(lambda: 0.0)), self.interrupted)
+        slot: Any = {"save_intent": self.save_intent, "delete_intent": self.delete_intent}
+        return send(self.kickoff, Stop(own, Pulse(lambda: 0.0)), self.interrupted, **slot)
 
 
 UNCERTAIN, REJECTED, AWAY = errors.UncertainKickoff("502"), errors.Rejected("400"), errors.ServiceError("503")
