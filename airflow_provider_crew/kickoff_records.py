@@ -44,7 +44,6 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Callable[..., None
         raise SystemExit(f"{about['doubts']} Nothing was changed.")
     confirm("Write this kickoff record?", about)
     if key == KEY:
-        # The time for abandon_unknown_after starts again, because a user has just found the execution.
         found = KickoffRecord(task.max_tries, time.time(), options.kickoff_id)
         # The crew's questions name the attempt that sent the kickoff.
         known: Any = {"fingerprint": last.fingerprint, "try_number": last.try_number}

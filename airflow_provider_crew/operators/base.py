@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import timedelta
-from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from airflow_provider_crew.task.attempt import Attempt
 
 
-# Time for human input, in seconds. After that, clearing the task may give up an unknown execution.
-ABANDON_UNKNOWN_AFTER = 7 * 24 * 60 * 60.0
 # A longer time overflows dates in Airflow and its database, and the error would come after the kickoff.
 _LONGEST_TIME = 10 * 365 * 86_400.0
 # Values mistaken for a type: the result of another task, an example, a schema, a list of names.
@@ -92,7 +89,6 @@ class CrewTask(BaseOperator):
         "on_uncertain_kickoff": one_of(OnUncertainKickoff),
         "on_invalid_output": one_of(OnInvalidOutput),
         "on_response_timeout": one_of(OnResponseTimeout),
-        "abandon_unknown_after": partial(seconds_or_none, at_least=0),
         "timeout": seconds,
         "poll_interval": seconds_or_none,
         "max_outage": seconds_or_none,

@@ -14,7 +14,7 @@ from airflow_provider_crew.client.options import (
     OnResponseTimeout,
     OnUncertainKickoff,
 )
-from airflow_provider_crew.operators.base import ABANDON_UNKNOWN_AFTER, KickoffTask
+from airflow_provider_crew.operators.base import KickoffTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -61,9 +61,6 @@ class CrewKickoffOperator(KickoffTask):
     :param on_uncertain_kickoff: Reaction if it is unknown whether a kickoff started an execution. ``fail`` fails
         the task without a retry. ``retry`` lets Airflow retry, which may run the crew twice.
     :param durable: Whether to reattach to the execution of an earlier attempt. Needs Airflow 3.3 or later.
-    :param abandon_unknown_after: Seconds after which clearing the task abandons an execution unknown to the
-        crew and starts another. Until then it may be waiting for human input. ``None`` never abandons it.
-        Default: 7 days.
     :param cancel_on_kill: Whether to cancel the execution if someone marks the task as failed, success or
         skipped, or dagrun_timeout stops it. ``None`` uses the connection's setting, which defaults to False.
     :param cancel_on_timeout: Whether to cancel the execution if ``timeout`` or execution_timeout ends the wait.
@@ -89,7 +86,6 @@ class CrewKickoffOperator(KickoffTask):
         validate_inputs: bool = True,
         on_uncertain_kickoff: OnUncertainKickoff = "fail",
         durable: bool = True,
-        abandon_unknown_after: timedelta | float | None = ABANDON_UNKNOWN_AFTER,
         cancel_on_kill: bool | None = None,
         cancel_on_timeout: bool | None = None,
         **kwargs: Any,
@@ -162,7 +158,6 @@ class CrewRunOperator(KickoffTask):
         validate_inputs: bool = True,
         on_uncertain_kickoff: OnUncertainKickoff = "fail",
         durable: bool = True,
-        abandon_unknown_after: timedelta | float | None = ABANDON_UNKNOWN_AFTER,
         cancel_on_kill: bool | None = None,
         cancel_on_timeout: bool | None = None,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),

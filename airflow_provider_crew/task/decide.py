@@ -62,8 +62,6 @@ class Decision(Enum):
     KICK_OFF_AFTER_END = auto()
     KICK_OFF_BY_CHOICE = auto()
     """An earlier kickoff is uncertain, and the DAG author or a user has chosen to start another execution."""
-    KICK_OFF_AFTER_EXPIRY = auto()
-    """The kickoff is older than abandon_unknown_after, its execution is unknown, and the task was cleared."""
     REATTACH = auto()
     ASK = auto()
     """The decision depends on the status of the execution, so the crew is polled first."""
@@ -81,7 +79,6 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
     cleared: bool,
     chooses_twice: bool,
     same_attempt: bool = False,
-    is_old: bool = False,
     is_mapped: bool = False,
     other_inputs: bool = False,
 ) -> Decision:
@@ -93,7 +90,6 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
     :param cleared: Whether the task was cleared since the record was written, so this attempt is not a retry.
     :param chooses_twice: Whether the DAG author prefers a second execution to a failure.
     :param same_attempt: Whether this very attempt has sent the kickoff, and was not started again by Airflow.
-    :param is_old: Whether the kickoff is older than ``abandon_unknown_after``, the time allowed for human input.
     :param is_mapped: Whether the task is mapped.
     :param other_inputs: Whether the task's inputs differ from those of the kickoff. Airflow finds a record by its
         map index (apache/airflow#72725), so a cleared task can find the record of another row. Within one attempt,
@@ -108,8 +104,6 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
     match record.end or status:
         case None:
             return Decision.ASK
-        case "unknown" if cleared and is_old:  # a younger execution may be waiting for human input, for days
-            return Decision.KICK_OFF_AFTER_EXPIRY
         case "failed":
             return Decision.KICK_OFF_AFTER_END
         case "stopped":

@@ -1,6 +1,5 @@
 """Execution of an earlier attempt: whether this attempt reattaches to it, starts another, or fails."""
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -100,14 +99,12 @@ def poll_recorded(task: Task, record: Record, output: Output, poll: Callable[[st
 
 def decision_of(task: Task, record: Record, status: PolledStatus | None = None, *, other_inputs: bool) -> Decision:
     """Return the decision about the execution in the kickoff record."""
-    last, limit = record.last, task.options.abandon_unknown_after
     return decide(
-        last,
+        record.last,
         status,
         cleared=record.was_cleared,
         same_attempt=record.is_of_this_attempt,
         chooses_twice=task.chooses_twice,
-        is_old=last is not None and limit is not None and time.time() - last.kicked_off_at > limit,
         is_mapped=task.ti.map_index >= 0,
         other_inputs=other_inputs,
     )
@@ -117,7 +114,7 @@ def state_of(task: Task, record: Record, decision: Decision) -> Earlier:
     """Return the state of the execution of an earlier attempt, for the verdict on one that starts nothing."""
     last = record.last
     if record.running:
-        return "abandoned" if decision is Decision.KICK_OFF_AFTER_EXPIRY else "running"
+        return "running"
     if last and last.end and decision is Decision.REATTACH:
         return "completed"
     chooses_twice = task.chooses_twice and task.ti.try_number > 1
@@ -156,12 +153,6 @@ def _start_or_raise(task: Task, record: Record, decision: Decision) -> None:
         case Decision.KICK_OFF_BY_CHOICE:
             why = "on_uncertain_kickoff='retry'" if task.chooses_twice else "the task was cleared"
             task.warn(f"{_NO_RESPONSE} This attempt may start another, because {why}. Two may be billed.")
-        case Decision.KICK_OFF_AFTER_EXPIRY:
-            task.warn(
-                f"The crew reports NOT FOUND for execution {kickoff_id} of an earlier attempt, which is older "
-                "than abandon_unknown_after. The task was cleared, so this attempt may start another. If the "
-                "earlier one still waits for human input, two are billed."
-            )
         case Decision.KICK_OFF_AFTER_END:
             task.log.info(
                 "Execution %s of an earlier attempt has ended, so this attempt may start another.", kickoff_id

@@ -58,7 +58,6 @@ class Options:
     validate_inputs: bool = True
     on_uncertain_kickoff: OnUncertainKickoff = "fail"
     durable: bool = True
-    abandon_unknown_after: float | None = None
     # Of a wait
     deferrable: bool = False
     poll_interval: float | None = None

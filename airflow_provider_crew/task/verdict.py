@@ -44,7 +44,7 @@ Phase = Literal["before", "sending", "waiting", "ended"]
 """
 Whether nothing was sent, the kickoff is on its way, the kickoff ID is known, or the execution has completed.
 """
-Earlier = Literal["none", "running", "completed", "may have started", "abandoned", "unreadable"]
+Earlier = Literal["none", "running", "completed", "may have started", "unreadable"]
 Action = Literal["retry", "fail", "skip", "time out", "pass on"]
 """What Airflow does with the task. ``pass on``: it gets the exception that it would get without this package."""
 
@@ -715,7 +715,6 @@ def _with_earlier(error: CrewError, facts: Facts) -> str:
     fact = {
         "running": f"{which} is still running.",
         "completed": f"{which} has completed.",
-        "abandoned": f"{which} is unknown to the crew.",
         "unreadable": "An earlier attempt may have started an execution.",
         "may have started": "The kickoff of an earlier attempt may have started an execution.",
     }.get(facts.earlier)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
@@ -101,7 +100,7 @@ def found_in(api: AirflowApi, status: Any) -> str:
         return "nothing"
     record, unread = read_record(body["value"], max_tries=0, now=0)
     assert body.get("expires_at") is None
-    choices: Any = {"chooses_twice": False, "is_old": time.time() - record.kicked_off_at > 3600, "is_mapped": True}
+    choices: Any = {"chooses_twice": False, "is_mapped": True}
     after = [decide(record, status, cleared=cleared, **choices).name for cleared in (False, True)]
     kept = replace(record, kicked_off_at=0, fingerprint=record.fingerprint[:1])
     facts = {key: value for key, value in asdict(kept).items() if value}

@@ -59,7 +59,6 @@ _OPTIONS = {
 _OF_A_RUN = {
     "human_input": _BOOLS,
     "on_invalid_output": st.sampled_from(["fail", "retry"]),
-    "abandon_unknown_after": st.sampled_from([7 * 86400.0, 60.0]),
     "validate_inputs": st.booleans(),
 }
 _OF_A_BATCH = {
@@ -69,7 +68,7 @@ _OF_A_BATCH = {
     "max_failed": st.sampled_from([None, 0]),
     "rerun": st.sampled_from(["failed", "failed", "all"]),
 }
-_OF_A_KICKOFF = frozenset({"on_uncertain_kickoff", "abandon_unknown_after", "validate_inputs"})
+_OF_A_KICKOFF = frozenset({"on_uncertain_kickoff", "validate_inputs"})
 
 
 _MOST_CLEARS = 4

@@ -248,9 +248,7 @@ class World:
         if at.over:
             is_wanted = fact.delivered_at is not None and task.clears > fact.delivered_at
             return "" if is_wanted else "has completed"
-        limit = options.get("abandon_unknown_after", 7 * 86400.0)
-        is_old = limit is not None and self.clock.now - execution.started_at > limit
-        return "" if is_old and is_cleared else "is running"
+        return "is running"
 
     def is_stored(self, fact: Fact) -> bool:
         """Whether Airflow or a result file has the ID."""

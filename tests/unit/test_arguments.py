@@ -19,7 +19,7 @@ NO_CHOICES: list[Any] = ["", "never", 7, None]
     ("kind", "name", "value"),
     [
         *((CrewRunOperator, name, value) for name in ("poll_interval", "max_outage") for value in [0, *NO_TIMES]),
-        *((CrewRunOperator, name, value) for name in ("timeout", "abandon_unknown_after") for value in NO_TIMES),
+        *((CrewRunOperator, name, value) for name in ["timeout"] for value in NO_TIMES),
         *((CrewExecutionSensor, name, value) for name in ("timeout", "max_outage") for value in NO_TIMES),
         *((kind, "output_type", value) for kind in (CrewRunOperator, CrewExecutionSensor) for value in NO_TYPES),
         *(

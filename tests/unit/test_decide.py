@@ -33,7 +33,6 @@ class Case(NamedTuple):
     remembered: str
     says: str
     cleared: str
-    old: str
     delivered: str
     twice: str
     row: str
@@ -51,7 +50,6 @@ class Case(NamedTuple):
                 status,
                 cleared=cleared,
                 same_attempt=same_attempt,
-                is_old=self.old == "yes",
                 chooses_twice=self.twice == "yes",
                 is_mapped=is_mapped,
                 other_inputs=other_inputs,
@@ -70,7 +68,6 @@ CASES = [
         REMEMBERED,
         [NOTHING_YET, *get_args(PolledStatus)],
         ["a retry", "the same", "after a Clear"],
-        ["no", "yes"],
         ["no", "yes"],
         ["no", "yes"],
         ["same", "other"],
@@ -111,9 +108,7 @@ def test_retry_pays_again_only_after_a_failure_or_by_choice() -> None:
             assert has_failed or is_next_item or (case.remembered.startswith("sent") and case.twice == "yes")
 
 
-def test_running_is_paid_again_only_if_unknown_old_and_cleared() -> None:
-    running = {(case.says, case.old, case.cleared) for case in PAID if case.remembered == "an execution"}
+def test_running_or_unknown_is_never_paid_again() -> None:
+    says = {case.says for case in PAID if case.remembered == "an execution"}
 
-    assert {each for each in running if each[0] in ("running", "unreadable", "unknown")} == {
-        ("unknown", "yes", "after a Clear")
-    }
+    assert not says & {"running", "unreadable", "unknown"}

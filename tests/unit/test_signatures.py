@@ -30,7 +30,7 @@ def documented(operator: type) -> list[str]:
     return re.findall(r":param (\w+):", operator.__doc__ or "")
 
 
-NOT_OF_A_BATCH = {"durable", "abandon_unknown_after"}
+NOT_OF_A_BATCH = {"durable"}
 
 
 def test_every_argument_is_documented() -> None:
@@ -96,7 +96,7 @@ def test_every_option_of_a_kickoff_is_an_argument_and_is_templated(operator: Any
 # How a kickoff is made. Any other argument has to be an option of the kickoff, or it is never sent.
 MADE_WITH = {
     *("inputs", "crew_conn_id", "token_type", "webhook_conn_id", "validate_inputs", "on_uncertain_kickoff"),
-    *("durable", "abandon_unknown_after", "cancel_on_kill", "cancel_on_timeout"),
+    *("durable", "cancel_on_kill", "cancel_on_timeout"),
 }
 
 

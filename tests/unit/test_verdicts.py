@@ -174,7 +174,6 @@ OTHER_FACTS: list[tuple[str, str, dict[str, Any]]] = [
     ("ID refused, two may be billed", "WaitedTooLong", UNNAMED | {"may_start_twice": True}),
     ("before, intent stays", "CrewTaskError", {"is_unnamed": True}),
     ("before, record unreadable", "CrewTaskError", {"earlier": "unreadable", "reattachable": False}),
-    ("before, earlier abandoned", "ServiceError", {"earlier": "abandoned"}),
     *(
         ("on_invalid_output=retry", name, {"phase": "ended", "kickoff_id": "7", "rejects_misfits": False})
         for name in ("InvalidOutput", "output_type raises")
