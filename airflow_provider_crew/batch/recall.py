@@ -32,7 +32,7 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
     known = (*board.rows, *removed)
     state.tokens = sum(((row.line or {}).get("usage") or {}).get("total_tokens", 0) for row in known)
     state.metered = sum(row.attempts for row in known if ((row.line or {}).get("usage") or {}).get("total_tokens"))
-    state.unmetered = sum(row.line is not None and lacks_tokens(row.line) for row in known)
+    unmetered = sum(row.line is not None and lacks_tokens(row.line) for row in known)
     if options.max_tokens is not None and not state.tokens:  # rerun="all" forgets the rows that have shown it
         state.is_silent = any(each["terminal_reason"] == "max_tokens" for each in files.read(MANIFEST))
     state.is_billed |= bool(stored and stored["is_billed"])
@@ -63,6 +63,7 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
     save_groups(board, *{group for *_, group in sent}.union(stored["groups"] if stored else ()))
     # Only now: a later attempt must not take these reports for older than the clear.
     store_ends(board, [row for row in news if not row.is_to_be_started])
+    state.unmetered = unmetered  # a new line about an old execution does not repeat its usage
     state.gone = sum(row.index < 0 and row.status == "uncertain" for row in news)
     for row in board.rows:
         if row.has_ended and ((row.line or {}).get("error") or {}).get("stage") == "wait":

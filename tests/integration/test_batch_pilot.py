@@ -143,6 +143,17 @@ def test_rows_without_usage_count_as_average_ones(live_crew, batch, silent, defe
         task.clear()
 
 
+def test_output_that_is_checked_again_uses_no_tokens(live_crew, batch):
+    fixed: list[bool] = []
+    task = batch(12, max_tokens=12 * TOKENS, max_failed=5, pilot=6, check=lambda *_: bool(fixed))
+    with pytest.raises(CrewTaskFailed):
+        task.run()
+    assert len(live_crew.kickoffs) == 6
+    fixed.append(True)
+    task.clear()
+    assert task.run()["counts"]["success"] == 12
+
+
 @both_ways
 def test_pilot_goes_on_after_a_back_off(live_crew, batch, deferrable):
     live_crew.scenario = Scenario(tasks=(ScenarioTask(name="writing_task", seconds=1.0),), inputs=())
