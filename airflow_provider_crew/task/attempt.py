@@ -197,16 +197,16 @@ class Attempt:
     def _recall(self) -> None:
         """Read the kickoff record of earlier attempts. If it is unreadable, no kickoff may be sent."""
         facts, record = self.facts, self.record
+        facts.earlier = "unreadable"  # execution_timeout may pass meanwhile
         try:
             record.read()
             is_open = self.next_kwargs is None and record.last and record.last.call
             if is_open and not shielded(record.settle):  # before anything is reported or started
                 record.learn_id()  # Airflow may have been away at each look
         except Exception as error:  # noqa: BLE001 - a store may raise anything
-            facts.reattachable, facts.earlier = record.is_shared, "unreadable"
+            facts.reattachable = record.is_shared
             if self.next_kwargs is None:
-                event = f"Airflow did not return the kickoff record, so nothing was sent: {in_words(error)}."
-                raise CrewTaskError(event) from None
+                raise unread(error) from None
             self.task.warn(f"The kickoff record is unreadable: {error}")
         else:
             facts.reattachable, facts.is_unnamed = record.is_shared, record.is_unnamed
@@ -405,6 +405,11 @@ class Attempt:
         output.progress.ended(kickoff_id or failure.kickoff_id, failure, end.as_dict())
         if end.action == "pass on":
             self.task.log.error("%s", failure)
+
+
+def unread(error: Exception) -> CrewTaskError:
+    """Return the error of an attempt that cannot read what earlier ones have stored."""
+    return CrewTaskError(f"Airflow did not return the kickoff record, so nothing was sent: {in_words(error)}.")
 
 
 def _seen_by_triggerer(error: CrewError, event: WatchEnd) -> CrewError:

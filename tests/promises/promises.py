@@ -223,6 +223,17 @@ def store_that_stays_away_sends_nothing(world: World, make: MakeJob) -> None:
         assert not world.crew.requests.on("kickoff")
 
 
+@promise
+def time_over_while_earlier_attempts_are_read_is_not_free(world: World, make: MakeJob) -> None:
+    job = make(world)
+    world.at("kickoff", job.kill)
+    job.attempt()
+    job.options["execution_timeout"] = timedelta(seconds=1)
+    job.now.store.breaks_at = lambda call: call == "get" and threading.Event().wait(1.2)
+    assert job.attempt().cost == "unknown"
+    assert len(world.crew.kickoffs) == 1
+
+
 # A kickoff is sent once.
 
 
