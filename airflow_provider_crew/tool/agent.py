@@ -33,7 +33,7 @@ from airflow_provider_crew.client.progress import PROGRESS, begun
 from airflow_provider_crew.exceptions import CrewTaskFailed, EndedTask, OtherInputs
 from airflow_provider_crew.hooks.connection import TokenType
 from airflow_provider_crew.hooks.crew import CrewHook
-from airflow_provider_crew.task.attempt import Attempt
+from airflow_provider_crew.task.attempt import Attempt, unread
 from airflow_provider_crew.task.earlier import poll_recorded
 from airflow_provider_crew.task.progress import TaskProgress
 from airflow_provider_crew.task.record import CALLS, KEY, Store, fingerprint
@@ -199,7 +199,12 @@ def _take_record(call: Attempt) -> None:
     called = _called.setdefault(task.ti.id, [])
     before = [other for other, given in called if given == digest and other != conn_id]
     called.append((conn_id, digest))
-    calls, failed, elsewhere, others = store.get(CALLS) or [], list[int](), list[int](), list[int]()
+    call.facts.earlier = "unreadable"  # execution_timeout may pass meanwhile
+    try:
+        calls = store.get(CALLS) or []
+    except Exception as error:  # noqa: BLE001 - a store may raise anything
+        raise unread(error) from None
+    failed, elsewhere, others = list[int](), list[int](), list[int]()
     for number, names in enumerate(calls):
         if number in taken or conn_id not in names or (last := _open(call, number)) is None:
             continue

@@ -317,6 +317,20 @@ def test_retry_calls_another_tool_though_a_first_has_equal_inputs(crew, standby,
     assert kickoffs(crew, standby) == [1, 1]
 
 
+def test_calls_that_are_unreadable_start_no_standby(crew, standby, group, task):
+    crew.scenario = SLOW.model_copy(update=LIVE)
+    with pytest.raises(CrewToolInterrupted):
+        ask(**FAST)
+    task.begin()
+    reads = iter([True])
+    task.store.breaks_at = lambda _: next(reads, False)
+    with pytest.raises(CrewToolInterrupted) as caught:
+        ask(client=group)
+
+    assert caught.value.cost is errors.Cost.UNKNOWN
+    assert kickoffs(crew, standby) == [1, 0]
+
+
 def test_call_waits_for_the_running_one_of_two_equal_calls(crew, task):
     crew.scenario = FAILING.model_copy(update=LIVE)
     with pytest.raises(errors.ExecutionFailed):
