@@ -21,46 +21,31 @@ from tests.system.crew_tab_contents import ATTACKS, KICKOFF_ID, progress
 pytest_plugins = ["tests.integration.tab_page"]
 
 # The time stands still, unless a test lets it pass.
-CLOCK = Path(__file__).with_name("crews_world.js").read_text()
+SCRIPTS = [Path(__file__).with_name(name).read_text() for name in ("crews_world.js", "tab_contents.js")]
 ROWS = [
     pytest.param(*row, id=f"{title} {number}")
     for title, rows in FILE["states"].items()
     for number, row in enumerate(rows, start=1)
 ]
-SHOWN = """(seen) => {
-    const of = story(seen);
-    const keys = Object.fromEntries(Object.entries(CHOICES).map(([key, title]) => [title, key]));
-    const choices = Object.fromEntries(of.choices.map(([title, effect]) => [keys[title], effect]));
-    const tasks = [...of.rows, ...of.coming].map(({ name, state, seconds }) => [name, state, seconds]);
-    const { question, batch } = of;
-    const form = question && Question({ of: question, task: {} });
-    return { ...of, choices, tasks, text: draw([Header({ of }), form, batch && Results({ of: batch })]) };
-}"""
-MODULES = """
-const names = ["story", "tab", "question", "markdown", "output", "batch", "safe", "attempts", "airflow"];
-const [tales, tab, ...others] = await Promise.all(names.map((each) => import(`/${each}.js`)));
-const [{ story, CHOICES }, { Header }] = [tales, tab];
-const [{ Question }, { Markdown }, { Output }, { Results }, safe, { costOf }, airflow] = others;
-"""
 TASK = {"dagId": "dag", "runId": "run", "taskId": "task", "mapIndex": "-1"}
 
 
 @pytest.fixture(scope="module")
 def page(page: Page) -> Page:
-    page.evaluate(CLOCK)
+    for script in SCRIPTS:
+        page.evaluate(script)
     return page
 
 
 def tab(page: Page, expression: str, *given: Any) -> Any:
     """Return what a function makes of these values, with the modules of the tab."""
-    values = ", ".join(json.dumps(each) for each in given)
-    return page.evaluate(f"(async () => {{ {MODULES} return ({expression})({values}); }})()")
+    return page.evaluate(f"({expression})({', '.join(map(json.dumps, given))})")
 
 
 def told(page: Page, **seen: Any) -> dict[str, Any]:
     """Return the contents of the tab for a task in this state."""
     known = {"tryNumber": 1, "isSensor": False, "retryAt": None, **seen}
-    return tab(page, f"(seen) => {{ Date.now = () => {1000 * NOW}; return ({SHOWN})(seen); }}", known)
+    return tab(page, f"(seen) => {{ Date.now = () => {1000 * NOW}; return shown(seen); }}", known)
 
 
 @pytest.mark.parametrize(("seen", "wanted"), ROWS)
@@ -105,7 +90,6 @@ MARKDOWN = {
     *("h4", "hr", "table", "thead", "tbody", "tr", "th", "td"),
 }
 FORM = {"section", "h2", "dl", "dt", "dd", "label", "textarea", "button", "details", "summary"}
-TYPES = "[...new Set(elements({}).map(({{ type }}) => type))]"
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -119,9 +103,7 @@ def test_hostile_text_becomes_no_element_of_its_own(page, attack):
     of = told(page, state="deferred", **made({"like": "a question"}) | question)["question"]
     assert of["form"]["draft"] == attack
 
-    drawn = (
-        f"(of, task, source) => [{TYPES.format('Markdown({ source })')}, {TYPES.format('Question({ of, task })')}]"
-    )
+    drawn = "(of, task, source) => [types(Markdown({ source })), types(Question({ of, task }))]"
     markdown, form = tab(page, drawn, of, TASK, attack)
 
     links = tab(
@@ -132,23 +114,10 @@ def test_hostile_text_becomes_no_element_of_its_own(page, attack):
     assert set(form) <= MARKDOWN | FORM
 
 
-# An Airflow whose answers are given by the end of the path. Any other path is not found.
-AIRFLOW = """
-globalThis.asked = [];
-globalThis.fetch = async (url) => {
-    asked.push(String(url));
-    const answers = %s;
-    const path = Object.keys(answers).find((end) => new URL(url).pathname.endsWith(end));
-    return path ? { ok: true, json: async () => answers[path] } : { ok: false, status: 404 };
-};
-const first = (task) =>
-    new Promise((seen) => { const stop = airflow.watch(task, (news) => (stop(), seen(news.seen))); });
-"""
-
-
 def with_airflow(page: Page, answers: dict[str, Any], expression: str, task: dict[str, Any] = TASK) -> Any:
     """Return what an expression about a task is in an Airflow with these answers."""
-    return tab(page, f"async (task) => {{ {AIRFLOW % json.dumps(answers)} return {expression}; }}", task)
+    begin = "Object.assign(globalThis, { responses, asked: [], fetch: ask })"
+    return tab(page, f"async (responses, task) => {{ {begin}; return {expression}; }}", answers, task)
 
 
 def answers_about(state: str, xcoms: dict[str, Any], *, end: str | None = None, **kept: Any) -> dict[str, Any]:
@@ -238,56 +207,25 @@ def test_request_is_read_only_for_a_task_that_is_answered_here(page, asks):
     assert any("hitlDetails?task_id=task&map_index=-1" in url for url in asked) is asks
 
 
-WATCHED = """await (async () => {
-    const counts = [];
-    const stop = airflow.watch(task, () => {});
-    for (const value of [false, true, false]) {
-        Object.defineProperty(document, "hidden", { value, configurable: true });
-        document.dispatchEvent(new Event("visibilitychange"));
-        asked.length = 0;
-        await pass(59);
-        counts.push([asked.length, asked.filter((url) => url.includes("/xcomEntries")).length]);
-    }
-    stop();
-    return counts;
-})()"""
-
-
 def test_hidden_or_finished_tab_reads_nothing_more(page):
-    shown, hidden, again = with_airflow(page, answers_about("running", ASKED), WATCHED)
+    shown, hidden, again = with_airflow(page, answers_about("running", ASKED), "watched(task)")
     assert hidden == [0, 0]
     assert min(*shown, *again) > 10
-    (_, reads), *later = with_airflow(page, answers_about("success", {"kickoff_id": KICKOFF_ID}), WATCHED)
+    (_, reads), *later = with_airflow(page, answers_about("success", {"kickoff_id": KICKOFF_ID}), "watched(task)")
     assert [reads, *(reads for _, reads in later)] == [2, 0, 0]
 
 
 def test_question_costs_no_more_requests_than_a_minute_has_seconds(page):
     kept = json.dumps(made({"like": "question"}))
-    *_, (requests, _) = with_airflow(page, answers_about("deferred", ASKED, crew_answer=kept), WATCHED)
+    *_, (requests, _) = with_airflow(page, answers_about("deferred", ASKED, crew_answer=kept), "watched(task)")
 
     assert 10 < requests <= 60
-
-
-# Answers each request with a status, and presses a button of the form twice before anything can be drawn again.
-TWICE = """async (of, task, label, status) => {
-    const [sent, notes, focused] = [[], [], []];
-    globalThis.noted = (state) => notes.push(state);
-    globalThis.fetch = async (url, { method, body }) => {
-        sent.push([method, new URL(url).pathname, JSON.parse(body)]);
-        return { ok: status < 300, status, json: async () => ({ detail: "<b>" }) };
-    };
-    const all = elements(Question({ of, task }));
-    for (const { props } of all) if (props.ref) props.ref.current = { focus: () => focused.push(props.role) };
-    const { props: { onClick } } = all.find(({ type, props }) => type === "button" && props.children === label);
-    await Promise.all([onClick(), onClick()]);
-    return { sent, notes, focused };
-}"""
 
 
 def pressed_twice(page: Page, label: str, status: int) -> dict[str, Any]:
     request = {"like": "request", "assigned_users": [{"name": "Ada"}]}
     seen = made({"like": "a question", "answered": {"like": "question"}, "request": request})
-    return tab(page, TWICE, told(page, state="deferred", **seen)["question"], TASK, label, status)
+    return tab(page, "twice", told(page, state="deferred", **seen)["question"], TASK, label, status)
 
 
 def test_double_click_sends_one_answer_with_its_question(page):

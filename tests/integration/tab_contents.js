@@ -1,0 +1,59 @@
+// The tab's modules, and what its tests do with them. Airflow's responses are in globalThis.responses, by the end of
+// their path. Any other path is not found.
+(async () => {
+  const names = ["story", "tab", "question", "markdown", "output", "batch", "safe", "attempts", "airflow"];
+  const modules = await Promise.all(names.map((each) => import(`/${each}.js`)));
+  const [{ story, CHOICES }, { Header }, { Question }, { Markdown }, { Output }, { Results }, safe, { costOf }, airflow] = modules;
+  Object.assign(globalThis, { Question, Markdown, Output, safe, costOf, airflow });
+
+  // What the tab shows of a task.
+  globalThis.shown = (seen) => {
+    const of = story(seen);
+    const keys = Object.fromEntries(Object.entries(CHOICES).map(([key, title]) => [title, key]));
+    const choices = Object.fromEntries(of.choices.map(([title, effect]) => [keys[title], effect]));
+    const tasks = [...of.rows, ...of.coming].map(({ name, state, seconds }) => [name, state, seconds]);
+    const { question, batch } = of;
+    const form = question && Question({ of: question, task: {} });
+    return { ...of, choices, tasks, text: draw([Header({ of }), form, batch && Results({ of: batch })]) };
+  };
+  globalThis.types = (drawn) => [...new Set(elements(drawn).map(({ type }) => type))];
+
+  globalThis.responses = {};
+  globalThis.ask = async (url) => {
+    asked.push(String(url));
+    const path = Object.keys(responses).find((end) => new URL(url).pathname.endsWith(end));
+    return path ? { ok: true, json: async () => responses[path] } : { ok: false, status: 404 };
+  };
+  globalThis.first = (task) =>
+    new Promise((seen) => { const stop = airflow.watch(task, (news) => (stop(), seen(news.seen))); });
+
+  // The requests of a minute, and those for XComs, of a tab that is shown, hidden, and shown again.
+  globalThis.watched = async (task) => {
+    const counts = [];
+    const stop = airflow.watch(task, () => {});
+    for (const value of [false, true, false]) {
+      Object.defineProperty(document, "hidden", { value, configurable: true });
+      document.dispatchEvent(new Event("visibilitychange"));
+      asked.length = 0;
+      await pass(59);
+      counts.push([asked.length, asked.filter((url) => url.includes("/xcomEntries")).length]);
+    }
+    stop();
+    return counts;
+  };
+
+  // Answers each request with a status, and presses a button of the form twice before anything can be drawn again.
+  globalThis.twice = async (of, task, label, status) => {
+    const [sent, notes, focused] = [[], [], []];
+    globalThis.noted = (state) => notes.push(state);
+    globalThis.fetch = async (url, { method, body }) => {
+      sent.push([method, new URL(url).pathname, JSON.parse(body)]);
+      return { ok: status < 300, status, json: async () => ({ detail: "<b>" }) };
+    };
+    const all = elements(Question({ of, task }));
+    for (const { props } of all) if (props.ref) props.ref.current = { focus: () => focused.push(props.role) };
+    const { props: { onClick } } = all.find(({ type, props }) => type === "button" && props.children === label);
+    await Promise.all([onClick(), onClick()]);
+    return { sent, notes, focused };
+  };
+})();
