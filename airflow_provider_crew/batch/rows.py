@@ -209,15 +209,16 @@ def _record_of(row: Row, *, is_run_again: bool) -> KickoffRecord | None:
         return KickoffRecord(0, row.sent_at, row.kickoff_id or None)
     if line is None or line["status"] == "not_started":
         return None
-    error, end = line["error"] or {}, "completed"
+    stage = (line["error"] or {}).get("stage")
     if line["status"] == "uncertain":
         return KickoffRecord(0, line["ended_at"], reported=True)
-    if error.get("stage") in {"inputs", "kickoff"}:
+    if stage in {"inputs", "kickoff"}:
         return None
-    if line["status"] in {"error", "cancelled"}:
-        end = "stopped" if row.is_stopped else "failed"
-    wanted: End | None = None if error.get("stage") == "wait" else end  # type: ignore[assignment]
-    return KickoffRecord(0, line["ended_at"], line["kickoff_id"], wanted, delivered=is_run_again)
+    if stage == "wait":  # the execution may have completed since, so its result was not delivered
+        return KickoffRecord(0, line["ended_at"], line["kickoff_id"])
+    has_failed = line["status"] in {"error", "cancelled"}
+    end: End = "stopped" if row.is_stopped else "failed" if has_failed else "completed"
+    return KickoffRecord(0, line["ended_at"], line["kickoff_id"], end, delivered=is_run_again)
 
 
 def merged(rows: Sequence[Row], lines: Iterable[Mapping[str, Any]], sent: Iterable[Sequence[Any]]) -> list[Row]:
