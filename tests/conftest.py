@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import atexit
 import gc
 import os
@@ -11,6 +12,8 @@ import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from pprint import saferepr
+from typing import Any
 
 import hypothesis
 import pytest
@@ -79,6 +82,34 @@ def printed(request: pytest.FixtureRequest) -> Callable[..., None]:
             assert [*filter(counts, now.splitlines())] == [*filter(counts, known)]
 
     return compare
+
+
+@pytest.fixture
+def evaluated(printed: Callable[..., None]) -> Callable[..., None]:
+    """
+    Compare a table of expressions beside a test. The line below each is its value, or the error that it raises.
+
+    Imports and assignments in a table are for the expressions below them. It may use ``names``.
+    """
+
+    def table(known: list[str], names: dict[str, Any]) -> Iterator[str]:
+        for line in known:
+            if not line.startswith("    "):
+                yield line
+                if isinstance(code := next(iter(ast.parse(line).body), None), ast.Expr):
+                    yield f"    {_value(line, names)}"
+                elif code:
+                    exec(line, names)  # noqa: S102 - our own
+
+    return lambda name, **names: printed(name, lambda known: table(known, names))
+
+
+def _value(expression: str, names: dict[str, Any]) -> str:
+    try:
+        return saferepr(eval(expression, names))  # noqa: S307 - our own
+    except Exception as error:  # noqa: BLE001 - a value among others
+        cost = f" (cost: {error.cost})" if hasattr(error, "cost") else ""
+        return f"! {type(error).__name__}{cost}: {getattr(error, 'event', error)}"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
