@@ -41,7 +41,6 @@ class Starter:
         self._has_secret = self._has_warned = False
         self._listed: CrewInputs | None = None
         self._is_awake = False
-        self._counted_unsent = 0
 
     def start(self) -> None:
         """Start groups of rows until as many are running as may."""
@@ -135,14 +134,14 @@ class Starter:
 
     def _counted(self, rows: list[Row]) -> list[Row]:
         """Count rows against the daily limit, and return those for which there is room."""
-        board, task = self._board, self._board.task
-        room = min(self._counted_unsent, len(rows))  # rows that were taken back are counted already
+        board, task, state = self._board, self._board.task, self._board.state
+        room = min(state.counted, len(rows))  # rows that were taken back are counted already
         if missing := len(rows) - room:
             try:
                 room += count_kickoffs(task.hook, task.ti, task.origin(), task.log, missing)
             except CrewError as error:
                 board.trouble = error
-        self._counted_unsent = max(self._counted_unsent - room, 0)
+        state.counted = max(state.counted - room, 0)
         board.pending.extendleft(reversed(rows[room:]))
         return rows[:room]
 
@@ -195,7 +194,7 @@ class Starter:
         """Put rows back whose kickoff was not sent, or certainly started nothing."""
         for row in rows:
             row.sent_at, row.attempts = None, row.attempts - 1
-        self._counted_unsent += len(rows)
+        self._board.state.counted += len(rows)
         self._board.pending.extendleft(reversed(rows))
 
     def _back_off(self, error: CrewError) -> None:

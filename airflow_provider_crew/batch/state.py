@@ -59,6 +59,7 @@ class State:
     :param window: Rows that the next group may have at most.
     :param not_before: Time before which no row is started, after the crew did not respond.
     :param outage_since: Time since when the crew does not respond to kickoffs.
+    :param counted: Kickoffs that count against the daily limit and have started nothing.
     :param changed: Rows that earlier attempts knew with other inputs.
     :param removed: Rows of earlier attempts that are no longer among the inputs.
     :param gone: Removed rows that this attempt has found uncertain.
@@ -87,6 +88,7 @@ class State:
     window: int = FIRST_WINDOW
     not_before: float = 0.0
     outage_since: float | None = None
+    counted: int = 0
     changed: int = 0
     removed: int = 0
     gone: int = 0

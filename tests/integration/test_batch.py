@@ -252,3 +252,14 @@ def test_daily_limit_counts_each_kickoff_that_may_have_started(live_crew, ledger
     assert isinstance(raised.value.failure, DailyLimitReached)
     assert len(live_crew.kickoffs) == 4
     assert [*ledger.runs.values()][-1]["total"] == 4
+
+
+def test_kickoff_that_starts_nothing_counts_once_over_a_deferral(live_crew, ledger, batch, monkeypatch):
+    monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?max_kickoffs_per_day=4")
+    live_crew.faults.hang(on="kickoff", seconds=0.01, after_taken=True)
+    live_crew.faults.answer(429, on="kickoff", for_seconds=math.inf)
+    task = batch(2, max_active=2, deferrable=True)
+    waiting = task.deferred()
+    live_crew.faults.clear()
+    assert task.finish(waiting)["counts"]["success"] == len(live_crew.kickoffs) == 2
+    assert [*ledger.runs.values()][-1]["total"] == 2
