@@ -109,7 +109,7 @@ def _value(expression: str, names: dict[str, Any]) -> str:
         return saferepr(eval(expression, names))  # noqa: S307 - our own
     except Exception as error:  # noqa: BLE001 - a value among others
         cost = f" (cost: {error.cost})" if hasattr(error, "cost") else ""
-        return f"! {type(error).__name__}{cost}: {getattr(error, 'event', error)}"
+        return f"! {type(error).__name__}{cost}: {' '.join(str(getattr(error, 'event', error)).split())}"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

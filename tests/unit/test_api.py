@@ -119,10 +119,3 @@ def test_request_knows_its_proxy_credentials(
     basic = base64.b64encode(unquote(credentials).encode()).decode()
     assert Response(request, 407, {}, f"Basic {basic}".encode()).excerpt() == "***"
     assert credentials not in repr(request)
-
-
-@pytest.mark.parametrize("proxy", ["http://corporate@proxy:3128", "http://me:governance@proxy:3128"])
-def test_result_is_not_masked_for_a_proxy(proxy: str) -> None:
-    body = {"status": "completed", "result": {"output": "Report on corporate governance"}}
-
-    assert Script(answer(200, body), proxy=proxy).status(KICKOFF_ID).output == "Report on corporate governance"

@@ -104,24 +104,6 @@ def test_secret_in_a_page_and_in_a_header_is_masked(spell: Any, secret: str) -> 
     assert "<p>before " in received.excerpt()
 
 
-@pytest.mark.parametrize(
-    ("proxy", "shown"),
-    [
-        ("http://me:hunter2-0123@proxy:1", ["hunter2-0123", "me:hunter2-0123"]),
-        ("http://m:x@proxy:1", [f"Basic {base64_of('m:x')}"]),
-        ("http://me:100%-secret@proxy", ["100%-secret", "100%25-secret"]),
-        ("http://me:p%C3%A4sswort@proxy", ["pässwort", base64_of("me:pässwort"), "Basic bWU6cORzc3dvcnQ="]),
-    ],
-)
-def test_proxy_credentials_on_its_page_are_masked(proxy: str, shown: list[str]) -> None:
-    for each in shown:
-        page = f"<p>Proxy-Authorization: {each} is wrong</p>"
-        received = answer(407, page.encode(), {}, forms_of(*secrets_of_proxy(proxy)))
-
-        assert each[:-4] not in received.excerpt()
-        assert "***" in received.excerpt()
-
-
 def test_text_around_a_spelled_secret_stays_as_it_is() -> None:
     around = 'a %2F b &amp;lt; \\u0041 \\\\n "q" \n \\/ %%% &#43; 渡輪'
     told = f"{around}{quote(TOKEN, safe='')}{around}{TOKEN}{around}{html.escape(WEBHOOK_SECRET)}{around}"

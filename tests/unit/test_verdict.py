@@ -77,61 +77,12 @@ def record(kickoff_id: str | None = None, *, reported: bool = False) -> dict[str
     return {"kickoff_id": kickoff_id, "reported": reported, "delivered": False, "end": None}
 
 
-TWICE, LOST = "started twice", "first is named nowhere"
-STOPPED = {"returned": "first", "stopped": ["first", "another"]}
+def test_judge_finds_the_faults_of_histories(faults, evaluated):
+    def judged(task_id: str, *logs: str, failed: bool = False, **given: Any) -> list[str]:
+        known = {"returned": "second" if len(logs) > 1 else None} | given
+        failures = [known.pop("failure", None), *[None] * (len(logs) - 1)]
+        executions = [execution(*FIRST, failed=failed), execution(*SECOND)][: len(logs)]
+        end = {name: known.pop(name, None) for name in ("record", "returned")}
+        return faults(History(task_id, [[log] for log in logs], failures, **end), *executions, **known)
 
-
-@pytest.mark.parametrize(
-    ("task_id", "logs", "given", "fault"),
-    [
-        # Killed before the answer, and started again by the retry.
-        ("run_sync", ["sent", "got second"], {}, TWICE),
-        # Started again although the first one was known and running.
-        ("run_sync", ["got first", "got second"], {"failure": STILL_RUNNING}, TWICE),
-        # Reported as uncertain, but retried by Airflow instead of cleared by a person.
-        ("run_sync", ["sent", "got second"], {"failure": RETRIED}, TWICE),
-        # Reported too late for a person to choose.
-        ("run_sync", ["sent", "got second"], {"failure": TOO_LATE}, TWICE),
-        # The author's choice is about kickoffs without an ID only.
-        ("run_anyway", ["got first", "got second"], {}, TWICE),
-        ("run_sync", ["sent", "got second"], {"failure": UNCERTAIN}, None),
-        ("run_anyway", ["sent", "got second"], {}, None),
-        # The answer to the first kickoff came too late, or reached only a process that was cleared.
-        ("run_anyway", ["sent", "got second", "got first"], {}, None),
-        ("run_anyway", ["got first", "got second"], {"cleared": [("run", "run_anyway", 61.0)]}, None),
-        # After a failed crew.
-        ("run_sync", ["got first", "got second"], {"failed": True}, None),
-        # An execution that a user cannot know of. A record without an ID covers the last one.
-        ("run_sync", ["sent"], {}, LOST),
-        ("run_sync", ["sent"], {"record": record("another")}, LOST),
-        ("run_sync", ["sent"], {"failure": Failure("LostContact", Cost.RUNNING)}, LOST),
-        ("run_sync", ["sent", "sent"], {"record": record(), "failed": True, "returned": None}, LOST),
-        ("run_sync", ["got first"], {}, None),
-        ("run_sync", ["sent"], {"record": record("first")}, None),
-        ("run_sync", ["sent"], {"record": record()}, None),
-        ("run_sync", ["sent"], {"record": record(reported=True), "failure": UNCERTAIN}, None),
-        ("run_sync", ["got first"], {"returned": "first"}, None),
-        # The result of another task.
-        ("run_sync", ["got first"], {"returned": "other"}, "no result of its own"),
-        # A request to stop which no mark of the task explains.
-        ("run_sync", ["first"], STOPPED, "stop"),
-        ("run_sync", ["first"], STOPPED | {"marked": [(("run", "run_sync"), 199.0)]}, None),
-        ("run_sync", ["first"], STOPPED | {"marked": [(("run", "run_sync"), 201.0)]}, "stop"),
-        ("run_sync", ["first"], STOPPED | {"marked": [(("run", "run_deferred"), 199.0)]}, "stop"),
-    ],
-)
-def test_judge_finds_the_faults_of_a_history(faults, task_id, logs, given, fault):
-    usual = {"failure": None, "failed": False, "record": None, "returned": "second" if len(logs) > 1 else None}
-    end = usual | given
-    failures = [end.pop("failure"), *[None] * (len(logs) - 1)]
-    executions = [execution(*FIRST, failed=end.pop("failed")), execution(*SECOND)][: len(logs)]
-    history = History(
-        task_id, [[log] for log in logs], failures, record=end.pop("record"), returned=end.pop("returned")
-    )
-
-    found = faults(history, *executions, **end)
-
-    if fault is None:
-        assert found == []
-    else:
-        assert len([each for each in found if fault in each]) == 1
+    evaluated("judge.txt", judged=judged, **globals())

@@ -300,20 +300,3 @@ def test_exception_and_tab_have_what_the_table_says() -> None:
         assert on_every_airflow(shown["choices"]["clear"]) == f"it {end.if_cleared}"
         left = shown["choices"]["nothing"]
         assert ("executions" in left) is (facts.rows is not None and "running" in left)
-
-
-def test_nothing_that_may_be_running_is_said_to_cost_nothing() -> None:
-    for *_, error, facts in cases():
-        if facts.phase != "before" or facts.earlier != "none" or isinstance(error, errors.UncertainKickoff):
-            end = verdict(error, facts)
-            is_safe = isinstance(error, errors.UncertainKickoff) and error.cost is Cost.NONE
-            assert end.failure.cost is not Cost.NONE or is_safe
-
-
-def test_no_retry_starts_a_second_execution_unasked() -> None:
-    for *_, error, facts in cases():
-        end = verdict(error, facts)
-        if "billed again" in end.if_retried or "two may be billed" in end.if_retried:
-            has_ended = isinstance(error, errors.ExecutionFailed | errors.InvalidOutput)
-            looks_first = facts.is_cancelled and "unless the last one is still running" in end.if_retried
-            assert has_ended or facts.may_start_twice or looks_first
