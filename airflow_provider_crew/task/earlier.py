@@ -63,6 +63,8 @@ def earlier(
     facts.earlier = state_of(task, record, decision)
     output.measure_decision(decision)
     if decision is not Decision.REATTACH:
+        if record.was_cleared:
+            record.update()  # a retry may start an execution from here on, as the Crew tab tells
         _start_or_raise(task, record, decision)
         return None
     if other_inputs:

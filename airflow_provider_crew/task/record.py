@@ -97,13 +97,12 @@ def as_stored(
 ) -> dict[str, Any]:
     """Return a record as it is stored, with what the Crew tab shows if the task leaves no report."""
     end: str | None = record.end
-    if cleared and end == "stopped":  # the person who cleared the task wants another, which a retry starts as well
-        end = "failed"
     if record.cancelled and not end:  # it may end late
         end = "kicked off"
     if record.delivered:  # a kickoff task delivers the ID of an execution that may be running
         end = "delivered" if end else "kicked off"
-    choices: Any = {"may_start_twice": may_start_twice, "is_called": bool(record.call)}
+    choices: Any = {"may_start_twice": may_start_twice, "is_cleared": cleared}
+    choices |= {"is_called": bool(record.call), "is_reported": record.reported}
     lost = if_lost(record.kickoff_id, end, **choices) | {"meta": meta}
     return asdict(record) | {"if_lost": lost}
 

@@ -332,18 +332,27 @@ def verdict(error: BaseException, facts: Facts) -> Verdict:
     return Verdict(action, failure, if_retried, row.if_cleared, error, facts.meta, facts.rows is not None)
 
 
-def if_lost(
+def if_lost(  # noqa: PLR0913 - facts of a record
     kickoff_id: str | None,
     end: str | None,
     *,
     may_start_twice: bool = False,
     is_called: bool = False,
+    is_reported: bool = False,
+    is_cleared: bool = False,
     keeping: str = KEEPING,
 ) -> dict[str, Any]:
-    """Return the sentences for a task that leaves no report: its process was killed, or it has succeeded."""
+    """
+    Return the sentences for a task that leaves no report: its process was killed, or it has succeeded.
+
+    :param is_cleared: Whether the task was cleared since, so that a retry is also that person's choice.
+    """
+    unasked = _ENDS_AGAIN if end == "stopped" else ""  # if only a person may start another
     if kickoff_id is None:
         searches = _WAITS_OR_SEARCHES if is_called else _SEARCHES
-        cost, effect = Cost.UNKNOWN, _MAY_BILL_TWO if may_start_twice else searches
+        starts = _STARTS_UNLESS_CALLED if is_called else _STARTS_ANOTHER
+        cost, effect = Cost.UNKNOWN, _MAY_BILL_TWO if may_start_twice else starts if is_reported else searches
+        unasked = "" if may_start_twice else searches
     elif end in {None, "kicked off"}:
         cost, effect = Cost.RUNNING, _STARTS_UNLESS_RUNNING if end else _WAITS
     else:
@@ -352,7 +361,7 @@ def if_lost(
     return {
         "cost": cost.value,
         "billed": cost.sentence,
-        "if_retried": _ENDS_AGAIN if end == "stopped" else effect,  # only a person may start another
+        "if_retried": (not is_cleared and unasked) or effect,
         "if_cleared": effect,
         "next_step": f"{fix}Clearing the task{keeping if effect in _NEED_RECORD else ''} {effect}.",
         "choices": _choices(effect, cost, keeping),

@@ -21,7 +21,7 @@ from airflow_provider_crew.task.decide import KickoffRecord
 from airflow_provider_crew.task.record import fingerprint
 from tests.airflow_runs import eventually
 from tests.integration.operators import every_operator, id_of, kickoff, run
-from tests.integration.tasks import CONNECTION, FAILING, INPUTS, SLOW, TASK_STATES, Task, api_error
+from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TASK_STATES, Task, api_error
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -267,6 +267,29 @@ def test_clear_before_the_report_does_not_count(live_crew, store, monkeypatch, s
         assert_uncertain(task)
         task.clear()
     assert task.run() == live_crew.ids[1]
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_record_tells_what_a_clear_has_changed(live_crew, store, is_stopped):
+    if is_stopped:
+        live_crew.scenario = SLOW
+        live_crew.at_look(1, lambda: live_crew.revoke(live_crew.ids[0]))
+    else:
+        live_crew.faults.reset(on="kickoff", after_taken=True)
+    task = Task(run, store=store, retries=1)
+    told = []
+    with pytest.raises(CrewTaskFailed):
+        task.run()
+    told.append(store.entries["crew_kickoff"]["if_lost"])
+    task.clear()
+    live_crew.scenario = QUICK
+    live_crew.after = lambda _: told.append(store.entries["crew_kickoff"]["if_lost"])
+    task.run()
+
+    starts = ["starts a new execution" in told[0][name] for name in ("if_retried", "if_cleared")]
+    assert starts == [False, True]
+    assert "starts a new execution" in told[1]["if_retried"]
+    assert len(live_crew.kickoffs) == 2
 
 
 def test_unexpected_error_while_sending_is_reported(live_crew, store, monkeypatch):

@@ -240,6 +240,9 @@ def without_report() -> Iterator[tuple[str, str, str]]:
         yield f"adopted, {known}", "next_step", adopted
     yield from fields("record, sent, on_uncertain_kickoff=retry", if_lost(None, None, may_start_twice=True))
     yield from fields("record, sent, asked to call", if_lost(None, None, is_called=True))
+    yield from fields("record, reported", if_lost(None, None, is_reported=True))
+    yield from fields("record, reported, asked to call", if_lost(None, None, is_reported=True, is_called=True))
+    yield from fields("record, stopped, cleared", if_lost("7", "stopped", is_cleared=True))
     usual: dict[str, Any] = {"reattachable": True, "cancels": False}
     waits: tuple[dict[str, Any], ...] = (
         *({}, {"cancels": True}, {"cancels_at_timeout": True}, {"is_sensor": True}, {"reattachable": False}),
