@@ -29,7 +29,7 @@ from airflow_provider_crew.task.ask import Request, close_request, note_choice, 
 from airflow_provider_crew.task.checks import check_inputs, count_kickoffs, warn_of_retries
 from airflow_provider_crew.task.earlier import decision_of, earlier, reattach, state_of
 from airflow_provider_crew.task.output import Output
-from airflow_provider_crew.task.record import KEY, Record, fingerprint, kickoff_id_left_by
+from airflow_provider_crew.task.record import KEY, Record, callbacks_of, fingerprint, kickoff_id_left_by
 from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, may_log_output, report, storable, value_of
 from airflow_provider_crew.task.send import request_of, send, webhook_secret
 from airflow_provider_crew.task.settle import address_of, signing_key, silence
@@ -193,6 +193,10 @@ class Attempt:
         """Add the execution to the asset events of the task's outlets, and note the delivery of its result."""
         self.output.add_asset_extras(self.kickoff_id, self._value)
         self.record.save_delivery_on_success(operator)
+        if self.facts.phase == "ended":  # Airflow may fail to store the value, and an alert reads the progress
+            show = partial(self.output.progress.completed, self.kickoff_id, self._value, is_returned=False)
+            for kind in ("on_failure_callback", "on_retry_callback"):
+                callbacks_of(operator, kind).insert(0, lambda _: show())
 
     def _recall(self) -> None:
         """Read the kickoff record of earlier attempts. If it is unreadable, no kickoff may be sent."""

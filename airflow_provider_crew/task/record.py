@@ -155,6 +155,14 @@ def store_of(context: Context) -> Store | None:
     return None if store is None else Store(store)
 
 
+def callbacks_of(operator: Any, kind: str) -> list[Any]:
+    """Return the callbacks of an operator as its own list, which may be changed."""
+    own = getattr(operator, kind) or []
+    callbacks = [*own] if isinstance(own, Sequence) else [own]
+    setattr(operator, kind, callbacks)
+    return callbacks
+
+
 class Record:
     """
     Kickoff record of a task, with access to its store.
@@ -345,11 +353,9 @@ class Record:
         """
         if self.last is None or self._store is None:
             return
-        own = operator.on_success_callback or []
-        own = [*own] if isinstance(own, Sequence) else [own]
+        own = callbacks_of(operator, "on_success_callback")
         if not (own and isinstance(own[0], _Deliveries)):
             own.insert(0, _Deliveries(self._ti))
-            operator.on_success_callback = own
         own[0].records.append(self)
 
     def save_end(self, kickoff_id: str, end: Verdict) -> None:

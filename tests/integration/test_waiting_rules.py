@@ -88,6 +88,23 @@ def test_result_that_xcom_rejects_starts_no_other_execution(live_crew, deferrabl
     assert len(live_crew.kickoffs) == 1
 
 
+@both_ways
+@pytest.mark.parametrize("kind", ["on_failure_callback", "on_retry_callback"])
+def test_alert_of_a_result_that_airflow_cannot_store_knows_the_end(live_crew, store, deferrable, kind):
+    shown: list[Any] = []
+    own = {kind: lambda _: shown.append(live_crew.xcoms.progress[-1]["state"])}
+    made = run(deferrable=deferrable, **own)
+    live_crew.scenario = SLOW
+    live_crew.at_look(2, lambda: live_crew.finish(live_crew.ids[0]))
+    task = Task(lambda: made, store=store, retries=1)
+
+    task.run()
+    for callback in getattr(made, kind):
+        callback(task.context)
+
+    assert shown == ["completed"]
+
+
 @pytest.mark.usefixtures("live_crew")
 @both_ways
 @pytest.mark.parametrize("retries", [1, 0])
