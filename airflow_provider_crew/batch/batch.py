@@ -157,8 +157,10 @@ class Batch:
         board.is_blind = False
         if event and (is_same or not known):  # dag.test() drops what a deferral passes on
             self._take_event(event, {})
-        elif "error" in next_kwargs and not trigger_timed_out(next_kwargs):
-            self._reject_failed_trigger()
+        elif "error" in next_kwargs:
+            collect(board, [(row, None) for row in board.running.values()], self.report.push_if_due)
+            if not trigger_timed_out(next_kwargs):
+                self._reject_failed_trigger()
 
     def _reject_failed_trigger(self) -> None:
         """Raise after an error of the trigger, which the next one would repeat. The rows are recorded."""

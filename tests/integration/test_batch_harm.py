@@ -9,6 +9,7 @@ import threading
 import time
 from collections import UserList
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from airflow_provider_crew.batch import recall
 from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.rows import STATUSES
 from airflow_provider_crew.batch.state import Threads
+from airflow_provider_crew.client.errors import LostContact
 from airflow_provider_crew.exceptions import (
     BatchFailed,
     CrewError,
@@ -423,6 +425,20 @@ def test_result_file_lost_after_a_deferral_makes_its_rows_uncertain(live_crew, b
 
     assert (task.finish(then) if is_resumed else task.run())["counts"]["uncertain"] == 1
     assert len(live_crew.kickoffs) == 4
+
+
+@pytest.mark.parametrize("why", ["Trigger timeout", "Trigger failure"])
+def test_rows_that_end_while_no_triggerer_polls_are_read(live_crew, batch, why):
+    live_crew.scenario = SLOW
+    task = batch(3, deferrable=True)
+    task.deferred()
+    for kickoff in live_crew.kickoffs:
+        live_crew.finish(kickoff.kickoff_id)
+    with nullcontext() if why == "Trigger timeout" else pytest.raises(LostContact):
+        task.resume_without_event(why)
+    last = live_crew.xcoms.progress[-1]
+    assert (last["batch"]["ended"], last["batch"]["running"]) == (3, 0)
+    assert (last["end"] or {"cost": "ended"})["cost"] == "ended"
 
 
 def test_killed_while_airflow_is_away_keeps_kickoff_ids(live_crew, batch, store):
