@@ -134,6 +134,7 @@ _PROVABLE = ("running", "progress", "result", "token_usage", "execution_time", "
 def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: Callable[..., None]) -> None:
     """Add what a crew's responses prove. Only ``start`` and ``stop`` start executions, each of them one."""
     crew, starts = hook.get_conn(), options.start + options.stop
+    about["token"] = hook.connection.token_type
     known = None
     try:
         known = resend(crew.inputs, wake_up_within=timing.current().waking_up)
@@ -174,7 +175,7 @@ def _report(about: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
         "versions": {name: each.partition("+")[0] for name, each in versions.items()},
         "python": platform.python_version(),
         "dialect": dialect if dialect in {"documented", "deployed"} else "unclear",
-        **{name: about[name] for name in ("error", "cost") if name in about},
+        **{name: about[name] for name in ("token", "error", "cost") if name in about},
         "proven": [name for name in (*_PROVABLE, "cancel", "settles") if about.get(name) == "proven"],
         "executions": len(about.get("kickoff_ids", ())),
         "responses": shapes.all(),

@@ -16,6 +16,16 @@ CONNECTION_FIELDS = {
         "Dashboard address",
         "Page that tasks link to. With {kickoff_id}, each task links to its execution.",
     ),
+    "user_bearer_token": _field(
+        "User bearer token",
+        "Alternative to the organization's token, with the permissions of one user. From the crew's Status tab.",
+        format="password",
+    ),
+    "token_type": _field(
+        "Token to use",
+        "organization or user. Empty: the organization's if there is one, or else the user's.",
+        enum=["organization", "user"],
+    ),
     "request_timeout": _field(
         "Request timeout (s)",
         "Limit of one request, including at most 10 seconds to connect. Empty: 60.",
@@ -120,7 +130,7 @@ _ABOUT_CREWS = "https://docs.crewai.com/"
 
 FORM_BEHAVIOUR: dict[str, Any] = {
     "hidden-fields": ["login", "schema", "extra"],
-    "relabeling": {"host": "Crew address", "password": "Crew token"},
+    "relabeling": {"host": "Crew address", "password": "Organization bearer token"},
     "placeholders": {
         "host": "https://my-crew.crewai.com",
         "password": "from the Status tab of the crew",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
 
     from airflow_provider_crew.batch.batch import Batch
+    from airflow_provider_crew.hooks.connection import TokenType
 
 _SHARE = re.compile(r"(\d+(\.\d+)?)%")
 # The names of as many groups are one entry of less than 64 KB in the task state store.
@@ -105,6 +106,7 @@ class CrewBatchOperator(KickoffTask):
         rerun: Literal["failed", "all"] = "failed",
         check: Callable[[Mapping[str, Any], Any], bool] | None = None,
         crew_conn_id: str = "crew_default",
+        token_type: TokenType | None = None,
         meta: Mapping[str, Any] | None = None,
         task_webhook_url: str | None = None,
         step_webhook_url: str | None = None,

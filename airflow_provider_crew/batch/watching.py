@@ -50,7 +50,7 @@ class _QuietHook:
     log = _quiet
 
     def __init__(self, hook: CrewHook) -> None:
-        self.crew_conn_id = hook.crew_conn_id
+        self.crew_conn_id, self.token_type = hook.crew_conn_id, hook.token_type
         self.webhook_conn_id, self.get_conn = hook.webhook_conn_id, hook.get_conn
 
 

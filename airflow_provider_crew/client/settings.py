@@ -108,7 +108,9 @@ class ServiceSettings(CheckedFields):
         description="that of the crew (the host of a connection), such as https://my-crew.crewai.com:8443/team, "
         "without a path of its API, and without the token, which belongs in the password field"
     )
-    token: Token = Field(repr=False, description="the bearer token (password), without the word Bearer")
+    token: Token = Field(
+        repr=False, description="the bearer token (password, or user_bearer_token), without the word Bearer"
+    )
     # A socket rejects a number far beyond a day, but only after the connection is made.
     request_timeout: float = Field(
         REQUEST_TIMEOUT, gt=0, le=86_400, description="a number of seconds above 0, and not more than a day"
@@ -133,16 +135,21 @@ class ServiceSettings(CheckedFields):
         return min(_CONNECT_TIMEOUT, 0.9 * self.request_timeout)
 
     @model_validator(mode="after")
-    def _reject_exposed_token(self) -> Self:
-        # Messages, logs and records show the address.
-        spelled = {text.lower() for text in (self.address, unquote(self.address))}
-        if len(self.token) >= SHORTEST_SECRET and any(self.token.lower() in text for text in spelled):
-            raise invalid_field("address", type(self).model_fields["address"].description or "")
+    def _reject_unencrypted(self) -> Self:
+        reject_secret_in(self.address, self.token)
         if self.address.startswith("https://") or self.allow_http or is_loopback(self.address):
             return self
         raise InvalidSettings(
             "The address would send the token unencrypted: it has no https://, and `allow_http` is not set."
         )
+
+
+def reject_secret_in(address: str, *secrets: str) -> None:
+    """Reject an address that contains a secret, because messages, logs and records show the address."""
+    spelled = {text.lower() for text in (address, unquote(address))}
+    for secret in filter(None, map(str.strip, secrets)):
+        if len(secret) >= SHORTEST_SECRET and any(secret.lower() in text for text in spelled):
+            raise invalid_field("address", ServiceSettings.model_fields["address"].description or "")
 
 
 def secrets_of_proxy(proxy: str | None) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from airflow import __version__ as airflow_version
@@ -21,11 +21,14 @@ from airflow_provider_crew.client.settings import (
     ServiceSettings,
     WebhookSecret,
     parsed_url,
+    reject_secret_in,
     secrets_of_proxy,
 )
 from airflow_provider_crew.client.text import in_words, warn
 
 log = logging.getLogger(__name__)
+
+TokenType = Literal["organization", "user"]
 
 _EXTRA: TypeAdapter[dict[str, Any]] = TypeAdapter(Json[dict[str, Any]])
 
@@ -42,10 +45,22 @@ def _page(address: str) -> str:
     return checked.replace("%7Bkickoff_id%7D", _KICKOFF_ID) if _KICKOFF_ID in address else checked
 
 
+class _Fields(CheckedFields):
+    """Fields of a connection that hold the address and the tokens."""
+
+    host: str = ""
+    port: int | None = Field(None, description="a number")
+    scheme_or_prefix: str = ""
+    password: str | None = Field(None, repr=False)
+    user_bearer_token: str | None = Field(None, repr=False)
+    token_type: TokenType | None = Field(None, description="organization or user, or be left out")
+
+
 class CrewConnection(CheckedFields):
     """Settings of a connection, with its dashboard page, its daily limit and its defaults for tasks."""
 
     settings: SkipValidation[ServiceSettings]
+    token_type: TokenType
     dashboard_url: Annotated[str, AfterValidator(_page)] | None = Field(
         None,
         description="the full address of a page (https://app.example/7), with no placeholder but {kickoff_id}",
@@ -70,16 +85,16 @@ class CrewConnection(CheckedFields):
             raise InvalidSettings(f"The connection points to {now}, not to {address}.")
 
 
-def load_connection(conn_id: str) -> CrewConnection:
+def load_connection(conn_id: str, token_type: TokenType | None = None) -> CrewConnection:
     """Look up a connection and read it."""
-    return read_connection(_find(conn_id))
+    return read_connection(_find(conn_id), token_type=token_type)
 
 
-async def load_connection_async(conn_id: str) -> CrewConnection:
+async def load_connection_async(conn_id: str, token_type: TokenType | None = None) -> CrewConnection:
     """Look up a connection and read it, without blocking the event loop."""
     # A thread ends even while the event loop of a worker stands still. Airflow's own coroutine would hold a lock
     # until then, for which the worker waits.
-    return await sync_to_async(load_connection, thread_sensitive=False)(conn_id)
+    return await sync_to_async(load_connection, thread_sensitive=False)(conn_id, token_type)
 
 
 def load_secret(conn_id: str) -> WebhookSecret:
@@ -102,7 +117,7 @@ def load_secrets(conn_id: str | None) -> tuple[str, ...]:
         return ()
 
 
-def read_connection(connection: Connection) -> CrewConnection:
+def read_connection(connection: Connection, *, token_type: str | None = None) -> CrewConnection:
     """
     Read a connection and mask its secrets in Airflow's logs, whether used or not.
 
@@ -112,10 +127,18 @@ def read_connection(connection: Connection) -> CrewConnection:
         _mask(connection.password)
         extra = _extra_of(connection)
         proxy = extra.get("proxy")
-        _mask(*secrets_of_proxy(proxy if isinstance(proxy, str) else None))
+        _mask(extra.get("user_bearer_token"), *secrets_of_proxy(proxy if isinstance(proxy, str) else None))
+        fields = _Fields.model_validate(
+            extra
+            | {"host": connection.host, "port": connection.port, "scheme_or_prefix": connection.schema}
+            | {"password": connection.password, "token_type": token_type or extra.get("token_type")}
+        )
+        kind, token = _chosen_token(fields)
         agent = f"{USER_AGENT} Airflow/{airflow_version}"
-        given = {"address": _address(connection), "token": connection.password, "user_agent": agent}
-        return CrewConnection.model_validate(extra | {"settings": ServiceSettings.model_validate(extra | given)})
+        given = {"address": _address(fields), "token": token, "user_agent": agent}
+        reject_secret_in(given["address"], fields.password or "", fields.user_bearer_token or "")
+        settings = ServiceSettings.model_validate(extra | given)
+        return CrewConnection.model_validate(extra | {"settings": settings, "token_type": kind})
 
 
 @contextmanager
@@ -151,21 +174,33 @@ def _extra_of(connection: Connection) -> dict[str, Any]:
     try:
         return _EXTRA.validate_python(connection.extra or "{}")
     except ValidationError:
-        raise InvalidSettings('extra is not a JSON object such as {"request_timeout": 30}.') from None
+        raise InvalidSettings(
+            'extra is not a JSON object such as {"token_type": "user", "user_bearer_token": "..."}.'
+        ) from None
 
 
-def _address(connection: Connection) -> str:
+def _chosen_token(fields: _Fields) -> tuple[TokenType, str]:
+    only: TokenType = "user" if fields.user_bearer_token and not fields.password else "organization"
+    kind = fields.token_type or only
+    token = fields.user_bearer_token if kind == "user" else fields.password
+    if not token:
+        where = "the password field" if kind == "organization" else "`user_bearer_token`"
+        raise InvalidSettings(f"There is no {kind} token in {where}.")
+    return kind, token
+
+
+def _address(fields: _Fields) -> str:
     """Build the address from host, port and schema. In a URI, the schema is the scheme or the path prefix."""
-    schema, port = (connection.schema or "").strip().strip("/"), connection.port
+    schema = fields.scheme_or_prefix.strip().strip("/")
     scheme, prefix = (schema, "") if schema.lower() in {"http", "https"} else ("https", schema)
-    own_scheme, _, rest = (connection.host or "").strip().rpartition("://")
+    own_scheme, _, rest = fields.host.strip().rpartition("://")
     name, slash, path = rest.partition("/")
     if not name:
         return ""
     if name.count(":") > 1 and "[" not in name:
         name = f"[{name}]"
-    if port is not None:
+    if fields.port is not None:
         # If the host already has a different port, the result has two ports and is rejected.
-        name = f"{name.removesuffix(f':{port}').removesuffix(':')}:{port}"
+        name = f"{name.removesuffix(f':{fields.port}').removesuffix(':')}:{fields.port}"
     whole = f"{own_scheme or scheme}://{name}{slash}{path}".rstrip("/")
     return f"{whole}/{prefix}" if prefix else whole

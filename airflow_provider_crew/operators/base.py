@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import BaseOperatorLink, Context
 
+    from airflow_provider_crew.hooks.connection import TokenType
     from airflow_provider_crew.task.attempt import Attempt
 
 
@@ -81,6 +82,7 @@ class CrewTask(BaseOperator):
     """Base class of tasks that start or wait for one execution of a crew."""
 
     crew_conn_id: str
+    token_type: TokenType | None
     operator_extra_links: Collection[BaseOperatorLink] = (CrewDashboardLink(),)
     checks: ClassVar[dict[str, Callable[[Any], Any]]] = {
         "validate_inputs": one_of(Literal[True, False]),

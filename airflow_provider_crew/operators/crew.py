@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Context, XComArg
 
+    from airflow_provider_crew.hooks.connection import TokenType
     from airflow_provider_crew.task.attempt import Attempt
 
 
@@ -41,6 +42,8 @@ class CrewKickoffOperator(KickoffTask):
 
     :param inputs: Inputs of the crew, a mapping of names to JSON values. (templated)
     :param crew_conn_id: Connection to the crew. (templated)
+    :param token_type: Token to use, ``organization`` or ``user``. By default the connection's ``token_type``, or
+        the organization token if it has one, or else the user token.
     :param meta: Object passed to the crew. ``None`` passes the DAG ID, run ID, task ID, map index and attempt
         number of the task, and ``{}`` passes nothing. (templated)
     :param task_webhook_url: URL that the crew calls after each task of the crew. (templated)
@@ -71,6 +74,7 @@ class CrewKickoffOperator(KickoffTask):
         *,
         inputs: Mapping[str, Any] | XComArg,
         crew_conn_id: str = "crew_default",
+        token_type: TokenType | None = None,
         meta: Mapping[str, Any] | None = None,
         task_webhook_url: str | None = None,
         step_webhook_url: str | None = None,
@@ -142,6 +146,7 @@ class CrewRunOperator(KickoffTask):
         *,
         inputs: Mapping[str, Any] | XComArg,
         crew_conn_id: str = "crew_default",
+        token_type: TokenType | None = None,
         meta: Mapping[str, Any] | None = None,
         task_webhook_url: str | None = None,
         step_webhook_url: str | None = None,

@@ -20,6 +20,7 @@ from airflow_provider_crew.client.options import (
     OnUncertainKickoff,
 )
 from airflow_provider_crew.client.text import one_line, warn
+from airflow_provider_crew.hooks.connection import TokenType
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.task.result import adapter_of
 
@@ -43,6 +44,7 @@ class Options:
     """
 
     crew_conn_id: str
+    token_type: TokenType | None = None
     cancel_on_kill: bool | None = None
     cancel_on_timeout: bool | None = None
     do_xcom_push: bool = True
@@ -113,7 +115,10 @@ class Task:
     def hook(self) -> CrewHook:
         """Hook for the connection, created at first use. A task whose trigger returns the result needs none."""
         self._check_option("crew_conn_id", self.options.crew_conn_id, errors.InvalidSettings, is_set=True)
-        return CrewHook(self.options.crew_conn_id, webhook_conn_id=self.options.webhook_conn_id)
+        options = self.options
+        return CrewHook(
+            options.crew_conn_id, token_type=options.token_type, webhook_conn_id=options.webhook_conn_id
+        )
 
     @property
     def chooses_twice(self) -> bool:

@@ -229,11 +229,12 @@ names = given_as(
     "host", "a..b", "x/kickoff", "xn--\ud800", "x/../y", "user@x", "İ.example", "\uff11.\uff12"
 ).filter(lambda name: not re.search(PART_OF_A_TOKEN, str(name)))
 extra_fields = {
+    "user_bearer_token": secrets | any_json,
     "proxy": st.sampled_from(["http://u:s3cr3t@p.example:3128", "socks5://p", "p:x", "//", "[", ":0"]) | any_json,
     "verify": st.sampled_from([True, "false", "no", __file__, "/", "/dev/null", "a\x00b", 2]) | any_json,
     **{
         name: given_as(name, True) | any_json
-        for name in ("request_timeout", "dashboard_url", "max_kickoffs_per_day", "allow_http")
+        for name in ("token_type", "request_timeout", "dashboard_url", "max_kickoffs_per_day", "allow_http")
     },
 }
 fields = st.fixed_dictionaries(

@@ -205,8 +205,8 @@ def test_connection_test_fails_for_a_wrong_setting(monkeypatch, uri):
 
 
 def test_secrets_are_masked_and_not_shown(monkeypatch, live_crew, task_log):
-    secrets = [TOKEN, "proxy-password-2718"]
-    extra = urlencode({"proxy": f"http://somebody:{secrets[1]}@127.0.0.1:9"})
+    secrets = [TOKEN, "user-token-3141", "proxy-password-2718"]
+    extra = urlencode({"user_bearer_token": secrets[1], "proxy": f"http://somebody:{secrets[2]}@127.0.0.1:9"})
     monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?{extra}")
     hook = CrewHook()
 

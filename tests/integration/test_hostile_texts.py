@@ -213,12 +213,12 @@ def test_task_does_not_show_token(live_crew, connected, task_log, deferrable):
 
 @pytest.mark.usefixtures("live_crew")
 def test_pickled_hook_holds_no_token():
-    hook = CrewHook(webhook_conn_id="hooks")
+    hook = CrewHook(token_type="organization")
     hook.inputs()
 
     stored = pickle.dumps(hook)
     revived = pickle.loads(stored)  # noqa: S301 - our own
 
     assert TOKEN.encode() not in stored
-    assert revived.webhook_conn_id == "hooks"
+    assert revived.token_type == "organization"
     assert revived.inputs()

@@ -131,6 +131,16 @@ def test_mapped_task_outputs_are_sent_as_lists(live_crew):
     assert live_crew.kickoffs[0].inputs == {"topic": ["ships", ["tugs", ["ropes"]]], "audience": {"port": []}}
 
 
+def test_user_token_is_sent_if_chosen(live_crew, monkeypatch):
+    uri = f"{live_crew.connection_uri}?user_bearer_token={live_crew.user_token}"
+    monkeypatch.setenv("AIRFLOW_CONN_RESEARCH", uri)
+
+    Task(lambda: kickoff(crew_conn_id="research", token_type="user")).run()
+
+    sent = {request.header("Authorization") for request in live_crew.requests}
+    assert sent == {f"Bearer {live_crew.user_token}"}
+
+
 @pytest.mark.parametrize(("status", "checks"), [(404, True), (403, True), (302, True), (404, False), (500, False)])
 def test_kickoff_without_listed_inputs_is_at_most_a_warning(live_crew, status, checks, task_log):
     live_crew.faults.answer(status, on="inputs", times=3)

@@ -63,7 +63,7 @@ def test_airflow_finds_the_provider_in_an_empty_environment(wheel, tmp_path):
     said = run(bin_ / "airflow", "connections", "get", "my_crew", "--output", "json", **home)
     (kept,) = json.loads(said.splitlines()[-1])  # what goes before is Airflow 3.2's log
     assert (kept["conn_type"], kept["host"]) == ("crew", "https://crew.example")
-    assert "dashboard_url" in run(bin_ / "python", "-I", "-c", FORM, **home)
+    assert "user_bearer_token" in run(bin_ / "python", "-I", "-c", FORM, **home)
 
 
 def test_the_client_works_without_airflow(wheel, tmp_path):

@@ -22,7 +22,8 @@ from airflow_provider_crew.hooks.connection import CrewConnection, load_secret, 
 from airflow_provider_crew.hooks.crew import CrewHook
 from tests.unit.crew_builders import PART_OF_TOKEN, TOKEN
 
-SECRETS = re.compile(f"{PART_OF_TOKEN}|secret|{{Token}}|token-0123456789")
+USER_TOKEN = "user-token-9876543210"
+SECRETS = re.compile(f"{PART_OF_TOKEN}|{USER_TOKEN}|secret|{{Token}}|token-0123456789")
 
 
 USUAL = {"request_timeout": 60.0, "verify": True, "proxy": None, "allow_http": False, "dashboard_url": None}
@@ -39,7 +40,9 @@ def connection(**fields: Any) -> Connection:
 def found(line: str) -> CrewConnection:
     """Read a connection as Airflow does, which each version does in a place of its own."""
     if line.startswith("{"):
-        return read_connection(connection(**json.loads(line)))
+        fields = json.loads(line)
+        token_type = fields.pop("token_type", None)
+        return read_connection(connection(**fields), token_type=token_type)
     if line.startswith("json "):
         line = json.dumps({"conn_type": "crew"} | json.loads(line.removeprefix("json ")))
     with patch.dict(os.environ, {"AIRFLOW_CONN_MY_CREW": line}):
@@ -54,7 +57,8 @@ def meaning(line: str) -> str:
         assert not SECRETS.search(f"{error} {vars(error)}"), line  # noqa: PT017
         return re.sub(r"^Connection 'my_crew' is unusable\. ", "! ", error.event)
     assert not SECRETS.search(repr(read)), line
-    token = {TOKEN: "its token"}.get(read.settings.token, read.settings.token)
+    tokens = {TOKEN: "organization token", USER_TOKEN: "user token"}
+    token = tokens.get(read.settings.token, read.settings.token)
     told = read.settings.model_dump() | read.model_dump()
     more = {name: told[name] for name, usual in USUAL.items() if told[name] != usual}
     return f"{read.settings.address}, {token}{''.join(f', {name}={value}' for name, value in more.items())}"
@@ -79,12 +83,12 @@ def test_connections_mean_what_the_table_says(printed: Any) -> None:
 def test_all_secrets_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     masked: set[str] = set()
     monkeypatch.setattr("airflow_provider_crew.hooks.connection.mask_secret", masked.add)
-    fields = {"proxy": "me:hunter2@proxy.example:3128"}
+    fields = {"user_bearer_token": USER_TOKEN, "proxy": "me:hunter2@proxy.example:3128"}
     webhook = {"conn_type": "generic", "login": "me", "password": "hunter3"}
     monkeypatch.setenv("AIRFLOW_CONN_HOOKS", json.dumps(webhook))
 
     read_connection(connection(password=f" {TOKEN}\n", extra=fields))
     secret = load_secret("hooks")
 
-    assert masked >= {TOKEN, "hunter2", "bWU6aHVudGVyMg==", "hunter3", "bWU6aHVudGVyMw=="}
+    assert masked >= {TOKEN, USER_TOKEN, "hunter2", "bWU6aHVudGVyMg==", "hunter3", "bWU6aHVudGVyMw=="}
     assert "hunter3" not in repr(secret)

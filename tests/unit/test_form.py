@@ -23,7 +23,7 @@ STAND_INS = {
     "flask_babel": ["lazy_gettext"],
 }
 NOT_STRINGS = {
-    "proxy": "PasswordField",
+    **dict.fromkeys(("user_bearer_token", "proxy"), "PasswordField"),
     **dict.fromkeys(("cancel_on_kill", "cancel_on_timeout", "allow_http"), "BooleanField"),
 }
 

@@ -95,7 +95,7 @@ def test_every_option_of_a_kickoff_is_an_argument_and_is_templated(operator: Any
 
 # How a kickoff is made. Any other argument has to be an option of the kickoff, or it is never sent.
 MADE_WITH = {
-    *("inputs", "crew_conn_id", "webhook_conn_id", "validate_inputs", "on_uncertain_kickoff"),
+    *("inputs", "crew_conn_id", "token_type", "webhook_conn_id", "validate_inputs", "on_uncertain_kickoff"),
     *("durable", "cancel_on_kill", "cancel_on_timeout"),
 }
 
