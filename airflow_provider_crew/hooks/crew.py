@@ -177,6 +177,7 @@ class CrewHook(BaseHook):
         with _about(kickoff_id):
             self.connection.require_address(address)
         ends: dict[str, Completed | Failed] = {}
+        taken: NotCancelled | None = None
         attempt = 1
         while True:
             failures = []
@@ -189,7 +190,9 @@ class CrewHook(BaseHook):
                 end = next((end for end in ends.values() if isinstance(end, Completed)), ends[kickoff_id])
                 return end.model_copy(update={"kickoff_id": kickoff_id})
             if attempt == _MOST_CANCELS or not any(error.passes for error in failures):
-                raise min(failures, key=lambda error: error.cost is not Cost.RUNNING)
+                failure = min(failures, key=lambda error: error.cost is not Cost.RUNNING)
+                raise taken if taken and failure.is_refused else failure  # a crew may reject a second request
+            taken = next(error for error in failures if error.passes)
             time.sleep(timing.current().cancel_pause)
             attempt += 1
 

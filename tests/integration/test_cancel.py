@@ -60,8 +60,8 @@ def ended(*kickoff_ids: str) -> tuple[str, bool]:
     return type(end).__name__, False
 
 
-def rejects(status: int, on: Any = "stop") -> Callable[[LocalCrewService], None]:
-    return lambda crew: crew.faults.answer(status, body={}, on=on, for_seconds=math.inf)
+def rejects(status: int, on: Any = "stop", **when: Any) -> Callable[[LocalCrewService], None]:
+    return lambda crew: crew.faults.answer(status, body={}, on=on, **when or {"for_seconds": math.inf})
 
 
 def of_crew(act: str) -> Callable[[LocalCrewService], None]:
@@ -77,6 +77,7 @@ CANCELLATIONS: dict[str, tuple[Callable[[LocalCrewService], Any], str, bool, int
     "404": (rejects(404), Cost.RUNNING, False, 1),
     "405": (rejects(405), Cost.RUNNING, False, 1),
     "goes on": (rejects(200), Cost.RUNNING, True, 3),
+    "goes on, then 409": (lambda crew: (rejects(200, times=1)(crew), rejects(409)(crew)), Cost.RUNNING, True, 2),
     "completed": (of_crew("finish"), "Completed", False, 1),
     "unknown": (of_crew("forget"), Cost.UNKNOWN, False, 1),
     "status 401": (rejects(401, "status"), Cost.UNKNOWN, False, 1),
