@@ -388,7 +388,7 @@ def while_waiting(
 
     ``choices``: effect and cost of each choice, and of the timeout without an answer. ``after_kill``: the
     next step after the trigger has tried to cancel the execution, by whether it is ``cancelled``, has ``ended`` by
-    itself, or is ``running``.
+    itself, is ``running``, or was ``asked`` to end and may do so later.
     """
     lasts = facts.is_sensor or reattachable
     starts = _without_record(facts, _STARTS_ANOTHER)
@@ -397,6 +397,7 @@ def while_waiting(
     mark = {"mark": cancelled if cancels else keeps}
     nothing = {"nothing": _RETURNS[0], "unanswered": cancelled if cancels_at_timeout else keeps}
     after = {"cancelled": anew, "ended": _READS if lasts else anew, "running": again}
+    after["asked"] = _STARTS_UNLESS_RUNNING if lasts and not facts.is_sensor else again
     return {
         "choices": _choices(again, Cost.RUNNING) | mark | nothing,
         "after_kill": {end: _sentence(_clearing(effect)) for end, effect in after.items()},

@@ -16,7 +16,14 @@ from airflow_provider_crew.api_server import (
     read_own_xcom,
     read_required_action,
 )
-from airflow_provider_crew.client.errors import Cost, CrewError, HumanInputNeeded, ResponseTooLarge, WatchBroken
+from airflow_provider_crew.client.errors import (
+    Cost,
+    CrewError,
+    HumanInputNeeded,
+    NotCancelled,
+    ResponseTooLarge,
+    WatchBroken,
+)
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import in_words, warn
 from airflow_provider_crew.client.watch import Watch, WatchRules, WatchState
@@ -106,13 +113,13 @@ async def cancel_if_unwanted(trigger: CrewExecutionTrigger) -> None:
     if not await sync_to_async(is_marked)(trigger):
         return
     event = "Airflow ended the task while it was waiting."
-    end = CrewError(event, cost=Cost.RUNNING, kickoff_id=trigger.kickoff_id)
+    end, is_asked = CrewError(event, cost=Cost.RUNNING, kickoff_id=trigger.kickoff_id), False
     try:
         known = (trigger.rules.get(name, "") for name in ("continued_as", "address"))
         end = after_cancelling(end, await hook_of(trigger).cancel_async(trigger.kickoff_id, *known))
     except CrewError as error:
-        end = after_cancelling(end, error)
-    how = end.cost.value if type(end) is CrewError else "cancelled"
+        end, is_asked = after_cancelling(end, error), isinstance(error, NotCancelled) and not error.is_refused
+    how = "asked" if is_asked else end.cost.value if type(end) is CrewError else "cancelled"
     end = end.replace(next_step=trigger.shown.get("after_kill", {}).get(how, ""))
     warn(trigger.log, end.story)
     if trigger.report and (progress := progress_of(trigger)):

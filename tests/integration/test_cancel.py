@@ -271,3 +271,20 @@ def test_trigger_cancels_nothing_in_a_task_loop(live_crew, is_in_a_loop):
     assert trigger.cancel_on_kill is cancels
     assert (DEFERRAL in task.ti.xcoms) is cancels
     assert trigger.shown == while_waiting(Facts(), reattachable=False, cancels=cancels)
+
+
+@pytest.mark.skipif(not versions.TRIGGERS_CANCEL, reason="no trigger cancels before Airflow 3.3")
+@pytest.mark.parametrize(("status", "starts"), [(200, True), (404, False)])
+def test_clear_after_a_mark_may_start_another_if_the_crew_was_asked(
+    live_crew, store, monkeypatch, task_log, status, starts
+):
+    live_crew.scenario = SLOW
+    rejects(status)(live_crew)
+    task = Task(lambda: run(deferrable=True, cancel_on_kill=True), store=store)
+    trigger = task.revived(task.deferred())
+    monkeypatch.setattr("airflow_provider_crew.triggers.watching.is_marked", lambda _: True)
+
+    asyncio.run(trigger.on_kill())
+
+    assert live_crew.requests.on("stop")
+    assert ("starts a new execution" in task_log.text) is starts
