@@ -6,6 +6,7 @@ two processes never start rows side by side.
 """
 
 import base64
+import json
 import zlib
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
@@ -78,7 +79,7 @@ def _save_group(board: Board, group: str, rows: Sequence[Row], *, is_patient: bo
 
 
 def save_groups(board: Board, *new: str) -> None:
-    """Record which groups are running, and which rows were ever started."""
+    """Record which groups are running, and how often each row was started."""
     groups = {row.group for row in board.running.values() if row.group}
     if new:
         board.state.address = board.state.address or board.task.hook.connection.settings.address
@@ -89,7 +90,7 @@ def save_groups(board: Board, *new: str) -> None:
         "plan": board.state.plan[0],
         "is_billed": board.state.is_billed,
         # The rows of a new group are in its own entry, until it is known whether they were sent.
-        "started": _packed(row.attempts > 0 and row.group not in new for row in board.rows),
+        "started": _packed(row.attempts - (row.group in new) for row in board.rows),
     }
     board.store.set(BATCH, known)
 
@@ -136,13 +137,13 @@ def _with_calls(board: Board, lines: list[list[Any]]) -> list[list[Any]]:
     return [[*line[:2], found.get(line[-2]) or line[2], *line[3:]] for line in lines]
 
 
-def is_started(known: Any, plan: str) -> list[bool]:
-    """Return for each row whether an earlier process has started it, as the store has it. Empty if unknown."""
+def kickoffs_of_rows(known: Any, plan: str) -> list[int]:
+    """Return for each row how often earlier processes have started it, as the store has it. Empty if unknown."""
     if not known or known.get("plan") != plan:
         return []
-    return [bit == "1" for bit in zlib.decompress(base64.b64decode(known["started"])).decode()]
+    return list(json.loads(zlib.decompress(base64.b64decode(known["started"]))))
 
 
-def _packed(bits: Iterable[bool]) -> str:
-    """Return truth values as a short text."""
-    return base64.b64encode(zlib.compress("".join("01"[bit] for bit in bits).encode())).decode()
+def _packed(numbers: Iterable[int]) -> str:
+    """Return numbers as a short text."""
+    return base64.b64encode(zlib.compress(json.dumps([*numbers]).encode())).decode()

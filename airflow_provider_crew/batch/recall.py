@@ -6,7 +6,7 @@ from typing import Any
 
 from airflow_provider_crew.batch.collect import end_row, fit, lacks_tokens, store_ends
 from airflow_provider_crew.batch.files import MANIFEST
-from airflow_provider_crew.batch.groups import is_started, save_groups, sent_in_groups
+from airflow_provider_crew.batch.groups import kickoffs_of_rows, save_groups, sent_in_groups
 from airflow_provider_crew.batch.reasons import count_reason
 from airflow_provider_crew.batch.rows import LONGEST_KEY, Row, decision_of, merged
 from airflow_provider_crew.batch.state import Board
@@ -80,12 +80,11 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
 
 
 def _note_lost_lines(board: Board, stored: Any) -> None:
-    """Treat a row as sent if the store says that it was started, but no file has a line about it."""
-    was_started = is_started(stored, board.state.plan[0])
-    known = zip(board.rows, was_started, strict=False)
-    lost = [row for row, is_known in known if is_known and row.line is None and row.sent_at is None]
-    for row in lost:
-        row.attempts, row.sent_at, row.line = 1, board.state.started_at, None
+    """Treat a row as sent if the store has more kickoffs of it than the files and groups."""
+    known = zip(board.rows, kickoffs_of_rows(stored, board.state.plan[0]), strict=False)
+    lost = [(row, number) for row, number in known if number > row.attempts]
+    for row, number in lost:
+        row.attempts, row.sent_at, row.line = number, board.state.started_at, None
     if lost:
         board.task.warn(f"The result files lack {len(lost):,} rows that earlier attempts have started.")
 
