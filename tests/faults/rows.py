@@ -118,11 +118,11 @@ _IN_STORE = pytest.mark.skipif(AIRFLOW < (3, 3), reason="This Airflow keeps no k
 
 
 def row(
-    ends: Ends | Mapping[Any, Ends],
+    ends: Ends,
     *,
     ways: tuple[Way, ...] = ("deferred",),
     core: bool | tuple[Way, ...] = False,
-    forgotten: Mapping[Way, Ends] | tuple[Way, ...] = (),
+    forgotten: tuple[Way, ...] = (),
     needs_store: tuple[Way, ...] = (),
     **given: Any,
 ) -> Callable[[Callable[[Scene], None]], Callable[..., None]]:
@@ -130,13 +130,10 @@ def row(
     Declare a function as a row, and its docstring as the title.
 
     ``ends`` is the outcome of a ``CrewRunOperator``; other modes leave less in XCom. ``core``: runs on each
-    Airflow; the modes that it names, or all if True, run before every change lands. ``forgotten``: the outcome if
-    clearing deletes the kickoff record, where it differs, or the modes in which the task then starts another
-    execution. ``needs_store``: modes with another outcome before Airflow 3.3. ``given``: fields of the row, and
-    arguments of the task.
+    Airflow; the modes that it names, or all if True, run before every change lands. ``forgotten``: the modes in
+    which the task starts another execution if clearing deletes the kickoff record. ``needs_store``: modes with
+    another outcome before Airflow 3.3. ``given``: fields of the row, and arguments of the task.
     """
-    if isinstance(forgotten, tuple):
-        forgotten = dict.fromkeys(forgotten, paid_again())
     declared = {name: given.pop(name) for name in DECLARED & given.keys()}
 
     def declare(play: Callable[[Scene], None]) -> Callable[..., None]:
@@ -146,9 +143,9 @@ def row(
                 title=" ".join((play.__doc__ or "").split()).removesuffix("."),
                 section=play.__module__,
                 way=way,
-                ends=_in_way(ends if isinstance(ends, Ends) else ends[way], way),
+                ends=_in_way(ends, way),
                 play=play,
-                forgotten=_in_way(forgotten[way], way) if way in forgotten else None,
+                forgotten=_in_way(paid_again(), way) if way in forgotten else None,
                 options=given,
                 **declared,
             )

@@ -213,11 +213,6 @@ class Scene:
         before = len(self.crew.requests.on("status"))
         eventually(lambda: len(self.crew.requests.on("status")) >= before + times, pause=PAUSE)
 
-    def looked_after(self, pause: float) -> None:
-        """Wait for a poll that many seconds from now, or later."""
-        until = time.time() + pause
-        eventually(lambda: self.crew.requests.on("status")[-1].received_at >= until, pause=PAUSE)
-
     def unwatched(self, pause: float = 8) -> None:
         """Wait until there was no poll for that many seconds."""
         eventually(lambda: self.crew.requests.on("status")[-1].received_at < time.time() - pause, pause=PAUSE)
@@ -279,13 +274,9 @@ class Scene:
         found: psutil.Process = eventually(there, pause=0.3)
         return found
 
-    def kill(self, *, with_supervisor: bool = False, number: int = signal.SIGKILL) -> None:
+    def kill(self, number: int = signal.SIGKILL) -> None:
         """Kill the process that runs the task."""
-        process = self.process()
-        supervisor = process.parent()
-        if with_supervisor and supervisor:
-            supervisor.send_signal(number)
-        process.send_signal(number)
+        self.process().send_signal(number)
 
     def clear(self, state: str) -> None:
         """Clear the task when it is in a state, as in the Airflow UI."""

@@ -10,7 +10,7 @@ from typing import Any
 from airflow_provider_crew.client.progress import PROGRESS
 from tests.airflow_runs import eventually
 from tests.faults.harm import suspended, without
-from tests.faults.rows import ANY, COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, SENSOR, Ends, Way, paid_again, row
+from tests.faults.rows import ANY, COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, Ends, Way, row
 from tests.faults.scenes import PAUSE, Code, never_stopped, waiting
 from tests.supported import AIRFLOW
 
@@ -45,26 +45,6 @@ def test_cancel_marked_before_the_answer(scene):
     scene.answered("stop")
 
 
-@row(
-    {
-        **dict.fromkeys(RUN, paid_again()),
-        **dict.fromkeys(SENSOR, Ends("failed", "nothing", "revoked")),
-    },
-    ways=(*RUN, *SENSOR),
-    core=("deferred",),
-    retries=1,
-    timeout=15,
-    cancel_on_timeout=True,
-    cost="ended",
-)
-def test_cancel_after_a_timeout(scene):
-    """`timeout` passes, and a retry starts another execution."""
-    scene.start()
-    scene.answered("stop")
-    if "sensor" not in scene.way:
-        scene.finish(2)
-
-
 @row(CANCELLED, ways=WAITS, retries=0, execution_timeout=IN_TWENTY_SECONDS, cancel_on_timeout=True, cost="ended")
 def test_cancel_after_execution_timeout(scene):
     """`execution_timeout` passes, and there is no retry."""
@@ -90,7 +70,7 @@ def test_cancel_not_when_cleared(scene):
 no_triggerer = without("triggerer", grace=60)
 
 
-@row(COMPLETED, ways=BY_TRIGGER, harm=no_triggerer, **ALWAYS)
+@row(COMPLETED, ways=BY_TRIGGER, harm=no_triggerer, core=True, **ALWAYS)
 def test_cancel_not_when_the_triggerer_restarts(scene):
     """The triggerer restarts while it polls."""
     waiting(scene)
@@ -111,10 +91,7 @@ def test_cancel_marked_without_a_triggerer(scene):
 
 
 @row(
-    {
-        "deferred": Ends("failed", "only the kickoff ID", "running", tries=2),
-        "sensor deferred": Ends("failed", "nothing", "running", tries=2),
-    },
+    Ends("failed", "only the kickoff ID", "running", tries=2),
     ways=BY_TRIGGER,
     harm=suspended("triggerer"),
     needs_store=BY_TRIGGER,

@@ -53,15 +53,6 @@ def test_celery_worker_killed_before_the_answer(scene):
         pass
 
 
-@celery_row(COMPLETED, ways=("deferred", "sensor deferred"), harm=workers_killed, retries=0)
-def test_completes_without_celery_workers(scene):
-    """An execution completes while no Celery worker is running."""
-    scene.start(until="deferred")
-    with scene.harmed():
-        scene.finish()
-        scene.wait_for("queued")
-
-
 @celery_row(COMPLETED, ways=_KICKS_OFF, harm=workers_shut_down, retries=0)
 def test_warm_shutdown_before_the_answer(scene):
     """A Celery worker shuts down (warm) before the answer to a kickoff."""

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_crew.local.scenario import Delivery
 from tests.airflow_runs import eventually
-from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, RUN, paid_again, row
+from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, RUN, row
 from tests.faults.scenes import Code
 from tests.supported import AIRFLOW
 
@@ -46,14 +46,3 @@ def test_started_crew_calls_after_the_task_has_failed(scene):
         scene.execution(2)
         scene.finish(2)
     scene.finish()
-
-
-@row(paid_again(), retries=1, on_uncertain_kickoff="retry", cost="unknown", **calling(delay=60, within=5))
-def test_first_attempt_is_called_during_the_second(scene):
-    """With `on_uncertain_kickoff="retry"`, the crew of the first attempt calls during the second one."""
-    lose_response(scene)
-    scene.now("retry")
-    scene.execution(2)
-    scene.looked_after(60)
-    scene.finish(1)
-    scene.finish(2)

@@ -6,28 +6,18 @@ import random
 import threading
 
 from tests.airflow_runs import eventually
-from tests.faults.harm import no_triggerer, suspended, without
+from tests.faults.harm import no_triggerer, suspended
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, Ends, row
 from tests.faults.scenes import PAUSE
 
 # Longer than the task's wait, and than the minute that Airflow allows the triggerer.
 _SHORT = 40
-# For tasks whose waits are too short to defer next to hundreds of others.
-no_triggerer_in_time = without("triggerer")
-
-
-@row(COMPLETED, ways=("deferred", "sensor deferred"), harm=no_triggerer, core=True, retries=0)
-def test_completes_without_a_triggerer(scene):
-    """An execution completes while no triggerer is running."""
-    scene.start(until="deferred")
-    with scene.harmed():
-        scene.finish()
 
 
 @row(
     Ends("failed", "only the kickoff ID", "running"),
     ways=("deferred", "sensor deferred"),
-    harm=no_triggerer_in_time,
+    harm=no_triggerer,
     retries=0,
     timeout=_SHORT,
     cost="running",
@@ -39,7 +29,7 @@ def test_no_triggerer_in_time(scene):
         scene.wait_for("failed")
 
 
-@row(COMPLETED, ways=("deferred", "sensor deferred"), harm=no_triggerer_in_time, retries=0, timeout=_SHORT)
+@row(COMPLETED, ways=("deferred", "sensor deferred"), harm=no_triggerer, retries=0, timeout=_SHORT)
 def test_completes_but_no_triggerer_in_time(scene):
     """No triggerer is running until `timeout` passes, and the crew has completed."""
     scene.start(until="deferred")

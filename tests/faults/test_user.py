@@ -12,7 +12,7 @@ import requests
 
 from tests.airflow_runs import TOKEN, eventually
 from tests.faults.rows import COMPLETED_IN_ATTEMPT_2, RUN, SENSOR, UNCERTAIN, Ends, paid_again, row
-from tests.faults.scenes import Code, Scene, waiting
+from tests.faults.scenes import Code, Scene
 
 
 @row(paid_again(), core=True, forgotten=("deferred",), needs_store=("deferred",))
@@ -31,16 +31,6 @@ def test_cleared_after_a_time_out(scene):
     scene.wait_for("failed")
     scene.finish()
     scene.clear("failed")
-
-
-@row(COMPLETED_IN_ATTEMPT_2, ways=RUN, forgotten=RUN)
-def test_marked_as_failed_and_cleared(scene):
-    """The task is marked as failed while it waits, and cleared later."""
-    waiting(scene)
-    scene.mark("failed")
-    scene.unwatched()
-    scene.clear("failed")
-    scene.finish()
 
 
 @row(COMPLETED_IN_ATTEMPT_2, retries=2, forgotten=("deferred",))

@@ -1,21 +1,13 @@
-"""The worker's processes are killed or signalled, or execution_timeout passes in them."""
+"""The worker's processes are killed or signalled."""
 
 from __future__ import annotations
 
 import signal
 
-from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, SENSOR, UNCERTAIN, Ends, paid_again, row
+from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, SENSOR, UNCERTAIN, paid_again, row
 from tests.faults.scenes import Code, never_stopped
 
 KILLED = Code("killed_once")
-
-
-@row(COMPLETED_IN_ATTEMPT_2, ways=(*RUN, "kickoff"), core=("deferred",), retries=1)
-def test_killed_before_the_kickoff(scene):
-    """The worker is killed before the kickoff is sent."""
-    scene.start_and_hold("inputs")
-    scene.kill()
-    scene.finish()
 
 
 @row(
@@ -63,50 +55,25 @@ def test_killed_during_a_poll(scene):
     scene.finish()
 
 
-@row(Ends("success", "the kickoff ID", "running", tries=2), ways=("kickoff",), retries=1, post_execute=KILLED)
-def test_killed_before_the_kickoff_id_is_returned(scene):
-    """The kickoff task is killed after the kickoff, before it returns the kickoff ID."""
-    scene.start()
-
-
-@row(COMPLETED_IN_ATTEMPT_2, ways=("deferred", "sync", "sensor deferred"), retries=1, post_execute=KILLED)
+@row(COMPLETED_IN_ATTEMPT_2, ways=(*RUN, "kickoff", "sensor deferred"), retries=1, post_execute=KILLED)
 def test_killed_before_the_result_is_stored(scene):
-    """The worker is killed when the crew has completed, before the result is stored."""
+    """The worker is killed before the result, or the kickoff ID, is stored."""
     scene.start()
     scene.finish()
 
 
-EIGHT_SECONDS = Code("datetime.timedelta(seconds=8)")
 WHY_IT_RUNS_ON = (
     "Airflow calls `on_kill` and lets the task run until it ends or is killed (apache/airflow#73006). "
     "Nothing is lost: the task returns the result if it arrives in time, or else the next attempt reattaches."
 )
 
 
-@row(COMPLETED, ways=(*RUN, "kickoff"), why=WHY_IT_RUNS_ON, retries=1)
+@row(COMPLETED, ways=(*RUN, "kickoff"), why=WHY_IT_RUNS_ON, retries=1, cancel_on_kill=True)
 def test_asked_to_end_before_the_answer(scene):
     """The task gets SIGTERM before the answer to its kickoff."""
     scene.crew.faults.hang(on="kickoff", after_taken=True, seconds=10)
     scene.start()
     scene.execution()
-    scene.kill(number=signal.SIGTERM)
-    scene.finish()
-
-
-@row(COMPLETED, ways=("sync", "sensor poke"), why=WHY_IT_RUNS_ON, retries=1, cancel_on_kill=True)
-def test_asked_to_end_while_the_crew_works(scene):
-    """The task gets SIGTERM while it waits for the crew."""
-    scene.start()
-    scene.looked(2)
-    scene.kill(number=signal.SIGTERM)
-    scene.looked(2)
+    scene.kill(signal.SIGTERM)
     scene.finish()
     never_stopped(scene)
-
-
-@row(COMPLETED_IN_ATTEMPT_2, ways=(*RUN, "kickoff"), retries=1, execution_timeout=EIGHT_SECONDS, cost="running")
-def test_timed_out_before_the_answer(scene):
-    """`execution_timeout` passes before the answer to a kickoff."""
-    scene.crew.faults.hang(on="kickoff", after_taken=True, seconds=15)
-    scene.start()
-    scene.finish()
