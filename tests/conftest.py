@@ -107,6 +107,8 @@ def evaluated(printed: Callable[..., None]) -> Callable[..., None]:
 def _value(expression: str, names: dict[str, Any]) -> str:
     try:
         return saferepr(eval(expression, names))  # noqa: S307 - our own
+    except (NameError, TypeError):
+        raise
     except Exception as error:  # noqa: BLE001 - a value among others
         cost = f" (cost: {error.cost})" if hasattr(error, "cost") else ""
         return f"! {type(error).__name__}{cost}: {' '.join(str(getattr(error, 'event', error)).split())}"

@@ -49,6 +49,13 @@ class Dialog:
     def __init__(self, crew: WatchedService, questions: Questions) -> None:
         self.crew = crew
         self.questions = questions
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin with another task, and forget the one before. Its crew has kept only the executions."""
+        self.questions.reset({})
+        self.crew.faults.clear()
+        self.crew.requests.clear()
         self.store = TaskStateStore()
         self.requests: list[dict[str, Any]] = []
         self.told: list[str] = []
@@ -57,7 +64,7 @@ class Dialog:
         self.task = self.task_with()
         polls = AfterWebhook(on="status", for_seconds=math.inf)
         polls._has_arrived = self.has_arrived
-        crew.faults.add(polls)
+        self.crew.faults.add(polls)
 
     def has_arrived(self, kickoff_id: str) -> bool:
         """Return whether the receiver has got the question of an execution, if it waits."""
@@ -102,7 +109,7 @@ class Dialog:
 
     def ended(self, waiting: TaskDeferred) -> Any:
         """Let the crew complete, unless it waits, and the trigger watch to the end."""
-        execution = self.crew.kickoffs[0]
+        execution = self.crew.kickoffs[-1]
         if not execution.standing(self.crew.now()).waiting:
             self.crew.finish(execution.kickoff_id)
         return self.watched(waiting)
