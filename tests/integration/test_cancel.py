@@ -8,7 +8,6 @@ import json
 import math
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,18 +18,15 @@ from airflow_provider_crew import api_server, cli, versions
 from airflow_provider_crew.client.errors import (
     Cost,
     ExecutionCancelled,
-    ExecutionFailed,
     NotCancelled,
-    WaitedTooLong,
 )
-from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.task.verdict import Facts, while_waiting
 from airflow_provider_crew.triggers.events import DEFERRAL
 from tests.integration.clients import INPUTS, TOKEN
 from tests.integration.operators import kickoff, run
-from tests.integration.tasks import CONNECTION, QUICK, SLOW, Task
+from tests.integration.tasks import CONNECTION, SLOW, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -130,78 +126,6 @@ def test_command_asks_and_reports_the_end(crew, kickoff_id, capsys, monkeypatch,
     assert json.loads(capsys.readouterr().out or "{}").items() >= told.items()
 
 
-@pytest.mark.parametrize(("own", "default", "stops"), [(None, "true", 1), (False, "true", 0), (True, "false", 1)])
-def test_timeout_cancels_as_wanted_and_a_retry_starts_another(live_crew, store, monkeypatch, own, default, stops):
-    live_crew.scenario = SLOW
-    monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?cancel_on_timeout={default}")
-
-    task = Task(lambda: run(timeout=0.5, cancel_on_timeout=own), store=store, retries=1)
-
-    with pytest.raises(ExecutionCancelled if stops else WaitedTooLong):
-        task.run()
-
-    assert len(live_crew.requests.on("stop")) == stops
-    live_crew.finish(live_crew.ids[0])
-    live_crew.scenario = QUICK
-    assert task.run()["kickoff_id"] == live_crew.ids[stops]
-
-
-@pytest.mark.parametrize(
-    ("end", "error"),
-    [
-        ({"status": "completed", "result": "Done."}, WaitedTooLong),
-        ({"status": "error", "error": "The API key was revoked."}, ExecutionFailed),
-    ],
-)
-def test_execution_that_ends_by_then_is_not_cancelled(live_crew, store, end, error):
-    live_crew.scenario = SLOW
-    live_crew.faults.answer(400, on="stop")
-    live_crew.after = lambda request: (
-        live_crew.set_status(live_crew.ids[0], end) if request.operation == "stop" else None
-    )
-    task = Task(lambda: run(timeout=0.5, cancel_on_timeout=True), store=store, retries=1)
-
-    with pytest.raises(error) as caught:
-        task.run()
-
-    assert (type(caught.value), caught.value.cost) == (error, Cost.ENDED)
-    if error is WaitedTooLong:
-        assert task.run()["kickoff_id"] == live_crew.ids[0]
-        assert len(live_crew.kickoffs) == 1
-
-
-@pytest.mark.parametrize(
-    ("cancels", "status", "is_stored", "starts"),
-    [
-        ([True], 200, True, 1),
-        ([False], 200, True, 0),
-        ([True], 404, True, 0),
-        ([True], 200, False, 0),
-        ([True, False], 200, True, 0),
-    ],
-    ids=["asked", "not asked", "refused", "not stored", "a later attempt has waited"],
-)
-def test_late_stop_starts_another_if_the_task_has_asked(live_crew, store, cancels, status, is_stored, starts):
-    live_crew.scenario = SLOW
-    rejects(status)(live_crew)
-    store.breaks_at = lambda call: call == "set" and not is_stored and bool(live_crew.calls.count("status"))
-    options: dict[str, Any] = {"timeout": 0.5}
-    task = Task(lambda: run(**options), store=store, retries=2)
-    for cancel_on_timeout in cancels:
-        options["cancel_on_timeout"] = cancel_on_timeout
-        with pytest.raises(WaitedTooLong) as caught:
-            task.run()
-        assert caught.value.cost is Cost.RUNNING
-        is_asked = cancel_on_timeout and status == 200
-        assert ("starts a new execution" in caught.value.next_step) == is_asked
-    live_crew.revoke(live_crew.ids[0])
-    live_crew.scenario = QUICK
-
-    with nullcontext() if starts else pytest.raises(CrewTaskFailed):
-        task.run()
-    assert len(live_crew.kickoffs) == 1 + starts
-
-
 def test_signal_during_a_request_to_airflow_still_cancels(live_crew, store, monkeypatch):
     operator = kickoff(cancel_on_kill=True)
     airflow = threading.Lock()  # which takes one request at a time
@@ -225,20 +149,6 @@ def test_signal_during_a_request_to_airflow_still_cancels(live_crew, store, monk
         Task(lambda: operator, store=store).run()
 
     assert len(live_crew.requests.on("stop")) == 1
-
-
-@pytest.mark.parametrize("operator", [kickoff, run])
-def test_task_marked_while_its_kickoff_is_sent_cancels(live_crew, store, monkeypatch, operator):
-    made = operator(cancel_on_kill=True)
-    monkeypatch.setattr(api_server, "has_ended", lambda _: True)
-    live_crew.scenario = SLOW
-    live_crew.at_kickoff = made.on_kill
-
-    with pytest.raises(ExecutionCancelled) as caught:
-        Task(lambda: made, store=store, retries=2).run()
-
-    assert len(live_crew.requests.on("stop")) == 1
-    assert "retry" not in caught.value.next_step
 
 
 @pytest.mark.parametrize(

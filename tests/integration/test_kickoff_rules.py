@@ -5,23 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import ANY, Mock
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
 
-from airflow_provider_crew.client.errors import Cost, LostContact, UncertainKickoff, Unreachable, WaitedTooLong
-from airflow_provider_crew.exceptions import CrewTaskError, CrewTaskFailed, ExecutionFailed
+from airflow_provider_crew.client.errors import Cost, UncertainKickoff
+from airflow_provider_crew.exceptions import CrewTaskFailed, ExecutionFailed
 from airflow_provider_crew.task.decide import KickoffRecord
 from airflow_provider_crew.task.record import fingerprint
 from tests.airflow_runs import eventually
 from tests.integration.operators import every_operator, id_of, kickoff, run
-from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TASK_STATES, Task, api_error
+from tests.integration.tasks import FAILING, INPUTS, QUICK, SLOW, Task
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -48,29 +45,6 @@ def test_record_is_stored_before_the_kickoff_is_sent(live_crew, store, operator)
         assert store.retentions == {"crew_kickoff": context.NEVER_EXPIRE}
 
 
-def test_id_that_cannot_be_pushed_does_not_fail_the_task(live_crew, store, task_log):
-    task = Task(kickoff, store=store, refused_xcoms=frozenset({"kickoff_id"}))
-
-    assert task.run() == live_crew.ids[0]
-    assert live_crew.ids[0] in task_log.warnings
-
-
-def test_unsaved_kickoff_id_is_saved_when_execution_ends(live_crew, store, timing):
-    timing(store_outage=0.3)
-    store.breaks_with = api_error(None)
-    store.breaks_at = lambda _: bool(live_crew.kickoffs)
-    live_crew.scenario = SLOW
-    task = Task(partial(run, deferrable=True), store=store, retries=1)
-    waiting = task.deferred()
-    assert store.kickoff["kickoff_id"] is None
-
-    store.breaks_at = lambda _: False
-    live_crew.finish(live_crew.ids[0])
-    task.finish(waiting)
-    assert store.kickoff["kickoff_id"] == live_crew.ids[0]
-    assert store.has_delivered
-
-
 @every_operator
 def test_success_that_a_clear_drops_a_moment_later_is_returned_again(
     live_crew, store, timing, monkeypatch, operator
@@ -87,44 +61,6 @@ def test_success_that_a_clear_drops_a_moment_later_is_returned_again(
     assert len(live_crew.kickoffs) == 1
 
 
-def test_rejected_kickoff_keeps_earlier_record(live_crew, store):
-    kept = asdict(KickoffRecord(0, 0.0, "earlier", "failed"))
-    store.set("crew_kickoff", kept)
-    live_crew.faults.answer(422, on="kickoff")
-
-    with pytest.raises(CrewTaskFailed):
-        Task(kickoff, store=store).run()
-
-    assert store.kickoff == kept
-
-
-@pytest.mark.parametrize("kept", ["4711-0815", {"kickoff_id": "4711-0815"}], ids=str)
-@pytest.mark.parametrize("cleared", [False, True])
-def test_unreadable_record_is_uncertain_and_logged(live_crew, store, task_log, kept, cleared):
-    store.set("crew_kickoff", kept)
-    task = Task(run, store=store, retries=2)
-    if cleared:
-        task.clear()
-
-    assert_uncertain(task)
-
-    assert "4711-0815" in task_log.warnings
-    assert not live_crew.kickoffs
-
-
-@pytest.mark.parametrize("with_store", [False, True])
-def test_timeout_while_the_end_is_recorded_starts_nothing(live_crew, store, monkeypatch, with_store):
-    ring = Mock(side_effect=AirflowTaskTimeout("Timeout"))
-    live_crew.scenario = SLOW
-    monkeypatch.setattr("airflow_provider_crew.task.progress.TaskProgress.ended", ring)
-    task = Task(lambda: run(timeout=0.1), store=store if with_store else None, retries=1)
-
-    with pytest.raises(WaitedTooLong if with_store else CrewTaskFailed):
-        task.run()
-
-    assert len(live_crew.kickoffs) == 1
-
-
 @pytest.mark.parametrize("policy", [None, object()])
 def test_next_step_names_a_retry_unless_a_policy_may_forbid_it(live_crew, store, policy):
     live_crew.scenario = FAILING
@@ -137,108 +73,7 @@ def test_next_step_names_a_retry_unless_a_policy_may_forbid_it(live_crew, store,
     assert ("Retrying" in caught.value.next_step) == (policy is None)
 
 
-def test_triggerer_without_the_connection_is_reported(live_crew, store, monkeypatch):
-    live_crew.scenario = SLOW
-    task = Task(lambda: run(deferrable=True, max_outage=0.2), store=store, retries=1)
-    waiting = task.deferred()
-    connection = os.environ[CONNECTION]
-    monkeypatch.delenv(CONNECTION)
-    event = task.event_of(waiting)
-    monkeypatch.setenv(CONNECTION, connection)
-
-    with pytest.raises(LostContact) as caught:
-        task.resume(waiting, event)
-
-    assert isinstance(caught.value.cause, Unreachable)
-    assert caught.value.cause.lacks_connection
-
-
 # Kickoffs whose response came late, or could not be stored.
-
-
-def cleared_on_its_way(task: Task, service: Any) -> None:
-    """Run a try that is cleared while its kickoff is on its way, and whose process is killed after that."""
-    # A task instance that is cleared gets another ID, which Airflow refuses to its old process.
-    task.store.breaks_with = api_error(404)
-    task.store.breaks_at = lambda call: call == "set" and bool(service.kickoffs)
-    with suppress(CrewTaskFailed, TaskDeferred, WaitedTooLong):
-        task.begin().execute(task.context)
-    task.store.breaks_at = lambda _: False
-    task.clear()
-
-
-@every_operator
-def test_id_that_the_store_refuses_is_found_again(live_crew, store, operator):
-    live_crew.scenario = SLOW
-    task = Task(lambda: operator(**({} if operator is kickoff else {"timeout": 0.1})), store=store)
-    cleared_on_its_way(task, live_crew)
-    assert store.kickoff["kickoff_id"] is None
-
-    live_crew.finish(live_crew.ids[0])
-    assert id_of(task.run()) == live_crew.ids[0]
-    assert len(live_crew.kickoffs) == 1
-
-
-def test_late_id_outlives_an_attempt_that_ends_early(live_crew, store, monkeypatch):
-    live_crew.scenario = SLOW
-    task = Task(kickoff, store=store)
-    cleared_on_its_way(task, live_crew)
-    with monkeypatch.context() as patched:
-        patched.setattr("airflow_provider_crew.task.attempt.earlier", Mock(side_effect=KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            task.run()
-
-    assert task.run() == live_crew.ids[0]
-    assert len(live_crew.kickoffs) == 1
-
-
-def test_late_id_belongs_to_its_own_kickoff(live_crew, store):
-    task = Task(kickoff, store=store)
-    cleared_on_its_way(task, live_crew)
-    store.set("crew_kickoff", store.get("crew_kickoff") | {"try_number": 2})
-
-    assert_uncertain(task)
-    assert len(live_crew.kickoffs) == 1
-
-
-@pytest.mark.parametrize("is_told", [False, True])
-@pytest.mark.parametrize("is_named", [False, True])
-def test_refused_id_is_told_as_the_next_attempt_will_find_it(live_crew, store, task_log, is_told, is_named):
-    live_crew.scenario = SLOW
-    made = run(timeout=0.1)
-    live_crew.at_kickoff = made.on_kill if is_told else lambda: None
-    task = Task(lambda: made, store=store, refused_xcoms=frozenset(() if is_named else {"kickoff_id."}))
-    cleared_on_its_way(task, live_crew)
-
-    told = live_crew.xcoms.progress[-1]["end"]["if_cleared"]
-    assert ("waits for the same execution" if is_named else "starts nothing") in told
-    assert "billed again" not in task_log.text
-    if is_named:
-        live_crew.finish(live_crew.ids[0])
-        task.run()
-    else:
-        assert_uncertain(task)
-    assert len(live_crew.kickoffs) == 1
-
-
-def test_refused_removal_is_told_as_the_next_attempt_finds_it(live_crew, store):
-    made = kickoff()
-
-    def breaks(call: str) -> bool:
-        sent = bool(store.kickoff)
-        made.on_kill()  # after the intent is stored, and before the kickoff is sent
-        return sent and call in {"set", "delete"}
-
-    store.breaks_with, store.breaks_at = api_error(404), breaks
-    task = Task(lambda: made, store=store, retries=1)
-    with pytest.raises(CrewTaskError):
-        task.run()
-    store.breaks_at = lambda _: False
-
-    assert "starts nothing" in live_crew.xcoms.progress[-1]["end"]["if_cleared"]
-    task._make = kickoff
-    assert_uncertain(task)
-    assert not live_crew.kickoffs
 
 
 def assert_uncertain(task: Task) -> CrewTaskFailed:
@@ -248,25 +83,6 @@ def assert_uncertain(task: Task) -> CrewTaskFailed:
     assert isinstance(caught.value.failure, UncertainKickoff)
     assert caught.value.cost is Cost.UNKNOWN
     return caught.value
-
-
-@pytest.mark.parametrize("state", ["restarting", "running", None])
-def test_clear_before_the_report_does_not_count(live_crew, store, monkeypatch, state):
-    live_crew.faults.answer(504, on="kickoff", after_taken=True)
-    task = Task(kickoff, store=store)
-    states = {task.ti.run_id: {"crew": state}}
-    with monkeypatch.context() as patched:
-        if state:  # else Airflow does not say
-            patched.setattr(TASK_STATES, lambda *_, **__: states)
-        assert_uncertain(task)
-
-    assert store.kickoff["kickoff_id"] is None
-    assert store.kickoff["reported"] is (state != "restarting")
-    task.clear()
-    if state == "restarting":
-        assert_uncertain(task)
-        task.clear()
-    assert task.run() == live_crew.ids[1]
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])
@@ -300,16 +116,6 @@ def test_unexpected_error_while_sending_is_reported(live_crew, store, monkeypatc
 
     assert (store.kickoff["kickoff_id"], store.kickoff["reported"]) == (None, True)
     assert not live_crew.kickoffs  # which no task can know
-
-
-def test_report_of_a_task_that_is_being_ended_does_not_count(live_crew, store):
-    live_crew.faults.answer(504, on="kickoff", after_taken=True)
-    made = kickoff()
-    live_crew.at_kickoff = made.on_kill
-
-    assert_uncertain(Task(lambda: made, store=store))
-
-    assert (store.kickoff["kickoff_id"], store.kickoff["reported"]) == (None, False)
 
 
 @pytest.fixture(params=[True, False], ids=["forgets at Clear", "keeps at Clear"])

@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import time
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowTaskTimeout, TaskDeferred
+from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.client.errors import (
-    Cost,
     ExecutionFailed,
-    ExecutionUnknown,
-    InvalidKickoffId,
-    LostContact,
-    WaitedTooLong,
 )
-from airflow_provider_crew.decorators.crew import crew_task
-from airflow_provider_crew.exceptions import CrewTaskFailed, CrewTaskTimeout
-from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.task import task as kit
-from airflow_provider_crew.triggers.events import DEFERRAL, STOP_WAITING
-from tests.integration.operators import both_ways, in_every_way, kickoff, run, run_task, sensor_task
+from airflow_provider_crew.triggers.events import DEFERRAL
+from tests.integration.operators import both_ways, in_every_way, run, run_task
 from tests.integration.tasks import (
-    ASKING,
     CONNECTION,
-    INPUTS,
-    QUICK,
     SLOW,
     TASK_STATES,
-    TOKEN,
     Task,
     TaskInstance,
     poked,
@@ -43,13 +29,6 @@ from tests.integration.tasks import (
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
-
-
-def test_execution_completed_at_first_poll_is_not_deferred(live_crew):
-    operator = Task(lambda: run(deferrable=True)).begin()
-
-    assert operator.execute({"ti": Task(run).ti})["output"].startswith("Briefing")
-    assert live_crew.calls == ["inputs", "kickoff", "status"]
 
 
 def test_trigger_may_outlast_the_deadline_by_a_minute(live_crew):
@@ -76,19 +55,6 @@ def test_own_deadline_comes_before_that_of_airflow():
 
 
 @both_ways
-def test_result_that_xcom_rejects_starts_no_other_execution(live_crew, deferrable):
-    task = Task(lambda: run(deferrable=deferrable), retries=1, refused_xcoms=frozenset({"return_value"}))
-
-    with pytest.raises(CrewTaskFailed, match="the XCom backend is full") as caught:
-        task.run()
-
-    assert isinstance(caught.value, AirflowFailException)
-    assert caught.value.cost is Cost.ENDED
-    assert caught.value.kickoff_id == live_crew.ids[0]
-    assert len(live_crew.kickoffs) == 1
-
-
-@both_ways
 @pytest.mark.parametrize("kind", ["on_failure_callback", "on_retry_callback"])
 def test_alert_of_a_result_that_airflow_cannot_store_knows_the_end(live_crew, store, deferrable, kind):
     shown: list[Any] = []
@@ -103,21 +69,6 @@ def test_alert_of_a_result_that_airflow_cannot_store_knows_the_end(live_crew, st
         callback(task.context)
 
     assert shown == ["completed"]
-
-
-@pytest.mark.usefixtures("live_crew")
-@both_ways
-@pytest.mark.parametrize("retries", [1, 0])
-@pytest.mark.parametrize("options", [{}, {"do_xcom_push": False}], ids=str)
-@pytest.mark.parametrize("with_store", [False, True])
-def test_result_is_pushed_at_once_if_a_retry_would_lose_it(store, deferrable, retries, options, with_store):
-    kept = store if with_store else None
-    task = Task(lambda: run(deferrable=deferrable, **options), retries=retries, store=kept)
-
-    result = task.run()
-
-    at_once = retries and not options and not with_store
-    assert task.ti.xcoms.get("return_value") == (result if at_once else None)
 
 
 def test_running_execution_with_a_large_status_is_deferred_again(live_crew, store, monkeypatch):
@@ -185,20 +136,6 @@ needs_triggers_that_cancel = pytest.mark.skipif(AIRFLOW < (3, 3), reason="trigge
 
 
 @needs_triggers_that_cancel
-@pytest.mark.parametrize("kind", [run_task, sensor_task])
-def test_deferral_is_over_after_the_trigger_failed(live_crew, store, kind):
-    live_crew.scenario = SLOW
-    task = kind(live_crew, store=store, deferrable=True, cancel_on_kill=True)
-    waiting = task.deferred()
-    assert task.ti.xcoms[DEFERRAL] == waiting.trigger.deferred_at
-
-    with pytest.raises(Exception, match="no longer polls"):
-        task.resume_without_event("Trigger failure", ["Boom"])
-
-    assert task.ti.xcoms[DEFERRAL] is None
-
-
-@needs_triggers_that_cancel
 def test_deferral_is_over_before_the_event(live_crew, store, monkeypatch):
     pushed: list[tuple[str, Any]] = []
     monkeypatch.setattr(
@@ -232,115 +169,6 @@ def test_task_that_is_marked_while_it_defers_cancels(live_crew, store, monkeypat
     assert len(live_crew.requests.on("stop")) == 1
 
 
-@pytest.mark.skipif(AIRFLOW < (3, 3), reason="this Airflow has no requests for deferred tasks")
-def test_stopped_wait_is_not_retried_without_a_connection(live_crew, store, monkeypatch, timing):
-    timing(not_found_grace=0.0, unknown_poll=0.0)
-    live_crew.scenario = ASKING
-    task = Task(lambda: run(deferrable=True, human_input=True), store=store, retries=2)
-    waiting = task.deferred()
-    with pytest.raises(TaskDeferred) as asked:
-        task.resume(waiting, task.event_of(waiting))
-    monkeypatch.delenv(CONNECTION)
-
-    with pytest.raises(CrewTaskFailed):
-        task.resume(asked.value, {"chosen_options": [STOP_WAITING], "responded_by_user": {"name": "ann"}})
-
-
-LARGE = Scenario(tasks=(ScenarioTask(name="a", seconds=3600, output="x" * 70_000),), inputs=())
-
-
-@pytest.mark.parametrize("status", [None, 503, 404])
-@pytest.mark.parametrize("with_store", [False, True])
-def test_large_result_survives_an_outage_and_the_deadline(live_crew, store, with_store, status):
-    task = Task(lambda: run(deferrable=True), store=store if with_store else None)
-    waiting, event = large_event(task, live_crew)
-    if status:
-        live_crew.faults.answer(status, on="status", times=4)
-
-    assert "result" not in event
-    assert len(json.dumps(event)) < 2000
-    assert task.resume(waiting, event | {"deadline": 0.0})["output"] == "x" * 70_000
-    assert len(live_crew.kickoffs) == 1
-
-
-def large_event(task: Task, live_crew: Any) -> tuple[Any, dict[str, Any]]:
-    live_crew.scenario = LARGE
-    waiting = task.deferred()
-    live_crew.finish(live_crew.ids[0])
-    return waiting, task.event_of(waiting)
-
-
-def test_completed_execution_that_is_forgotten_is_replaced_by_a_clear(live_crew, store, timing):
-    timing(not_found_grace=0.05, unknown_poll=0.01)
-    task = Task(lambda: run(deferrable=True, max_outage=0.2), store=store, retries=1)
-    waiting, event = large_event(task, live_crew)
-    live_crew.forget(live_crew.ids[0])
-
-    with pytest.raises(CrewTaskFailed) as caught:
-        task.resume(waiting, event)
-
-    assert isinstance(caught.value.failure, ExecutionUnknown)
-    assert (caught.value.cost, caught.value.failure.has_completed) == (Cost.ENDED, True)
-    task.clear()
-    live_crew.scenario = QUICK
-    assert task.run()["kickoff_id"] == live_crew.ids[1]
-
-
-def test_completed_execution_is_never_reported_as_running(live_crew, store, monkeypatch):
-    def timeout(*_: Any) -> None:
-        raise AirflowTaskTimeout("over")
-
-    task = Task(lambda: run(deferrable=True), store=store, retries=1)
-    waiting, event = large_event(task, live_crew)
-    monkeypatch.setattr("airflow_provider_crew.task.record.Record.save_kickoff_id", timeout)
-
-    with pytest.raises(CrewTaskTimeout) as caught:
-        task.resume(waiting, event)
-
-    assert (caught.value.cost, caught.value.kickoff_id) == (Cost.ENDED, live_crew.ids[0])
-
-
-GONE = "{{ 1 // 0 }}"
-
-
-@pytest.mark.parametrize("with_store", [False, True])
-def test_resumed_task_needs_neither_templates_nor_connection(live_crew, store, with_store):
-    live_crew.scenario = SLOW
-    inputs, conn_ids = iter([INPUTS, {"topic": GONE}]), iter(["crew_default", "missing_{{ 'now' }}"])
-    make = lambda: run(deferrable=True, inputs=next(inputs), crew_conn_id=next(conn_ids))  # noqa: E731
-    task = Task(make, store=store if with_store else None, retries=1)
-    waiting = task.deferred()
-    live_crew.finish(live_crew.ids[0])
-    event = Task(run).event_of(waiting)
-
-    assert task.resume(waiting, event)["kickoff_id"] == live_crew.ids[0]
-    assert len(live_crew.kickoffs) == 1
-
-
-def decorated(*, inputs: Any, **options: Any) -> Any:
-    decorator: Any = crew_task(task_id="crew", poll_interval=0.02, **options)
-    return decorator(lambda topic: {"topic": topic})(**inputs).operator
-
-
-@pytest.mark.parametrize("make", [kickoff, run, decorated])
-def test_retried_task_does_not_need_its_templates(live_crew, store, make):
-    task = Task(kickoff, store=store, retries=1)
-    kickoff_id = task.begin().execute(task.context)
-    task._make = lambda: make(inputs={"topic": GONE}, crew_conn_id="crew_{{ 'default' }}")
-
-    assert kickoff_id in str(task.run())
-    assert len(live_crew.kickoffs) == 1
-
-
-def test_task_that_starts_needs_its_templates(live_crew, store):
-    starting = Task(lambda: run(inputs={"topic": GONE}), store=store).begin()
-
-    with pytest.raises(ZeroDivisionError):
-        starting.execute(Task(run, store=store).context)
-
-    assert not live_crew.kickoffs
-
-
 @pytest.fixture
 def deferred(live_crew, monkeypatch) -> tuple[Task, TaskDeferred]:
     """A task of an Airflow (3.1) that may resume a retry with the event of an earlier attempt."""
@@ -369,94 +197,28 @@ def test_retry_takes_only_the_result_of_an_earlier_attempts_event(live_crew, def
     assert len(live_crew.kickoffs) == 1 + fails
 
 
-def test_result_at_another_address_is_not_given_up(live_crew, store, monkeypatch):
-    """The connection was changed while the event was on its way."""
-    task = Task(lambda: run(deferrable=True, max_outage=0.2), store=store, retries=1)
-    waiting, event = large_event(task, live_crew)
-    with LocalCrewService(token=TOKEN) as another:
-        kept = os.environ[CONNECTION]
-        monkeypatch.setenv(CONNECTION, kept.replace(live_crew.url.split("//")[1], another.url.split("//")[1]))
+@pytest.mark.skipif(AIRFLOW < (3, 3), reason="A deferred task cannot ask before Airflow 3.3.")
+@pytest.mark.parametrize("shows", [True, False])
+def test_request_shows_page_and_last_output_without_effect(live_crew, monkeypatch, timing, shows):
+    timing(not_found_grace=0.0, unknown_poll=0.0)
+    page = "https://app.example/7"
+    described = json.loads(live_crew.connection_json) | {"extra": {"dashboard_url": page}}
+    monkeypatch.setenv(CONNECTION, json.dumps(described))
+    evil = "Notes\u202e\u200b\n```\n[Approve](https://evil.example)\nEnd"
+    wrote = {"state": "RUNNING", "last_executed_task": {"name": "research_task", "output": evil}}
+    live_crew.at_look(
+        1, lambda: live_crew.set_status(live_crew.kickoffs[0].kickoff_id, wrote, {"state": "PAUSED"})
+    )
+    live_crew.scenario = SLOW.model_copy(update={"dialect": "deployed"})
 
-        with pytest.raises(CrewTaskFailed, match=re.escape(live_crew.url)) as caught:
-            task.resume(waiting, event)
-        assert isinstance(caught.value.failure, ExecutionUnknown)
-        assert caught.value.failure.elsewhere == live_crew.url
-
-        monkeypatch.setenv(CONNECTION, kept)
-        task.clear()
-        assert task.run()["output"] == "x" * 70_000
-        assert len(live_crew.kickoffs) == 1
-
-
-def test_task_cleared_while_deferring_reattaches(live_crew, store):
-    live_crew.scenario = SLOW
-    task = Task(lambda: run(deferrable=True), store=store)
+    task = Task(lambda: run(deferrable=True, log_output=shows))
     waiting = task.deferred()
-    task.ti.try_number += 1
-
     with pytest.raises(TaskDeferred):
-        run(deferrable=True).resume_execution(waiting.method_name, waiting.kwargs or {}, task.context)
+        task.resume(waiting, task.event_of(waiting))
 
-    assert len(live_crew.kickoffs) == 1
-
-
-@pytest.mark.parametrize("why", ["Trigger timeout", "Trigger failure"])
-@pytest.mark.parametrize("with_store", [False, True])
-def test_resuming_without_an_event_ends_as_the_crew_did(live_crew, store, why, with_store):
-    live_crew.scenario = SLOW
-    refused = frozenset({"kickoff_id"} if with_store else ())
-    task = Task(lambda: run(deferrable=True), store=store if with_store else None, refused_xcoms=refused)
-    task.deferred()
-    live_crew.set_status(live_crew.ids[0], {"status": "error", "error": "out of credit"})
-    with pytest.raises(ExecutionFailed, match="out of credit"):
-        task.resume_without_event(why)
-    live_crew.set_status(live_crew.ids[0], {"status": "completed", "result": "Done."})
-
-    assert task.resume_without_event(why)["kickoff_id"] == live_crew.ids[0]
-
-
-@pytest.mark.parametrize("down", [False, True], ids=["still going", "no answer"])
-@pytest.mark.parametrize("with_store", [False, True])
-@pytest.mark.parametrize(
-    ("why", "error"), [("Trigger timeout", WaitedTooLong), ("Trigger failure", LostContact)], ids=str
-)
-def test_resuming_without_an_event_reports_the_execution(live_crew, store, task_log, why, error, with_store, down):
-    live_crew.scenario = SLOW
-    task = Task(lambda: run(deferrable=True), store=store if with_store else None, retries=1)
-    task.deferred()
-    if down:
-        live_crew.faults.refuse()
-
-    caught: Any
-    with pytest.raises(error if with_store else CrewTaskFailed) as caught:
-        task.resume_without_event(why, traceback=["Traceback\n", "KeyError: 'x'\n"])
-
-    assert isinstance(caught.value if with_store else caught.value.failure, error)
-    assert caught.value.cost is Cost.RUNNING
-    assert caught.value.kickoff_id == live_crew.ids[0]
-    assert "KeyError: 'x'" in task_log.text
-
-
-def test_record_unreadable_on_resuming_serves_the_next_attempt(live_crew, store):
-    live_crew.scenario = SLOW
-    task = Task(lambda: run(deferrable=True), store=store, retries=1)
-    task.deferred()
-    store.breaks_at = lambda name: name == "get"
-    with pytest.raises(WaitedTooLong):
-        task.resume_without_event("Trigger timeout")
-
-    store.breaks_at = lambda _: False
-    live_crew.finish(live_crew.ids[0])
-    assert task.run()["kickoff_id"] == live_crew.ids[0]
-    assert len(live_crew.kickoffs) == 1
-
-
-@pytest.mark.usefixtures("live_crew")
-def test_resuming_without_a_kickoff_id_fails():
-    task = Task(lambda: run(deferrable=True))
-
-    with pytest.raises(CrewTaskFailed) as caught:
-        task.resume_without_event("Trigger failure")
-
-    assert isinstance(caught.value.failure, InvalidKickoffId)
-    assert caught.value.cost is Cost.RUNNING
+    ((_, body, _),) = live_crew.required_actions
+    before, _, block = body.partition("```text\n")
+    assert body.index(f"]({page})") < body.index("\n")
+    assert ("`research_task`" in before, "Notes" in body) == (shows, shows)
+    shown = ["| Notes\ufffd\ufffd", "| ```", "| [Approve](https://evil.example)", "| End", "```"]
+    assert block.splitlines() == (shown if shows else [])

@@ -1,0 +1,369 @@
+"""
+Words of the stories in ``stories.txt``: what a crew, Airflow and people do to a task, and what comes of it.
+
+A story has a title, its kinds of task with their options, and steps. What follows an arrow is an outcome.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from runpy import run_path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from airflow.exceptions import AirflowRescheduleException
+from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTaskTimeout, TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
+
+from airflow_provider_crew import api_server
+from airflow_provider_crew.decorators.crew import crew_task
+from airflow_provider_crew.local import LocalCrewService, ScenarioTask
+from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING, read_event
+from tests.integration.operators import kickoff, run, run_deferred, sensor
+from tests.integration.pages import ROOT
+from tests.integration.tasks import (
+    ASKING,
+    CONNECTION,
+    FAILING,
+    INPUTS,
+    QUICK,
+    SLOW,
+    TASK_STATES,
+    TOKEN,
+    Log,
+    Task,
+    TaskStateStore,
+    WatchedService,
+    api_error,
+    poked,
+)
+
+LARGE = SLOW.model_copy(update={"tasks": (ScenarioTask(name="a", seconds=3600, output="x" * 70_000),)})
+CREWS = {"quick": QUICK, "slow": SLOW, "failing": FAILING, "asking": ASKING, "large": LARGE}
+STATUSES: dict[str, list[Any]] = {
+    "running": [{"state": "RUNNING", "status": "Task is Running"}],
+    "completed": [{"status": "completed", "result": "Done."}],
+    "failed": [{"status": "error", "error": "out of credit"}],
+    "as it is": [],
+}
+
+
+def decorated(inputs: Any = INPUTS, **options: Any) -> Any:
+    decorator: Any = crew_task(task_id="crew", poll_interval=0.02, **options)
+    return decorator(lambda topic, audience="": {"topic": topic, "audience": audience})(**inputs).operator
+
+
+def packaged(kickoff_id: str) -> Any:
+    """Return the sensor of a DAG that comes with the package."""
+    file = ROOT / "airflow_provider_crew/dags/crew_wait_for_execution.py"
+    operator = run_path(str(file))["dag"].get_task("result")
+    operator.kickoff_id, operator.crew_conn_id, operator.poll_interval = kickoff_id, "crew_default", 0.02
+    return operator
+
+
+KINDS: dict[str, Callable[..., Any]] = {
+    "kickoff": lambda _, **options: kickoff(**options),
+    "run": lambda _, **options: run(**options),
+    "deferred run": lambda _, **options: run_deferred(**options),
+    "DAG of the package": lambda story, **_: packaged(**story.watched()),
+    "decorated": lambda _, **options: decorated(**options),
+    "sensor": lambda story, **options: sensor(**story.watched() | options),
+    "deferred sensor": lambda story, **options: sensor(**story.watched() | options, deferrable=True),
+    "rescheduled sensor": lambda story, **options: sensor(**story.watched() | options, mode="reschedule"),
+}
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def named(text: str | None) -> dict[str, Any]:
+    """Read options as they stand in a call."""
+    words = {"timedelta": timedelta, "GONE": "{{ 1 // 0 }}"}
+    options: dict[str, Any] = eval(f"dict({text or ''})", words)  # noqa: S307 - of a table beside the tests
+    return options
+
+
+class Story:
+    """A task, its crew, and what a story does to them."""
+
+    def __init__(
+        self, crew: WatchedService, log: Log, monkeypatch: pytest.MonkeyPatch, timing: Any, kind: str, options: Any
+    ) -> None:
+        self.crew, self.log, self.monkeypatch, self.timing, self.kind = crew, log, monkeypatch, timing, kind
+        self.store = TaskStateStore()
+        kept = self.store if options.pop("store", True) else None
+        self.task = Task(self._operator, store=kept, retries=options.pop("retries", 1))
+        self.options = options
+        self.address = os.environ[CONNECTION]
+        self._closing = ExitStack()
+        self.others: list[LocalCrewService] = []
+        self.waiting: Any = None
+        self.event: dict[str, Any] = {}
+        self.failure: Any = None
+        self._calls = 0
+
+    def _operator(self) -> Any:
+        self.operator = KINDS[self.kind](self, **self.options)
+        return self.operator
+
+    def watched(self) -> dict[str, Any]:
+        """Return the execution of a sensor."""
+        if not self.crew.ids and "kickoff_id" not in self.options:
+            self.crew.new_execution(self.crew.scenario)
+        return {"kickoff_id": next(iter(self.crew.ids), None)}
+
+    def lines(self, steps: list[str]) -> Iterator[str]:
+        """Take each step, and yield it with its outcome."""
+        for text in steps:
+            if each := text.partition("-> ")[0].strip():
+                told = self.take(each)
+                yield f"  {each} -> {self.plain(str(told))}" if told is not None else f"  {each}"
+        stops = ", ".join(request.path.rpartition("/")[2] for request in self.crew.requests.on("stop"))
+        yield self.plain(f"  -> kickoffs: {len(self.crew.kickoffs)}, stops: {stops or 'none'}")
+        assert not [other for other in self.others if other.kickoffs or other.requests.on("stop")]
+        self._closing.close()
+
+    def take(self, text: str) -> object:
+        """Take a step."""
+        for pattern, act in STEPS.items():
+            if found := re.fullmatch(pattern, text):
+                return act(self, *found.groups())
+        raise AssertionError(f"unknown step: {text}")
+
+    def plain(self, text: str) -> str:
+        """Return a text with short names of executions and addresses."""
+        for number, kickoff_id in enumerate(self.crew.ids, 1):
+            text = text.replace(kickoff_id, f"e{number}")
+        return text.replace(self.crew.url, "CREW")
+
+    def outcome(self, act: Callable[[], Any]) -> str:
+        """Run a process, and return how it ends and what it has asked the crew."""
+        try:
+            told = self._value(act())
+        except TaskDeferred as deferred:
+            told, self.waiting = "waits", deferred
+        except AirflowRescheduleException:
+            told = "waits"
+            self.task.ti.try_number -= 1
+        except BaseException as error:  # noqa: BLE001 - an outcome
+            told = self._error(error)
+        calls = [call for call, _ in groupby(self.crew.calls[self._calls :])]
+        self._calls = len(self.crew.calls)
+        return f"{told} [{', '.join(calls)}]"
+
+    def _value(self, value: Any) -> str:
+        if isinstance(value, str):
+            return value
+        output = str(value["output"])
+        return f"{value['kickoff_id']}: {output if len(output) < 80 else f'{len(output)} characters'}"
+
+    def _error(self, error: BaseException) -> str:
+        self.failure = failure = getattr(error, "failure", error)
+        cost = getattr(failure, "cost", None)
+        progress = self.crew.xcoms.progress
+        if cost and progress and progress[-1]["end"]:
+            assert progress[-1]["end"]["cost"] == cost
+        final = isinstance(error, (AirflowFailException, AirflowSensorTimeout))
+        ends = "skipped" if isinstance(error, AirflowSkipException) else "failed" if final else "to retry"
+        about = failure.kickoff_id if cost and failure.kickoff_id in self.crew.ids else None
+        return ", ".join([f"{ends}: {type(failure).__name__}", *filter(None, (cost and str(cost), about))])
+
+    # Steps that are no single call.
+
+    def start(self) -> str:
+        """Run the next attempt up to its deferral, or until its process is killed at its end."""
+        return self.outcome(lambda: self.task.begin().execute(self.task.context))
+
+    def fire(self) -> str:
+        """Run the trigger up to its event."""
+        self.event = self.task.event_of(self.waiting)
+        self._calls = len(self.crew.calls)
+        if "chosen_options" in self.event:
+            return "event: answer"
+        end = read_event(self.event)
+        ends = {"large": end.too_large, "result": end.result, "completed": end.completed, "error": end.error}
+        return f"event: {next(name for name in ends if ends[name])}"
+
+    def resume(self, **changes: Any) -> str:
+        rules = self.waiting.trigger.rules
+        told = self.outcome(lambda: self.task.resume(self.waiting, self.event | changes))
+        assert self.waiting.trigger.rules["deadline"] == rules["deadline"]
+        return told
+
+    def answered(self, option: str, by: str | None = "Ada") -> dict[str, Any]:
+        """Return the event with which Airflow resumes a task after an answer."""
+        user = by and {"id": "1", "name": by}
+        return {"chosen_options": [option], "params_input": {}, "responded_by_user": user}
+
+    def fail(self, status: str, after: str | None, on: Any, times: str | None, seconds: str | None) -> None:
+        """Let the crew fail, until it is back."""
+        extent: Any = {"times": int(times)} if times else {"for_seconds": float(seconds or math.inf)}
+        body: Any = {"body": {}} if on == "stop" else {}
+        self.crew.faults.answer(int(status), on=on, after_taken=bool(after), **extent, **body)
+
+    def ask(self) -> None:
+        """Let the crew wait for a person at once, and be known at once."""
+        self.crew.scenario = ASKING
+        self.timing(not_found_grace=0.0, unknown_poll=0.0)
+
+    def mark(self) -> None:
+        """Mark the task as failed."""
+        self.monkeypatch.setattr(api_server, "has_ended", lambda _: True)
+        self.operator.on_kill()
+
+    def resume_without(self, why: str) -> str:
+        """Resume as Airflow does when a trigger has failed, or did not fire in time."""
+        if self.crew.xcoms.progress:
+            self.task.ti.xcoms["crew_progress"] = self.crew.xcoms.progress[-1]
+        told = "Trigger failure" if why == "trigger" else "Trigger timeout"
+        return self.outcome(lambda: self.task.resume_without_event(told, ["KeyError: 'x'"]))
+
+    @property
+    def xcoms(self) -> str:
+        names = [key for key, value in self.task.ti.xcoms.items() if value is not None and key != "crew_progress"]
+        return ", ".join(sorted(names)) or "none"
+
+    def killed(self) -> str:
+        """Kill an attempt while it waits."""
+        with self.monkeypatch.context() as patched:
+            patched.setattr(time, "sleep", Mock(side_effect=Killed))
+            return self.start()
+
+    def break_store(self, call: str, when: str | None, error: str | None) -> None:
+        """Let the task state store fail."""
+        self.store.breaks_with = ERRORS[error or "an error"]
+        is_due: dict[str | None, Callable[[], object]] = {
+            None: lambda: True,
+            "the intent": lambda: self.store.kickoff,
+            "the kickoff": lambda: self.crew.kickoffs,
+            "the first poll": lambda: "status" in self.crew.calls,
+        }
+        kinds = {"call": {"get", "set", "delete"}, "write": {"set", "delete"}}.get(call, {call})
+        self.store.breaks_at = lambda name: name in kinds and bool(is_due[when]())
+
+    def ring(self, progress: dict[str, Any]) -> None:
+        """Let execution_timeout pass while the end is pushed."""
+        if progress["end"]:
+            raise AirflowTaskTimeout("Timeout")
+
+    def move(self) -> None:
+        """Let the connection point to another crew."""
+        self.others.append(self._closing.enter_context(LocalCrewService(QUICK, token=TOKEN)))
+        self.connect(self.others[-1].connection_uri)
+
+    def connect(self, uri: str) -> None:
+        self.monkeypatch.setenv(CONNECTION, uri)
+
+    @property
+    def requests(self) -> str:
+        """The requests to users under Required Actions."""
+        told = []
+        for each in self.crew.required_actions:
+            subject, body, options = ("", "", [each]) if isinstance(each, str) else each
+            names = [name for name in ("crew", *self.crew.ids, "Ada") if name in subject + body]
+            told.append(" about ".join([" or ".join(options), *filter(None, [", ".join(names)])]))
+        return "; ".join(told) or "none"
+
+    @property
+    def record(self) -> str:
+        """The kickoff record, and what is left of it."""
+        kept = self.store.kickoff or {}
+        facts = [name for name in ("reported", "delivered", "cancelled") if kept.get(name)]
+        return ", ".join(filter(None, [str(kept.get("kickoff_id")), kept.get("end"), *facts]))
+
+
+ERRORS: dict[str, Exception] = {
+    "an error": RuntimeError("the API does not answer"),
+    "an alarm": AirflowTaskTimeout("Timeout"),  # type: ignore[dict-item]  # Airflow types it otherwise
+    "404": api_error(404),
+    "no response": api_error(None),
+}
+
+# What a line does, by its pattern. What it returns is printed.
+STEPS: dict[str, Callable[..., object]] = {
+    # The crew.
+    f"crew is ({'|'.join(CREWS)})": lambda it, name: setattr(it.crew, "scenario", CREWS[name]),
+    "crew (finish|forget|approve|revoke)e?s e1": lambda it, act: getattr(it.crew, act)(it.crew.ids[0]),
+    "e1 is (.+)": lambda it, name: it.crew.set_status(it.crew.ids[0], *STATUSES[name]),
+    r"(\d+)( after it was taken)? for (\w+)(?: (\d+) times?)?(?: during (.+) seconds)?": Story.fail,
+    "crew takes a kickoff: (.+)": lambda it, then: setattr(it.crew, "at_kickoff", lambda: it.take(then)),
+    "crew is away": lambda it: it.crew.faults.refuse(),
+    "crew is back": lambda it: it.crew.faults.clear(),
+    r"at poll (\d+): (.+)": lambda it, n, then: it.crew.at_look(int(n), lambda: it.take(then)),
+    "at a stop: (.+)": lambda it, then: setattr(
+        it.crew, "after", lambda request: it.take(then) if request.operation == "stop" else None
+    ),
+    "another execution starts": lambda it: it.crew.new_execution(it.crew.scenario) and None,
+    r"next ID is (\d+)": lambda it, kickoff_id: it.crew.next_kickoff_id(int(kickoff_id)),
+    # Airflow.
+    "attempt": lambda it: it.outcome(lambda: poked(it.task)),
+    "attempt that is killed while it waits": Story.killed,
+    "first poke was (.+) seconds ago": lambda it, ago: setattr(
+        it.task.ti, "first_poke", datetime.now(UTC) - timedelta(seconds=int(ago))
+    ),
+    "defer|attempt that is killed at its end": Story.start,
+    "one poke": lambda it: it.outcome(it.task.run),
+    "trigger": Story.fire,
+    "resume": Story.resume,
+    "resume late": lambda it: it.resume(deadline=0.0),
+    "trigger, resume": lambda it: f"{it.fire()}; {it.resume()}",
+    "resume without (trigger|time)": Story.resume_without,
+    "attempt that resumes without event": lambda it: it.outcome(
+        lambda: it.task.begin().resume_execution(it.waiting.method_name, it.waiting.kwargs or {}, it.task.context)
+    ),
+    "clear": lambda it: it.task.clear(),
+    "alarm at the end": lambda it: setattr(it.crew.xcoms, "at", it.ring),
+    "told to end": lambda it: it.operator.on_kill(),
+    "state is (.+)": lambda it, state: it.monkeypatch.setattr(
+        TASK_STATES, lambda **_: {it.task.ti.run_id: {"crew": state}}
+    ),
+    "Airflow refuses (.+)": lambda it, names: setattr(it.task.ti, "refused_xcoms", frozenset(names.split())),
+    r"store holds (\w+): (.+)": lambda it, key, text: it.store.set(
+        key, json.loads(text.replace("e1", it.crew.ids[0] if it.crew.ids else ""))
+    ),
+    "store has (.+)": lambda it, text: it.store.set("crew_kickoff", it.store.get("crew_kickoff") | named(text)),
+    "store fails at (get|set|call|write)(?: after (.+?))?(?: with (.+))?": Story.break_store,
+    "at each call of the store: (.+)": lambda it, then: setattr(
+        it.store, "breaks_at", lambda call, fails=it.store.breaks_at: (fails(call), it.take(then))[0]
+    ),
+    "store works": lambda it: setattr(it.store, "breaks_at", lambda _: False),
+    # People.
+    "options: (.+)": lambda it, text: it.options.update(named(text)),
+    "connection is gone": lambda it: it.monkeypatch.delenv(CONNECTION),
+    "connection is elsewhere": Story.move,
+    "connection is back": lambda it: it.connect(it.address),
+    "connection is by name": lambda it: it.connect(it.address.replace("127.0.0.1", "localhost")),
+    "connection has (.+)": lambda it, more: it.connect(f"{it.address}?{more}"),
+    "timing: (.+)": lambda it, text: it.timing(**named(text)),
+    "answer: stop": lambda it: it.outcome(lambda: it.task.resume(it.waiting, it.answered(STOP_WAITING))),
+    "answer: check": lambda it: it.outcome(lambda: it.task.resume(it.waiting, it.answered(HAS_ANSWERED))),
+    "answer to stop is stored": lambda it: setattr(it.crew, "stored_answer", it.answered(STOP_WAITING)),
+    "request was closed": lambda it: setattr(it.crew, "stored_answer", it.answered(HAS_ANSWERED, None)),
+    "request is open": lambda it: setattr(it.crew, "stored_answer", None),
+    "requests are off": lambda it: it.monkeypatch.setenv("AIRFLOW__CREW__REQUIRED_ACTIONS", "False"),
+    "requests fail": lambda it: it.monkeypatch.setattr(api_server, "open_required_action", lambda *_: 1 / 0),
+    "crew asks at once": Story.ask,
+    "marked": Story.mark,
+    # What is known.
+    "record": lambda it: it.record,
+    "XComs": lambda it: it.xcoms,
+    "if cleared": lambda it: it.crew.xcoms.progress[-1]["end"]["if_cleared"],
+    "elsewhere": lambda it: it.failure.elsewhere,
+    "lacks connection": lambda it: it.failure.cause.lacks_connection,
+    "log of (.+)": lambda it, text: "has it" if text in it.log.text else "lacks it",
+    "log": lambda it: "warns of e1" if it.crew.ids[0] in it.log.warnings else "does not warn of e1",
+    "next step": lambda it: it.failure.next_step,
+    "cause": lambda it: type(it.failure.cause).__name__,
+    "cost": lambda it: it.crew.xcoms.progress[-1]["end"]["cost"],
+    "requests": lambda it: it.requests,
+}
