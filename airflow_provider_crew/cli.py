@@ -1,7 +1,5 @@
 """
-Command line: ``python -m airflow_provider_crew``, for a crew, for the kickoff records of tasks, and for DAGs.
-
-On Airflow 3.2 and later, ``airflow crew`` has the same commands.
+Command line: ``python -m airflow_provider_crew``, for a crew, and for the kickoff records of tasks.
 
 Only ``check --start`` and ``check --stop`` start executions.
 
@@ -16,9 +14,6 @@ import json
 import logging
 import sys
 from functools import partial
-from itertools import starmap
-from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_crew.client.text import one_line
@@ -45,18 +40,12 @@ _COMMANDS = {
     "check": "check what a deployed crew supports",
     "adopt": "give a task the execution that you found in the crew's dashboard",
     "forget": "delete a task's kickoff records, so that clearing it starts another execution",
-    "dags": "copy the DAGs crew_budget and crew_wait_for_execution to a folder",
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Print its answer, and return the exit code."""
-    return _run(_parser().parse_args(arguments))
-
-
-def _run(options: argparse.Namespace) -> int:
-    if options.command == "dags":
-        return _copy_dags(options.into)
+    options = _parser().parse_args(arguments)
     answer: dict[str, Any] = {}
     logging.disable()  # Airflow's own log lines are not part of the command's output
     try:
@@ -96,30 +85,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def airflow_commands() -> list[Any]:
-    """Return the group of these commands in Airflow's own command line. Called by Airflow 3.2 and later."""
-    from airflow.cli.cli_config import ActionCommand, GroupCommand
-
-    def command(name: str, purpose: str) -> Any:
-        # In place of one Arg for each argument, as Airflow adds them to its parser
-        arguments: Any = SimpleNamespace(flags=(name,), add_to_parser=partial(_add_arguments, name=name))
-        return ActionCommand(
-            name, purpose, lambda options: sys.exit(_run(options)), [arguments], epilog=_EXIT_CODES
-        )
-
-    return [
-        GroupCommand("crew", "Query or check a crew, and repair tasks", [*starmap(command, _COMMANDS.items())])
-    ]
-
-
 def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
     """Add the arguments of a command to its parser."""
     command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.set_defaults(command=name, failed=False)
     add = command.add_argument
-    if name == "dags":
-        add("--into", metavar="DIR", type=Path, required=True, help="your dags folder")
-        return
     add("--json", action="store_true", help="print one JSON object")
     if name in {"adopt", "forget"}:
         _add_task(command, name)
@@ -151,22 +121,6 @@ def _add_task(command: argparse.ArgumentParser, name: str) -> None:
         return
     command.add_argument("--row", metavar="KEY", help="row of a batch, by its key")
     command.add_argument("--force", action="store_true", help="with --yes: also an execution unknown to the crew")
-
-
-def _copy_dags(folder: Path) -> int:
-    """Copy the DAGs of this package to a folder, unless it has other files of their names."""
-    for source in sorted(Path(__file__).with_name("dags").glob("crew_*.py")):
-        target, wanted = folder / source.name, source.read_bytes()
-        try:
-            if target.exists() and target.read_bytes() != wanted:
-                sys.stderr.write(f"{target} exists and differs. Remove it, and run this command again.\n")
-                return FAILED
-            target.write_bytes(wanted)
-        except OSError as error:
-            sys.stderr.write(f"{target} was not written: {error.strerror}.\n")
-            return FAILED
-        sys.stdout.write(f"Copied {target}\n")
-    return ANSWERED
 
 
 def _confirm(options: argparse.Namespace, question: str, facts: dict[str, Any]) -> None:

@@ -4,12 +4,12 @@ Count the kickoffs of connections that set max_kickoffs_per_day.
 A run does nothing. It counts one kickoff, or up to 50 kickoffs of a batch, and its configuration
 contains the task that sends them and the day's total.
 
-Needs no connection. Leave the DAG in your dags folder. It may be paused.
+Needs no connection. The DAG may be paused.
 
 Costs nothing.
 """
 
 from airflow.providers.common.compat.sdk import DAG
 
-with DAG("crew_budget", schedule=None, tags=["crew"], doc_md=__doc__):
+with DAG("crew_budget", schedule=None, tags=["crew"], doc_md=__doc__) as dag:
     pass

@@ -1,1 +1,1 @@
-"""DAGs to deploy next to your own: ``python -m airflow_provider_crew dags --into DIR`` copies them."""
+"""DAGs that a file in your ``dags`` folder imports."""

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 from airflow_provider_crew import cli
-from airflow_provider_crew.cli import ANSWERED, FAILED, UNDECIDED, USAGE, airflow_commands
+from airflow_provider_crew.cli import ANSWERED, USAGE
 from airflow_provider_crew.local import LocalCrewService
 from tests.integration.clients import TOKEN
 from tests.integration.commands import ASKING, ENDLESS, FAILING, WRITING, Crew, answers, crew, kick_off, playing
-from tests.supported import has
 
 pytest_plugins = ["tests.integration.command_fixtures"]
 
@@ -69,27 +66,10 @@ def test_commands_ask_and_tell_as_in_the_table(command, printed, monkeypatch):
     printed("commands.txt", lambda _: [line(name, dialect) for name in COMMANDS for dialect in dialects])
 
 
-def test_dags_are_copied_once(tmp_path, capsys):
-    names = {"crew_budget.py", "crew_wait_for_execution.py"}
-    for _ in range(2):
-        assert cli.main(["dags", "--into", str(tmp_path)]) == ANSWERED
-    assert {path.name for path in tmp_path.iterdir()} == names
-    assert {Path(line.removeprefix("Copied ")).name for line in capsys.readouterr().out.splitlines()} == names
-
-
-def test_dags_replace_no_other_file(tmp_path):
-    other = tmp_path / "crew_budget.py"
-    other.write_text("# mine")
-
-    assert cli.main(["dags", "--into", str(tmp_path)]) == FAILED
-    assert cli.main(["dags", "--into", str(tmp_path / "missing")]) == FAILED
-    assert other.read_text() == "# mine"
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
-        *((), ("kickoff",), ("status",), ("status", ""), ("inputs", "--token=x"), ("dags",)),
+        *((), ("kickoff",), ("status",), ("status", ""), ("inputs", "--token=x")),
         *(("check", "crew", "--inputs", text) for text in ("[1]", "topic", '"x"')),
         *(
             ("forget", "dag", "run", "task", *more)
@@ -139,23 +119,3 @@ def test_connection_is_read_from_the_database(saved):
 
     assert (done.returncode, len(service.requests)) == (ANSWERED, 1)
     assert TOKEN not in done.stdout + done.stderr
-
-
-@pytest.mark.skipif(not has("[`airflow crew`]"), reason="this Airflow takes no commands from providers")
-class TestAirflowCrew:
-    """The same commands in Airflow's own command line."""
-
-    def test_answers_and_ends_alike(self, saved, command):
-        with playing("deployed", ENDLESS) as crew:
-            kickoff_id = kick_off(crew)
-            done = saved(crew, "airflow", "crew", "status", kickoff_id)
-            code, told, _ = command("status", kickoff_id, crew=crew)
-
-        assert done.returncode == code == UNDECIDED
-        assert json.loads(done.stdout) == told | {"connection": "saved"}
-
-    def test_has_every_command(self):
-        (group,) = airflow_commands()
-
-        names = {"adopt", "cancel", "check", "dags", "forget", "inputs", "status"}
-        assert {each.name for each in group.subcommands} == names

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import pkgutil
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from airflow_provider_crew.get_provider_info import get_provider_info
 from airflow_provider_crew.hooks.crew import CrewHook
 
 PACKAGE = Path(airflow_provider_crew.__file__).parent
+ROOT = Path(__file__).parents[2]
 DISTRIBUTION = "airflow-provider-crew"
 
 
@@ -43,6 +45,15 @@ def named_paths(info: Any) -> Iterator[str]:
             yield from named_paths(value)
     elif isinstance(info, str) and info.startswith("airflow_provider_crew."):
         yield info
+
+
+def test_dags_of_the_package_can_be_imported():
+    shown = (ROOT / "docs/deployment.md").read_text()
+    named = dict(re.findall(r"^from (airflow_provider_crew\.dags\.\w+) import dag as (\w+)$", shown, re.MULTILINE))
+
+    assert {name: import_module(module).dag.dag_id for module, name in named.items()} == {
+        name: name for name in ("crew_budget", "crew_wait_for_execution")
+    }
 
 
 def test_names_in_the_metadata_can_be_imported():
