@@ -57,7 +57,6 @@ def smoke(session: nox.Session, airflow: str) -> None:
         session,
         airflow,
         "tests/unit/test_package.py",
-        "tests/unit/test_form.py",
         "tests/integration/test_pages_dag.py::test_dags_of_a_page_run[docs/run-a-crew.md]",
     )
 

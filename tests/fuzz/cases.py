@@ -76,7 +76,9 @@ def assert_presentable(error: BaseException, *secrets: str) -> None:
     assert not odd - {"\n"}
     assert len(text) < _LONGEST_TEXT
     if isinstance(error, CrewError):
-        assert json.dumps(error_record(error), ensure_ascii=False).encode()
+        stored = json.dumps(error_record(error), ensure_ascii=False)
+        assert stored.encode()
+        assert "\\u0000" not in stored.replace("\\\\", "")
 
 
 def _texts_of(error: BaseException) -> Iterator[str]:

@@ -11,18 +11,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-import hypothesis
-from hypothesis import strategies as st
-
 from tests.unit.crew_builders import answer
-
-
-@hypothesis.settings(deadline=None, max_examples=300)
-@hypothesis.given(header=st.text(max_size=40) | st.text("WedOct0123456789:.,+-GMT ", max_size=40))
-def test_any_retry_after_is_a_time_or_none(header: str) -> None:
-    seconds = answer(503, headers={"Retry-After": header}).retry_after
-
-    assert seconds is None or seconds >= 0
 
 
 def table(known: list[str]) -> Iterator[str]:

@@ -50,12 +50,6 @@ def test_kickoff_request_knows_its_secrets(api: CrewApi) -> None:
     assert "webhook-secret" not in api.kickoff(REQUEST).masks.results
 
 
-@pytest.mark.parametrize("status", [429, 503])
-def test_pause_that_a_crew_asks_for_is_in_the_error(status: int) -> None:
-    for name in ("inputs", "status"):
-        assert failure_of(CONVERSATIONS[name], answer(status, headers={"Retry-After": "7"})).retry_after == 7.0
-
-
 RESPONSES: dict[str, Any] = {
     "running": answer(200, RUNNING),
     "NOT FOUND": answer(200, {"state": "NOT FOUND"}),
@@ -93,18 +87,6 @@ def table(_: list[str]) -> Iterator[str]:
 
 def test_path_of_a_status_is_found_as_in_the_table(printed: Any) -> None:
     printed("status_paths.txt", table)
-
-
-@pytest.mark.parametrize("key", ["message", "detail", "title"])
-def test_unreadable_answer_has_the_services_own_words(key: str) -> None:
-    # Behind more than an excerpt shows.
-    body = {"trace": "x" * 2_000, "status": "error", key: f"No database for {TOKEN}"}
-
-    for name in ("inputs", "status"):
-        failure = failure_of(CONVERSATIONS[name], answer(200, body))
-
-        assert isinstance(failure, errors.UnreadableResponse)
-        assert "No database for ***" in failure.error
 
 
 @pytest.mark.parametrize("credentials", ["me:hunter2-0123", "m:x", "me:p%2fword-0123"])

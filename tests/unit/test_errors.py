@@ -10,12 +10,9 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.errors import error_record, recorded_error, storable_text
-from tests.unit.crew_builders import any_text
+from airflow_provider_crew.client.errors import error_record, recorded_error
 
 # A value for each field that an error may have.
 FACTS: dict[str, Any] = {
@@ -69,20 +66,6 @@ def test_error_keeps_class_message_and_facts(error: errors.CrewError) -> None:
     if not vars(error).keys() & {"misfits", "missing_inputs"}:
         assert facts(carried(error)) == facts(error)
         assert carried(error).args == error.args
-
-
-@example(message="\x00\ud800", told="\udfff\x00", names=["\ud800", "\x00"])
-@given(message=any_text, told=any_text, names=st.lists(any_text, max_size=2))
-def test_record_of_any_text_can_be_stored(message: str, told: str, names: list[str]) -> None:
-    usage = dict.fromkeys(names, 7)
-    failed = errors.ExecutionFailed(message, kickoff_id=told, error=told, usage=usage)
-    text = json.dumps(error_record(failed), ensure_ascii=False)
-
-    text.encode()
-    assert "\\u0000" not in text
-    arrived: Any = recorded_error(json.loads(text))
-    assert (arrived.args[0], arrived.error) == (storable_text(message), storable_text(told or message))
-    assert arrived.usage == dict.fromkeys(map(storable_text, names), 7)
 
 
 def test_transient_errors_share_a_class() -> None:

@@ -9,9 +9,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points, packages_distributions, requires, version
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import airflow
@@ -24,7 +26,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import airflow_provider_crew
-from airflow_provider_crew.get_provider_info import get_provider_info
+from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS, get_provider_info
 from airflow_provider_crew.hooks.crew import CrewHook
 
 PACKAGE = Path(airflow_provider_crew.__file__).parent
@@ -123,6 +125,41 @@ def test_forms_of_old_and_new_airflow_are_equal():
     assert {*behaviour["hidden_fields"]} == hidden
     assert behaviour["relabeling"] == connection_type["ui-field-behaviour"]["relabeling"]
     assert behaviour["placeholders"] == connection_type["ui-field-behaviour"]["placeholders"]
+
+
+# The libraries that draw the form come with Airflow 3.1 only, so they are stood in for by what they record.
+STAND_INS = {
+    "wtforms": ["BooleanField", "PasswordField", "StringField"],
+    "flask_appbuilder": [],
+    "flask_appbuilder.fieldwidgets": ["BS3PasswordFieldWidget", "BS3TextFieldWidget"],
+    "flask_babel": ["lazy_gettext"],
+}
+NOT_STRINGS = {
+    **dict.fromkeys(("user_bearer_token", "proxy"), "PasswordField"),
+    **dict.fromkeys(("cancel_on_kill", "cancel_on_timeout", "allow_http"), "BooleanField"),
+}
+
+
+def recorded(kind: str, *args: Any, **options: Any) -> Any:
+    return args[0] if kind == "lazy_gettext" else (kind, options)
+
+
+@pytest.fixture
+def form(monkeypatch) -> dict[str, Any]:
+    for module, names in STAND_INS.items():
+        stand_in = ModuleType(module)
+        vars(stand_in).update({name: partial(recorded, name) for name in names})
+        monkeypatch.setitem(sys.modules, module, stand_in)
+    return CrewHook.get_connection_form_widgets()
+
+
+def test_form_has_every_field_with_its_type_and_label(form):
+    shown = {name: (kind, options["label"], options["description"]) for name, (kind, options) in form.items()}
+
+    assert shown == {
+        name: (NOT_STRINGS.get(name, "StringField"), field["label"], field["description"])
+        for name, field in CONNECTION_FIELDS.items()
+    }
 
 
 # The hook is loaded where a connection is tested, and where a task runs. Only DAGs with an alert load that.

@@ -1,0 +1,95 @@
+"""The local server: what importing it costs, scenarios, and Markdown on its pages."""
+
+import json
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_crew.local import Scenario, ScenarioError
+from airflow_provider_crew.local.scripted import filled
+from airflow_provider_crew.local.wire.markdown import html_of
+
+TAGS = {
+    *("p", "h3", "h4", "h5", "h6", "hr", "pre", "code", "strong", "a", "ol", "li"),
+    *("div", "table", "tr", "th", "td"),
+}
+MARKUP = st.text(alphabet="<>&\"'`*_#|[]()-+.:/~\\ \n\tahtps1", max_size=300)
+
+
+class Tags(HTMLParser):
+    """The tags, attributes and addresses in a piece of HTML."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.names, self.attributes, self.addresses = set(), set(), []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        self.names.add(tag)
+        self.attributes |= {name for name, _ in attributes}
+        self.addresses += [value for name, value in attributes if name == "href"]
+
+
+@given(MARKUP | st.text())
+def test_no_text_adds_other_tags_or_addresses(text):
+    tags = Tags(html_of(text))
+
+    assert tags.names <= TAGS
+    assert tags.attributes <= {"href", "rel", "class", "value", "data-level"}
+    assert all(address.startswith(("http://", "https://")) for address in tags.addresses)
+
+
+@pytest.mark.parametrize(
+    "part", ["[", "[a](", "[a](http://", "**a", "`", "# ", "- ", "|", "| - |\n", "a\n", " ", "-", "\\|", "<", "1"]
+)
+def test_long_text_takes_linear_time(part):
+    begin = time.process_time()
+    html_of(part * (200_000 // len(part)))
+
+    assert time.process_time() - begin < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("tasks = [", "TOML"),
+        ("[[tasks]]\nname = 'a'\n[[tasks]]\nname = 'b'\nseconds = -1", "tasks[1].seconds: "),
+        ("[[faults]]\nkind = 'flood'", "faults[0]: Input tag 'flood' "),
+        ("[[tasks]]\nname = 'a'\nerror = 'b'\nhuman_input = 1", "human_input"),
+        ("[[when]]\noutput = 'a'", "when[0] names no input"),
+        ("[[when]]\ntopic = 'a'\n[[when]]\ntopics = 'a'", "when[1].topics is neither an input"),
+    ],
+)
+def test_invalid_file_says_what_is_wrong_and_where(tmp_path, text, complaint):
+    file = tmp_path / "scenario.toml"
+    file.write_text(text, encoding="utf-8")
+
+    with pytest.raises(ScenarioError) as caught:
+        Scenario.load(file)
+
+    assert str(caught.value).startswith(str(file))
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.dictionaries(st.text(min_size=1), st.text()))
+def test_json_output_stays_json(document):
+    assert json.loads(filled(json.dumps(document), {"topic": "tides"})) == document
+
+
+def test_pytest_plugin_loads_nothing_heavy():
+    heavy = {"aiohttp", "pydantic", "airflow", "asyncio", "ssl"}
+    script = (
+        "import pytest, sys; before = set(sys.modules); import airflow_provider_crew.local.pytest_plugin; "
+        "print(*sorted(name.split('.')[0] for name in set(sys.modules) - before))"
+    )
+
+    loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+
+    assert "airflow_provider_crew" in loaded.split()
+    assert heavy.isdisjoint(loaded.split())
