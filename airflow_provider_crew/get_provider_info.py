@@ -43,8 +43,8 @@ CONNECTION_FIELDS = {
     ),
     "cancel_on_kill": _field(
         "Cancel on kill",
-        "Cancel the execution if someone marks the task as failed, success or skipped, or dagrun_timeout stops "
-        "it. The task argument of the same name takes precedence.",
+        "Cancel the execution if someone marks the task as failed, success or skipped, or dagrun_timeout or "
+        "fail_fast stops it. The task argument of the same name takes precedence.",
         "boolean",
         default=False,
     ),

@@ -286,7 +286,7 @@ def _nothing(_key: str) -> None:
 
 def _left_to_sensor(context: Context, task_id: str, index: int, state: str) -> list[str]:
     """Return the executions that kickoff tasks started for a sensor that may never have run."""
-    has_not_run = state == "upstream_failed" or (state == "skipped" and context.get("reason") == "timed_out")
+    has_not_run = state == "upstream_failed" or (state == "skipped" and _are_stopped(context))
     if not has_not_run or "kickoff_id" not in _fields(context, task_id):
         return []
     tasks, states, found = context["dag"].task_dict, task_states(context), list[Any]()
@@ -299,6 +299,12 @@ def _left_to_sensor(context: Context, task_id: str, index: int, state: str) -> l
         rows = read_xcoms(context, name, "kickoff_id") if index < 0 else []
         found += rows or [read_xcom(context, name, index, "kickoff_id")]
     return [each for each in found if each]
+
+
+def _are_stopped(context: Context) -> bool:
+    """Whether Airflow skips the unfinished tasks of a run, because of its time or another failure."""
+    reason: Any = context.get("reason", "success")
+    return reason == "timed_out" or (reason != "success" and getattr(context["dag"], "fail_fast", False))
 
 
 def _kickoffs_for(tasks: Mapping[str, Any], sensor: str) -> set[str]:
@@ -350,10 +356,12 @@ def _unreported(
     """Return the error of a task that has not reported how it ended."""
     kickoff_id = progress["kickoff_id"]
     is_sensor = "kickoff_id" in _fields(context, task_id)
+    is_late = context.get("reason") == "timed_out"
+    stopped_by = "the run exceeded its dagrun_timeout" if is_late else "of fail_fast, or a user skipped it"
     ended = "ended without a report: its process was lost, or a user marked it as failed"
     event = {
         "failed": f"The task {ended if _is_crew_task(context, task_id) else 'has failed. It had called a crew'}.",
-        "skipped": "Airflow stopped the task because the run exceeded its dagrun_timeout.",
+        "skipped": f"Airflow stopped the task because {stopped_by}.",
         "upstream_failed": "The task did not run because an upstream task failed.",
         "removed": "The task was removed from the run while it waited: its mapped list, or the DAG, has changed.",
         "success": "The batch succeeded, but some of its kickoffs are uncertain.",

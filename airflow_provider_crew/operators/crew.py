@@ -62,7 +62,8 @@ class CrewKickoffOperator(KickoffTask):
         the task without a retry. ``retry`` lets Airflow retry, which may run the crew twice.
     :param durable: Whether to reattach to the execution of an earlier attempt. Needs Airflow 3.3 or later.
     :param cancel_on_kill: Whether to cancel the execution if someone marks the task as failed, success or
-        skipped, or dagrun_timeout stops it. ``None`` uses the connection's setting, which defaults to False.
+        skipped, or dagrun_timeout or fail_fast stops it. ``None`` uses the connection's setting, which defaults
+        to False.
     :param cancel_on_timeout: Whether to cancel the execution if ``timeout`` or execution_timeout ends the wait.
         ``None`` uses the connection's setting, which defaults to False.
     """

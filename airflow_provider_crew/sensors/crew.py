@@ -46,7 +46,8 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         validate JSON data with, or the import path of either. If the output does not match, the task fails
         without a retry.
     :param cancel_on_kill: Whether to cancel the execution if someone marks the task as failed, success or
-        skipped, or dagrun_timeout stops it. ``None`` uses the connection's setting, which defaults to False.
+        skipped, or dagrun_timeout or fail_fast stops it. ``None`` uses the connection's setting, which defaults
+        to False.
     :param cancel_on_timeout: Whether to cancel the execution if ``timeout`` or execution_timeout ends the wait.
         ``None`` uses the connection's setting, which defaults to False.
     """

@@ -270,6 +270,17 @@ def test_execution_for_which_another_sensor_has_waited_is_not_left(alert, dag, a
     assert sent == []
 
 
+@pytest.mark.parametrize("fail_fast", [False, True])
+def test_execution_whose_sensor_fail_fast_skips_is_named(alert, dag, airflow, sent, fail_fast):
+    dag.fail_fast = fail_fast
+    airflow.states = {("kickoff", -1): "success", ("other", -1): "failed", ("pair", -1): "skipped"}
+    airflow.xcoms["kickoff", -1, "kickoff_id"] = KICKOFF_ID
+
+    alert(of_run(dag))
+
+    assert [KICKOFF_ID in text and Cost.RUNNING.sentence in text for _, text in sent] == [True] * fail_fast
+
+
 def test_alert_of_dag_has_all_of_a_long_event(alert, dag, airflow, sent):
     failed = Failed(status="error", kickoff_id=KICKOFF_ID, error="x" * 9_000, execution_time=6.0)
     error = execution_failed(failed, "task 2 of 3, writing_task (Writer)")
