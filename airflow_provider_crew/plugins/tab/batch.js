@@ -47,6 +47,6 @@ export function Results({ of: { path, reasons, more } }) {
   const files = [h("span", null, "Results in ", h("code", null, path)), h(Copy, { text: path, label: "result path", isIcon: true })];
   const item = ({ title, rows, which }) => h("li", null, title, el("span", "crew-quiet", ` · ${rowsOf(rows)} · ${which}`));
   const drawn = reasons.length > 0 && el("ul", "crew-reasons", ...all(reasons.map(item)));
-  const note = el("p", "crew-quiet", more > 0 && `${rowsOf(more)} failed for other reasons. `, "When the batch ends, failed.jsonl lists all failed rows with their inputs.");
+  const note = el("p", "crew-quiet", more > 0 && `${rowsOf(more)} failed for other reasons. `, "At its end, the batch lists all failed rows with their inputs in failed.jsonl.");
   return el("div", "crew-results", path && el("p", "crew-id", ...files), drawn, drawn && note);
 }
