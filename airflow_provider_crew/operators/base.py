@@ -155,18 +155,11 @@ class CrewTask(BaseOperator):
         except (TaskDeferred, AirflowRescheduleException):
             raise
         except BaseException as error:
-            end = attempt.end(error) if attempt else self._end_without_attempt(error, context)
+            is_first = context["ti"].try_number == 1 and next_kwargs is None
+            end = attempt.end(error) if attempt else _end_without_attempt(error, is_first=is_first)
             if end is error:
                 raise
             raise end from None  # a chain of tracebacks would hide the message
-
-    @staticmethod
-    def _end_without_attempt(error: BaseException, context: Context) -> BaseException:
-        """Return the exception with which a task ends that could not begin its attempt."""
-        from airflow_provider_crew.task.verdict import Facts, verdict
-
-        is_first = context["ti"].try_number == 1
-        return verdict(error, Facts(earlier="none" if is_first else "unreadable")).exception()
 
     def _options(self, kind: type[Any], **more: Any) -> Any:
         """Return the arguments of this operator as options. It has an attribute for each that it takes."""
@@ -209,6 +202,13 @@ class CrewTask(BaseOperator):
         if next_method == TRIGGER_FAILED:
             next_kwargs.setdefault("error", "its event cannot be read")
         return resume(context, **next_kwargs)
+
+
+def _end_without_attempt(error: BaseException, *, is_first: bool) -> BaseException:
+    """Return the exception with which a process ends that could not begin its attempt, or continue it."""
+    from airflow_provider_crew.task.verdict import Facts, verdict
+
+    return verdict(error, Facts(earlier="none" if is_first else "unreadable")).exception()
 
 
 class KickoffTask(CrewTask):
