@@ -15,7 +15,8 @@ from tests.integration.tasks import TaskInstance
 from tests.model.process import TASKS, Wrong, stored_in
 
 if TYPE_CHECKING:
-    from tests.model.world import Replies, World
+    from tests.model.moves import Replies
+    from tests.model.world import World
 
 _MOST_CLICKS = 2
 # States of a task whose questions the receiver takes.
@@ -67,18 +68,17 @@ def may_surprise(world: World) -> bool:
 # The crew.
 
 
-def may_ask(world: World) -> bool:
-    """Whether the crew may ask a question."""
-    is_running = world.crew[-1:] == ("running",)
-    return is_running and world.dialog.asked < TASKS[world.task].questions and is_the_time(world)
+def crew(world: World) -> Iterator[tuple[str, World]]:
+    """Yield a question of the crew, or the answer to it that a user gives in the crew's dashboard."""
+    if not is_the_time(world):
+        return
+    if world.crew[-1:] == ("running",) and world.dialog.asked < TASKS[world.task].questions:
+        yield f"The crew asks q{world.dialog.asked + 1}.", _asked(world)
+    if world.crew[-1:] == ("waiting",):
+        yield f"A user answers q{world.dialog.asked} in the crew's dashboard.", _works(world)
 
 
-def may_be_approved(world: World) -> bool:
-    """Whether a user may answer in the crew's dashboard."""
-    return world.crew[-1:] == ("waiting",) and is_the_time(world)
-
-
-def asked(world: World) -> World:
+def _asked(world: World) -> World:
     """Return the state in which the receiver has taken the question, or has rejected it."""
     world = world.answers(asked=world.dialog.asked + 1).with_end(f"e{len(world.crew)}", "waiting")
     task = {name: getattr(TaskInstance, name) for name in ("dag_id", "run_id", "task_id", "map_index")}
@@ -91,7 +91,7 @@ def asked(world: World) -> World:
     return world.pushed({QUESTION: json.dumps(box, sort_keys=True)}).answers(shows="", given="")
 
 
-def works(world: World) -> World:
+def _works(world: World) -> World:
     """Return the state in which the crew has got the answer that it waits for."""
     return world.with_end(f"e{len(world.crew)}", "running").answers(has_worked=world.state == "deferred")
 
@@ -99,7 +99,7 @@ def works(world: World) -> World:
 # The user.
 
 
-def answers(world: World) -> Iterator[tuple[str, World]]:
+def user(world: World) -> Iterator[tuple[str, World]]:
     """Yield answers under Required Actions, even from a page that still shows the question before."""
     dialog = world.dialog
     is_found = world.state in _GOES_ON or _is_recorded(world)
@@ -212,7 +212,7 @@ def sends(world: World, slot: str, question: str) -> Replies:
     others = {other for asked, other in dialog.sent if asked == question}
     what, sent = f"sends answer {name} to {question}", world.answers(sent=dialog.sent | {(question, name)})
     is_expected = world.crew[-1] == "waiting" and question == f"q{dialog.asked}"
-    then = works(sent) if is_expected else sent
+    then = _works(sent) if is_expected else sent
     if shown != question:
         yield what, ("ok", ""), Wrong("An answer is sent to another question than its user had read.")
     elif others - told:
@@ -226,7 +226,7 @@ def sends(world: World, slot: str, question: str) -> Replies:
             yield f"{what}, which the crew rejects", ("rejected", None), world.surprised()
 
 
-def wrong_at_rest(world: World) -> Wrong | None:
+def at_rest(world: World) -> Wrong | None:
     """Return what is wrong if nothing more happens."""
     return _wrong(world, world.dialog.given if _is_recorded(world) else "")
 

@@ -27,7 +27,6 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
 from airflow_provider_crew.batch.files import ResultFiles
-from airflow_provider_crew.batch.state import Threads
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Running
 from airflow_provider_crew.client.progress import PROGRESS
@@ -57,6 +56,7 @@ _ERRORS: dict[str, Callable[[], BaseException]] = {
     "not stopped": lambda: errors.NotCancelled("405"),
     "silent": lambda: errors.Unreachable("The response is lost.", sent=True),
 }
+_in_json = json.JSONEncoder(sort_keys=True).encode
 Answer = tuple[str, Any]
 Likely = Callable[[tuple[Any, ...]], Answer | None]
 """Returns the answer with which a process is played on, because its world probably gives it."""
@@ -142,10 +142,8 @@ class Play:
             self._has_succeeded |= request[:2] == ("finish", "success")
             if self._taken == len(self._answers):
                 self._note(*request)
-                answer = (
-                    ("ok", "success") if self._has_succeeded and request == ("state",) else self._likely(request)
-                )
-                if answer is None:
+                knows = self._has_succeeded and request == ("state",)
+                if (answer := ("ok", "success") if knows else self._likely(request)) is None:
                     self._is_over = True
                     break
                 self._answers.append(answer)
@@ -153,8 +151,7 @@ class Play:
             self._taken += 1
             self._pushed.clear()
             if kind in _ERRORS:
-                error = _ERRORS[kind]()
-                raise error
+                raise _ERRORS[kind]()  # noqa: RSE102 - it is a function
             if (kind, value) != TOLD:
                 return value
             before, self.is_told = {*threading.enumerate()}, True
@@ -179,9 +176,7 @@ class Play:
         then: Process | None = None
         for process in reversed(self._found):
             process.known.update({self._answers[len(process.answers)]: then} if then else {})
-            heard = (
-                () if process.has_succeeded else [answer for answer in process.answers if answer not in _NO_NEWS]
-            )
+            heard = [each for each in process.answers if each not in _NO_NEWS and not process.has_succeeded]
             will = self.is_told, process.request, process.pushed, *process.known.items()
             then = _processes.setdefault((self.start, *heard, will), process)
         assert then
@@ -196,7 +191,7 @@ class Play:
             value = {name: shown.get(name) for name in ("choices", "if_retried", "cost", "if_lost")}
             if not any(value.values()):
                 return
-        self._pushed.append((key, json.dumps(value, sort_keys=True)))
+        self._pushed.append((key, _in_json(value)))
 
     def pull(self, key: str) -> Any:
         """Return an XCom."""
@@ -216,8 +211,7 @@ class Play:
         self._operator = operator
         ti = _instance(start, operator)
         context: Any = {"ti": ti, "task": operator, "dag_run": SimpleNamespace(clear_number=0)}
-        if TASKS[start.task].airflow >= (3, 3):
-            context["task_state_store"] = SimpleNamespace(get=_get, set=_set, delete=partial(self.ask, "delete"))
+        context["task_state_store"] = SimpleNamespace(get=_get, set=_set, delete=partial(self.ask, "delete"))
         try:
             if start.resumes:
                 method, kwargs = start.resumes
@@ -226,10 +220,8 @@ class Play:
                 value = inspect.unwrap(type(operator).execute)(operator, context)
             operator.post_execute(context, value)
         except TaskDeferred as deferred:
-            trigger = deferred.trigger.serialize()
-            stored = json.dumps(trigger, sort_keys=True)
-            kwargs = json.dumps(deferred.kwargs or {}, sort_keys=True)
-            self.ask("finish", "deferred", deferred.method_name, kwargs, stored)
+            stored = _in_json(deferred.kwargs or {}), _in_json(deferred.trigger.serialize())
+            self.ask("finish", "deferred", deferred.method_name, *stored)
             return
         except Aborted:
             return
@@ -238,7 +230,7 @@ class Play:
             is_final = isinstance(error, AirflowFailException | AirflowSensorTimeout | AirflowSkipException)
             self.ask("finish", "failed" if is_final else "retry", type(failure).__name__)
             return
-        self.ask("finish", "success", json.dumps(value, sort_keys=True))
+        self.ask("finish", "success", _in_json(value))
         for callback in operator.on_success_callback or ():
             callback(context)
 
@@ -266,7 +258,7 @@ def _get(key: str) -> Any:
 
 
 def _set(key: str, value: Any, **_: Any) -> None:
-    _play[0].ask("set", key, json.dumps(value, sort_keys=True))
+    _play[0].ask("set", key, _in_json(value))
 
 
 class Files(ResultFiles):
@@ -340,7 +332,19 @@ def stored_in(trigger: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Task:
-    """A kind of task."""
+    """
+    A kind of task.
+
+    :param airflow: Version of Airflow.
+    :param discards: Whether its user may clear it without its kept state.
+    :param surprises: Faults and actions of the user in each story.
+    :param attempts: Number of attempts, of which the last one is not resumed unless ``resumes_last``.
+    :param chooses_twice: Whether the author has chosen ``on_uncertain_kickoff="retry"``.
+    :param has_record: Whether there is one kickoff record, as the page needs it.
+    :param has_ghosts: Whether Airflow may take a process for dead that runs on.
+    :param settles: Whether crews call after a lost response.
+    :param questions: How often the crew asks.
+    """
 
     operator: Callable[[], Any]
     airflow: tuple[int, int] = (3, 3)
@@ -386,32 +390,39 @@ def _while_playing(own: Callable[..., Any], other: Callable[..., Any]) -> Callab
 def played(task: Task) -> Iterator[None]:
     """Replace what surrounds the processes of a task."""
     _processes.clear()
-    pauses = dict.fromkeys(("batch_jitter", "batch_claim"), 0.0)
-    with pytest.MonkeyPatch.context() as patch, replaced(**pauses):
-        patch.setenv("AIRFLOW_CONN_CREW_DEFAULT", f"crew://:token-of-twenty-signs@{ADDRESS.partition('//')[2]}")
+    settings = {
+        "AIRFLOW_CONN_CREW_DEFAULT": f"crew://:token-of-twenty-signs@{ADDRESS.partition('//')[2]}",
+        "AIRFLOW__CREW__SETTLE_KICKOFFS": str(task.settles),
+        "AIRFLOW__CREW__EVENTS_URL": "https://airflow.example/crew/events",
+        "AIRFLOW__CREW__WEBHOOK_CONN_ID": "crew_receiver",
+        "AIRFLOW__CREW__REQUIRED_ACTIONS": "True",
+    }
+    secret = WebhookSecret(password=SECRET)
+    with pytest.MonkeyPatch.context() as patch, replaced(batch_jitter=0.0, batch_claim=0.0):
+        for name, value in settings.items():
+            patch.setenv(name, value)
         connection = load_connection("crew_default")
-        patch.setattr("airflow_provider_crew.hooks.crew.load_connection", lambda *_: connection)
+        parts: dict[str, Any] = {
+            "hooks.crew.load_connection": lambda *_: connection,
+            "api_server.open_required_action": _open_request,
+            # An attempt sends one kickoff, so its number is unique.
+            "client.calls.secrets": SimpleNamespace(token_urlsafe=lambda _: f"{_play[0].start.try_number}"),
+            "task.record.warn": lambda *_: None,
+            "task.record.log": _Log(),
+            "batch.state.ResultFiles": Files,
+            "batch.state.Threads.each": one_by_one,
+            "versions.CLEARING_DELETES_TASK_STATE": task.airflow >= (3, 4),
+        }
         for module in ("task.attempt", "batch.start", "batch.groups"):
-            patch.setattr(f"airflow_provider_crew.{module}.shielded", lambda work: work(_Interrupted()))
-        patch.setenv("AIRFLOW__CREW__SETTLE_KICKOFFS", str(task.settles))
-        patch.setenv("AIRFLOW__CREW__EVENTS_URL", "https://airflow.example/crew/events")
-        patch.setenv("AIRFLOW__CREW__WEBHOOK_CONN_ID", "crew_receiver")
-        secret = WebhookSecret(password=SECRET)
+            parts[f"{module}.shielded"] = lambda work: work(_Interrupted())
         for module in ("task.settle", "task.send", "answers.attempt", "hooks.connection"):
-            patch.setattr(f"airflow_provider_crew.{module}.load_secret", lambda _: secret)
-        patch.setattr("airflow_provider_crew.api_server.open_required_action", _open_request)
-        # An attempt sends one kickoff, so its number is unique.
-        part = SimpleNamespace(token_urlsafe=lambda _: f"{_play[0].start.try_number}")
-        patch.setattr("airflow_provider_crew.client.calls.secrets", part)
+            parts[f"{module}.load_secret"] = lambda _: secret
         for owner in ("operators.base.CrewTask", "hooks.crew.CrewHook", "triggers.crew.CrewExecutionTrigger"):
-            patch.setattr(f"airflow_provider_crew.{owner}.log", _Log())
+            parts[f"{owner}.log"] = _Log()
         for module in ("client.client", "batch.state"):
-            patch.setattr(f"airflow_provider_crew.{module}.CrewClient", Client)
-        patch.setattr("airflow_provider_crew.task.record.warn", lambda *_: None)
-        patch.setattr("airflow_provider_crew.task.record.log", _Log())
-        patch.setattr("airflow_provider_crew.batch.state.ResultFiles", Files)
-        patch.setattr(Threads, "each", one_by_one)
-        patch.setattr("airflow_provider_crew.versions.CLEARING_DELETES_TASK_STATE", task.airflow >= (3, 4))
+            parts[f"{module}.CrewClient"] = Client
+        for name, part in parts.items():
+            patch.setattr(f"airflow_provider_crew.{name}", part)
         patch_airflow(patch, lambda _: _play[0].ask("state"), lambda _: _play[0])
         for name, own in (("sleep", Play.sleep), ("time", Play.now), ("monotonic", Play.now)):
             patch.setattr(time, name, _while_playing(own, getattr(time, name)))

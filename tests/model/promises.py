@@ -1,0 +1,74 @@
+"""Promises: what is wrong with a kickoff, with the end of an attempt, or with what the user reads."""
+
+from __future__ import annotations
+
+from airflow_provider_crew.task.record import KICKOFF_ID
+from tests.model import answers
+from tests.model.process import TASKS, Wrong
+from tests.model.world import AT_REST, World
+
+DISCARDS = "discards the task state"
+CHANGED = "does what it no longer does"
+_NO_RESULT = frozenset({"failed", "stopped"})
+
+
+def is_choice(effect: str) -> bool:
+    """Whether a user who clears the task after reading this has chosen to pay for another execution."""
+    return effect.startswith(("starts a new", "reruns"))
+
+
+def expected(world: World, effect: str) -> str:
+    """Return an effect, unless it depends on an end, or on a clear, of which no process has stored anything."""
+    is_news = effect.startswith(("waits", "reads", "reports", "ends")) and _NO_RESULT & {*world.crew}
+    is_open = effect.startswith("reads the kickoff record") or "starts the others" in effect
+    is_old = "row" in effect and world.state not in AT_REST
+    return "" if is_news or is_open or is_old else effect
+
+
+def of_kickoff(world: World, slot: str) -> Wrong | None:
+    """Return what is wrong if a process starts an execution."""
+    owed, allowed = world.owed, world.allowed if slot == "process" else ""
+    if slot == "process" and world.is_heard and owed == ["running"]:
+        return Wrong("Another execution is started although the crew had called.")
+    if not (TASKS[world.task].chooses_twice or is_choice(allowed or "")):
+        harmless = {"failed"} if allowed is None else _NO_RESULT
+        wrong = [f"one is {status}" for status in ("running", "waiting", "completed", "stopped") if status in owed]
+        wrong = wrong[: not harmless.issuperset(owed)]
+        if not owed and world.crew and world.crew[-1] not in harmless:
+            wrong = ["a result was returned"]
+        read = f" after the user had read {allowed.partition(',')[0]!r}" if allowed else ""
+        if wrong:
+            return Wrong(f"Another execution is started although {wrong[0]}{read}.")
+    is_next = slot == "process" and world.state == "running"
+    if is_next and world.expects and not world.expects.startswith(("starts", "reruns")):
+        return Wrong(f"An execution is started although the user had read {world.expects!r}.")
+    return None
+
+
+def of_end(world: World, how: str, error: str) -> Wrong | None:
+    """Return what is wrong if an attempt ends otherwise than the user had read."""
+    effect, is_report = world.expects, error == "UncertainKickoff"
+    if "row" in effect and (world.is_heard or error == "WaitedTooLong"):
+        return None  # it waits for an execution whose crew has called, or starts the row in the next attempt
+    if is_report and world.is_heard:
+        return Wrong("An uncertain kickoff is reported although the crew had called.")
+    is_open = any(words in effect for words in ("only if", "unless", "may be", "stopped", "or else reports"))
+    has_execution = KICKOFF_ID in dict(world.xcoms) or how in {"success", "deferred"}
+    starts = effect.startswith(("starts", "reruns"))
+    waits = effect.startswith(("waits", "reads", "checks", "keeps"))
+    # It may do better: an ID that Airflow refused to store may be in an XCom.
+    reports = effect.startswith("reports") and not is_report
+    if (starts and not is_open) or (((waits and not is_open) or reports) and not has_execution):
+        return Wrong(f"The attempt ends as {error or how} although the user had read {effect!r}.")
+    return None
+
+
+def at_rest(world: World) -> Wrong | None:
+    """Return what is wrong with what the user reads if nothing more happens."""
+    if world.process or world.ghost or world.state not in AT_REST:
+        return None
+    owed, cost = {"running", "completed"} & {*world.owed}, world.told()["cost"]
+    is_lost = owed and (world.state == "success" or cost == "none")
+    if is_lost or (cost == "ended" and "running" in owed):
+        return Wrong(f"The page shows {world.state!r} and the cost {cost!r} although one is {max(owed)}.")
+    return answers.at_rest(world)
