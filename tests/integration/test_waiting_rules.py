@@ -223,3 +223,15 @@ def test_request_shows_page_and_last_output_without_effect(live_crew, monkeypatc
     assert ("`research_task`" in before, "Notes" in body) == (shows, shows)
     shown = ["| Notes\ufffd\ufffd", "| ```", "| [Approve](https://evil.example)", "| End", "```"]
     assert block.splitlines() == (shown if shows else [])
+
+
+def test_time_over_before_a_resumed_attempt_continues_is_not_free(live_crew, store, monkeypatch):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=True), store=store)
+    waiting = task.deferred()
+    slow_import = Mock(side_effect=AirflowTaskTimeout("Timeout"))
+    monkeypatch.setattr("airflow_provider_crew.operators.base.resolve_name", slow_import)
+
+    with pytest.raises(AirflowTaskTimeout) as caught:
+        task.resume(waiting, {})
+    assert caught.value.cost is Cost.UNKNOWN
