@@ -28,7 +28,8 @@ from airflow_provider_crew.client.text import forms_of, mask
 from airflow_provider_crew.hooks.connection import load_secret
 from airflow_provider_crew.task.settle import HEARD
 
-_MOST_BYTES = 64 * 1024
+# A call at the end of an execution contains its result.
+_MOST_BYTES = 4 * 2**20
 # Seconds before the connection is read again. An unauthenticated flood must not reach a secrets backend.
 _FRESH = 30.0
 # Executions of the command `check` whose calls are remembered.

@@ -71,6 +71,7 @@ HONEST = {
     "camel case": {"kickoffId": ID},
     "number": {"kickoff_id": None, "data": {"kickoff_id": ID}},
     "nested": {"type": "crew_kickoff_started", "payload": {"kickoff_id": ID}},
+    "with a result": {"kickoff_id": ID, "result": "x" * 100_000},
     "in meta": {"meta": {"kickoff_id": ID}},
     "event": {"events": [{"id": "1", "execution_id": ID, "type": "crew_kickoff_started", "data": {}}]},
     "nested events": {"body": {"events": [{"execution_id": ID}]}},
