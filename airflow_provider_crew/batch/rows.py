@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Literal
 
 from airflow_provider_crew.client.errors import CrewError, InvalidInputs
@@ -254,12 +255,16 @@ def merged(rows: Sequence[Row], lines: Iterable[Mapping[str, Any]], sent: Iterab
 
 
 def last_kickoff(entries: Mapping[str, Any], key: str) -> tuple[str, KickoffRecord | None]:
-    """Return the last kickoff of a row in the task state store, and the key of its group."""
+    """
+    Return the last kickoff of a row in the task state store, and the key of its group.
+
+    A row with the same key and other inputs may have more kickoffs, so the names of the groups tell which is last.
+    """
     groups = [f"{BATCH}_{group}" for group in entries.get(BATCH, {}).get("groups", ())]
     sent = [(line, group) for group in groups for line in entries.get(group) or () if line[0] == key]
     if not sent:
         return "", None
-    (_, _, kickoff_id, sent_at, _, *call, _), group = max(sent, key=lambda each: each[0][4])
+    (_, _, kickoff_id, sent_at, _, *call, _), group = max(sent, key=itemgetter(1))
     # A person knows better than a call, whose ID the crew may not report.
     return group, KickoffRecord(0, sent_at, None if call else kickoff_id or None)
 
