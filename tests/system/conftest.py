@@ -17,9 +17,8 @@ from dev.distributed import STACKS
 from dev.postgres import PostgresServer
 from dev.stack import AirflowStack
 from tests.airflow_runs import ROOT, SCENARIOS, TOKEN, Run, connection
-from tests.otlp_receiver import OtlpReceiver
-from tests.statsd_server import StatsdServer
 from tests.supported import examples, recipes
+from tests.system.servers import OtlpReceiver, StatsdServer, serving
 from tests.system.traces import REFUSED_TOKEN, with_secrets
 from tests.system.wheels import build
 
@@ -79,13 +78,13 @@ def crews() -> Iterator[dict[str, LocalCrewService]]:
 
 @pytest.fixture(scope="session")
 def statsd() -> Iterator[StatsdServer]:
-    with StatsdServer() as server:
+    with serving(StatsdServer()) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def collector() -> Iterator[OtlpReceiver]:
-    with OtlpReceiver() as receiver:
+    with serving(OtlpReceiver()) as receiver:
         yield receiver
 
 

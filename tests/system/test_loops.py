@@ -68,11 +68,10 @@ class Loop:
         where = "&".join(f"{name}={value}" for name, value in self.address(iteration).items())
         self.run.airflow.api.patch(f"{self.path}?{where}", {"new_state": state})
 
-    def clear(self, iteration: int, *, keep_task_state: bool, downstream: bool = False) -> None:
-        """Clear the task in one iteration. Airflow replaces later iterations only with the tasks downstream."""
+    def clear(self, iteration: int, *, keep_task_state: bool) -> None:
+        """Clear the task in one iteration."""
         which = {"dag_run_id": self.run.run_id, "task_instance_ids": [self.task(iteration)["id"]]}
         body = which | {"only_failed": False, "dry_run": False, "keep_task_state": keep_task_state}
-        body["include_downstream"] = downstream
         self.run.airflow.api.post(f"dags/{self.run.dag_id}/clearTaskInstances", body)
 
     def stops(self, kickoff_id: str) -> int:
@@ -121,23 +120,6 @@ def test_marking_a_deferred_iteration_cancels_nothing(begin):
     assert loop.run.wait() == "failed"
     time.sleep(5)
     assert not loop.stops(execution)
-
-
-def test_cleared_with_downstream_iterations_start_again(begin):
-    loop = begin("loops_deferred")
-    loop.crew.finish(loop.execution(0))
-    replaced = loop.execution(1)
-    loop.wait_for(1, "deferred")
-    eventually(lambda: loop.record(0)["delivered"])
-
-    loop.clear(0, keep_task_state=True, downstream=True)
-    for number in (2, 3, 4):
-        loop.crew.finish(loop.execution(number))
-
-    assert loop.run.wait() == "success"
-    assert [each.meta["airflow"]["iteration"] for each in loop.kickoffs] == [0, 1, 0, 1, 2]
-    assert not loop.stops(replaced)
-    loop.crew.finish(replaced)
 
 
 def test_killed_iteration_reattaches_to_its_own_execution(begin):

@@ -7,8 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -63,19 +62,10 @@ class Terminal:
         self._shell.communicate()
 
 
-@contextmanager
-def terminal(folder: Path) -> Iterator[Terminal]:
-    opened = Terminal(folder)
-    try:
-        yield opened
-    finally:
-        opened.close()
-
-
 def follow(folder: Path, install: str) -> str:
     """Do what the page says, and return what the last command shows. The crew has a port that is free here."""
     port = str(free_port())
-    with terminal(folder) as first, terminal(folder) as second:
+    with closing(Terminal(folder)) as first, closing(Terminal(folder)) as second:
         first.type(install)
         second.type(f"{CREW.rstrip()} --port {port}", until=f":{port}")
         first.type(HOME.replace(PORT, port))

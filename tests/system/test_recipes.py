@@ -21,7 +21,7 @@ from tests.airflow_runs import TOKEN, Run, deployed, eventually, live, scenario
 from tests.integration.pages import PAGES, RECIPES, blocks
 from tests.integration.receivers import chat, receiver
 from tests.supported import has
-from tests.system.mail_server import MailServer
+from tests.system.servers import MailServer, serving
 
 OUT_OF_CREDIT = deployed(scenario(0, seconds=1, error="The writer ran out of {{ credit }} & <time>"))
 NEWS = ["electricity prices: what changed this week", "What traders have to do about electricity prices"]
@@ -41,7 +41,7 @@ def warehouse(airflow: AirflowStack) -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="module")
 def mails(airflow: AirflowStack) -> Iterator[MailServer]:
-    with MailServer() as server:
+    with serving(MailServer()) as server:
         airflow.api.set_connection("smtp_default", server.connection)
         yield server
 

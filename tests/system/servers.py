@@ -1,0 +1,140 @@
+"""Servers on loopback, as far as Airflow talks to them: they keep all metrics, spans and mails that they get."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import BaseRequestHandler, BaseServer, StreamRequestHandler, ThreadingTCPServer, UDPServer
+from typing import Any
+from uuid import uuid4
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from dev.loopback import HOST
+from tests.airflow_runs import eventually
+from tests.supported import AIRFLOW
+
+
+@contextmanager
+def serving(server: BaseServer) -> Iterator[Any]:
+    """Serve in a thread."""
+    with server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+
+
+class StatsdServer(UDPServer):
+    """Gets metrics. Airflow writes the tags behind the name when it is told that InfluxDB listens."""
+
+    max_packet_size = 65536
+
+    def __init__(self) -> None:
+        super().__init__((HOST, 0), BaseRequestHandler)
+        self.lines: list[str] = []
+        self.settings = {
+            "AIRFLOW__METRICS__STATSD_ON": "True",
+            "AIRFLOW__METRICS__STATSD_HOST": HOST,
+            "AIRFLOW__METRICS__STATSD_PORT": str(self.server_address[1]),
+            "AIRFLOW__METRICS__STATSD_INFLUXDB_ENABLED": "True",
+        }
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        del client_address
+        self.lines += request[0].decode().splitlines()
+
+    def of(self, dag_id: str, task_id: str) -> dict[str, list[float]]:
+        """Return the values of each metric of one task, up to now: a mark of our own comes after all of that."""
+        mark = uuid4().hex
+        address = self.server_address
+        eventually(lambda: self.socket.sendto(mark.encode(), address) and mark in self.lines, pause=0.02)
+        told: dict[str, list[float]] = defaultdict(list)
+        for line in list(self.lines):
+            named, _, value = line.partition(":")
+            name, *tags = named.split(",")
+            if name.startswith("airflow.crew.") and {f"dag_id={dag_id}", f"task_id={task_id}"} <= set(tags):
+                told[name.removeprefix("airflow.crew.")].append(float(value.partition("|")[0]))
+        return told
+
+
+def texts(span: Any) -> dict[str, str]:
+    """Return the attributes of a span that are text."""
+    return {each.key: each.value.string_value for each in span.attributes}
+
+
+class OtlpReceiver(ThreadingHTTPServer):
+    """Gets spans, by OpenTelemetry's protocol over HTTP."""
+
+    def __init__(self) -> None:
+        super().__init__((HOST, 0), _Spans)
+        self.spans: list[Any] = []
+        self.settings = {
+            # Before 3.2, Airflow sets no tracer in a task's process.
+            "AIRFLOW__TRACES__OTEL_ON": str(AIRFLOW >= (3, 2)),
+            "OTEL_TRACES_EXPORTER": "otlp_proto_http",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{HOST}:{self.server_port}",
+            "OTEL_SERVICE_NAME": "airflow",
+        }
+
+    def of(self, dag_id: str, run_id: str) -> list[Any]:
+        """Return the spans of one run."""
+        own = {"airflow.dag_id": dag_id, "airflow.dag_run.run_id": run_id}
+        return [span for span in [*self.spans] if own.items() <= texts(span).items()]
+
+
+class _Spans(BaseHTTPRequestHandler):
+    server: OtlpReceiver
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        of_resources = ExportTraceServiceRequest.FromString(body).resource_spans
+        self.server.spans += [span for of in of_resources for scope in of.scope_spans for span in scope.spans]
+        self.send_response(200)
+        self.send_header("Content-Type", "application/x-protobuf")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class MailServer(ThreadingTCPServer):
+    """Gets mails, without a login and without TLS."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__((HOST, 0), _Mails)
+        self.mails: list[EmailMessage] = []
+        extra = '{"disable_ssl": true, "disable_tls": true, "from_email": "airflow@example.com"}'
+        self.connection = {"conn_type": "smtp", "host": HOST, "port": self.server_address[1], "extra": extra}
+
+
+class _Mails(StreamRequestHandler):
+    server: MailServer
+
+    def handle(self) -> None:
+        self._say("220 here")
+        for line in self.rfile:
+            match line[:4].upper():
+                case b"DATA":
+                    self._say("354 go on")
+                    lines = b"".join(iter(self.rfile.readline, b".\r\n"))
+                    self.server.mails.append(message_from_bytes(lines, EmailMessage, policy=default))
+                    self._say("250 taken")
+                case b"QUIT":
+                    self._say("221 bye")
+                    return
+                case _:
+                    self._say("250 ok")
+
+    def _say(self, line: str) -> None:
+        self.wfile.write(f"{line}\r\n".encode())
