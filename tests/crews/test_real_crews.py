@@ -1,4 +1,4 @@
-"""A real crew behind the local server, as a task meets it, and answered as from Airflow."""
+"""A real crew behind the local server, as a task meets it."""
 
 from __future__ import annotations
 
@@ -7,46 +7,12 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.answers.attempt import APPROVE, SEND_BACK
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.local.projects.engine import Project
-from tests.crews.hosting import ENVIRONMENT, EXAMPLE, INPUTS, PROJECTS, PYTHON, by_hand
-from tests.supported import AIRFLOW
+from tests.crews.hosting import ENVIRONMENT, EXAMPLE, INPUTS, PYTHON, by_hand
 
-pytest_plugins = ["tests.integration.task_fixtures", "tests.integration.dialog_fixtures"]
 pytestmark = pytest.mark.timeout(600)
-
-
-@pytest.fixture
-def crew_options(request, monkeypatch):
-    for name, value in {**ENVIRONMENT, "PYTHONPATH": str(PROJECTS)}.items():
-        monkeypatch.setenv(name, value)
-    project = Project(f"scripted_crews:{request.param}", python=Path(PYTHON))
-    return {"scenario": Scenario(dialect="deployed", resume="production"), "project": project}
-
-
-@pytest.fixture
-def real(dialog):
-    dialog.option = APPROVE
-    dialog.task_with(inputs={"topic": "ferries"})
-    return dialog
-
-
-@pytest.mark.skipif(AIRFLOW < (3, 3), reason="A deferred task cannot ask before Airflow 3.3.")
-@pytest.mark.parametrize("crew_options", ["reviewed"], indirect=True)
-def test_crew_changes_its_draft_until_it_is_approved(real):
-    waiting = real.asked()
-    assert "A draft" in real.requests[-1]["body"]
-    waiting = real.asked(real.chosen(waiting, SEND_BACK, "Make it shorter"))
-    assert "A draft and shorter" in real.requests[-1]["body"]
-
-    result = real.watched(real.chosen(waiting, APPROVE))
-
-    assert result["output"] == "A draft and shorter"
-    assert [answer["humanFeedback"] for answer in real.answers] == ["Make it shorter", "Approved."]
-    assert {answer["executionId"] for answer in real.answers} == {real.crew.kickoffs[0].kickoff_id}
-    assert len(real.crew.kickoffs) == 1
 
 
 @pytest.mark.core

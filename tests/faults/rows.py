@@ -25,7 +25,7 @@ RUN: tuple[Way, ...] = ("deferred", "sync")
 SENSOR: tuple[Way, ...] = ("sensor deferred", "sensor poke", "sensor reschedule")
 
 Xcom = Literal["the result", "the kickoff ID", "only the kickoff ID", "nothing"]
-Crew = Literal["completed", "failed", "running", "not started", "unknown", "revoked"]
+Crew = Literal["completed", "running", "revoked"]
 
 ANY = "*"
 
@@ -55,16 +55,13 @@ class Ends:
 COMPLETED = Ends("success", "the result", "completed")
 COMPLETED_IN_ATTEMPT_2 = Ends("success", "the result", "completed", tries=2)
 UNCERTAIN = Ends("failed", "nothing", "running", tries=2)
+# Also if a clear has deleted the kickoff record.
+PAID_AGAIN = Ends("success", "the result", "completed", kickoffs=2, tries=2)
 # XCom of other modes, if CrewRunOperator leaves the one in the key.
 _XCOMS: dict[tuple[str, Xcom], Xcom] = {
     ("kickoff", "the result"): "the kickoff ID",
     ("sensor", "only the kickoff ID"): "nothing",
 }
-
-
-def paid_again(*, tries: int = 2) -> Ends:
-    """Return the end of a task whose kickoff record a clear has deleted: it starts another execution."""
-    return Ends("success", "the result", "completed", kickoffs=2, tries=tries)
 
 
 def _in_way(ends: Ends, way: Way) -> Ends:
@@ -145,7 +142,7 @@ def row(
                 way=way,
                 ends=_in_way(ends, way),
                 play=play,
-                forgotten=_in_way(paid_again(), way) if way in forgotten else None,
+                forgotten=_in_way(PAID_AGAIN, way) if way in forgotten else None,
                 options=given,
                 **declared,
             )

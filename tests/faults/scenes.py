@@ -199,10 +199,8 @@ class Scene:
 
     def execution(self, number: int = 1) -> str:
         """Wait for the crew's nth kickoff, and return its kickoff ID."""
-        return str(eventually(lambda: self._kickoff_id(number), pause=PAUSE))
-
-    def _kickoff_id(self, number: int) -> str | None:
-        return self.crew.kickoffs[number - 1].kickoff_id if len(self.crew.kickoffs) >= number else None
+        eventually(lambda: len(self.crew.kickoffs) >= number, pause=PAUSE)
+        return str(self.crew.kickoffs[number - 1].kickoff_id)
 
     def finish(self, number: int = 1) -> None:
         """Let the crew's nth execution complete."""
@@ -368,18 +366,10 @@ _READS_UNKNOWN: Any = {"state": "NOT FOUND", "status": "Task not found or Invali
 _OVER = frozenset({"success", "failed"})
 
 
-def standing(crew: LocalCrewService, execution: Execution) -> str:
+def standing(execution: Execution) -> str:
     """Return the state of an execution at the crew."""
-    try:
-        crew.execution(execution.kickoff_id)
-    except LookupError:
-        return "unknown"
     now = execution.standing(time.time())
-    if now.revoked:
-        return "revoked"
-    if not now.over:
-        return "running"
-    return "failed" if now.error else "completed"
+    return "revoked" if now.revoked else "completed" if now.over else "running"
 
 
 def _call(kind: str, task_id: str, *given: Mapping[str, Any]) -> str:

@@ -86,4 +86,4 @@ def test_ctrl_c_names_the_running_execution(run_by_hand, told, way):
 
     (taken,) = scene.crew.kickoffs
     assert taken.kickoff_id in told.read_text()
-    assert standing(scene.crew, taken) == "running"
+    assert standing(taken) == "running"

@@ -11,11 +11,11 @@ from typing import Any
 import requests
 
 from tests.airflow_runs import TOKEN, eventually
-from tests.faults.rows import COMPLETED_IN_ATTEMPT_2, RUN, SENSOR, UNCERTAIN, Ends, paid_again, row
+from tests.faults.rows import COMPLETED_IN_ATTEMPT_2, PAID_AGAIN, RUN, SENSOR, UNCERTAIN, Ends, row
 from tests.faults.scenes import Code, Scene
 
 
-@row(paid_again(), core=True, forgotten=("deferred",), needs_store=("deferred",))
+@row(PAID_AGAIN, core=True, forgotten=("deferred",), needs_store=("deferred",))
 def test_cleared_after_success(scene):
     """The task is cleared after it succeeded."""
     scene.start()

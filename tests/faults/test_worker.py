@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, SENSOR, UNCERTAIN, paid_again, row
+from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, SENSOR, UNCERTAIN, row
 from tests.faults.scenes import Code, never_stopped
 
 KILLED = Code("killed_once")
@@ -22,29 +22,6 @@ def test_killed_before_the_answer(scene):
     """The worker is killed before it gets the answer to a kickoff that started an execution."""
     scene.start_without_an_answer()
     scene.kill()
-
-
-@row(
-    paid_again(tries=3),
-    ways=("deferred", "kickoff"),
-    retries=0,
-    why=(
-        "The first attempt left no error. The attempt after the first clear reports the uncertain kickoff "
-        "and starts nothing."
-    ),
-    forgotten=("deferred", "kickoff"),
-    cost="unknown",
-)
-def test_killed_before_the_answer_and_cleared_twice(scene):
-    """A task without retries is killed before it gets the answer to a kickoff, and cleared twice."""
-    scene.start_without_an_answer()
-    scene.kill()
-    scene.clear("failed")
-    if not scene.forgets:
-        scene.wait_for("failed", tries=2)
-        assert len(scene.crew.kickoffs) == 1
-        scene.clear("failed")
-    scene.finish(2)
 
 
 @row(COMPLETED_IN_ATTEMPT_2, ways=(*RUN, *SENSOR), core=("deferred",), needs_store=RUN, retries=1)
