@@ -34,7 +34,7 @@ def collect(board: Board, ends: Sequence[tuple[Row, RowEnd]], pushed: Callable[[
         board.renew(0.0)  # a cancellation is sent once
     for start in range(0, len(ends), _AT_A_TIME):
         some = ends[start : start + _AT_A_TIME]
-        for done in board.threads.each(partial(_read_end, board), some):
+        for done in board.each(partial(_read_end, board), some):
             for _, outcome in done:
                 outcome.result()
         ended = [row for row, _ in some if row.line]

@@ -46,9 +46,7 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
     decisions = [(row, Decision.REATTACH if is_resumed and row.has_ended else decide_on(row)) for row in known]
     asked = [row for row, decision in decisions if decision is Decision.ASK]
     polled = [
-        (row, outcome.result())
-        for done in board.threads.each(partial(_poll, board), asked)
-        for row, outcome in done
+        (row, outcome.result()) for done in board.each(partial(_poll, board), asked) for row, outcome in done
     ]
     running = [
         row for row, (status, _) in polled if is_resumed or not _restarts(board, row, decide_on(row, status))

@@ -103,7 +103,7 @@ class Starter:
             kickoff = partial(board.client.kickoff, requests[row.index])
             return send(kickoff, board.stop, interrupted, save_intent=self._check_if_open)
 
-        for done in board.threads.each(kick_off, rows):
+        for done in board.each(kick_off, rows):
             for row, sent in done:
                 self._note(row, sent, token)
             is_stored = save_kickoff_ids(board, group, rows, is_last=False)

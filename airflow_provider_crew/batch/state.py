@@ -4,11 +4,10 @@ import math
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from queue import SimpleQueue
+from functools import cached_property
 from typing import Any, TypeVar
 
 from airflow_provider_crew.batch.files import ResultFiles
@@ -136,7 +135,7 @@ class Board:
         """Whether Airflow has refused a record, so that another process may have taken over."""
         self.is_blind = True
         """Whether the rows that earlier processes have started are not known yet."""
-        self.threads = Threads(_THREADS)
+        self._threads = ThreadPoolExecutor(_THREADS)
         self._own = threading.local()
         self._renewing = threading.Lock()
         self._read_at = time.monotonic()
@@ -253,6 +252,13 @@ class Board:
             self.task.hook = fresh
         return self.task.hook is not old
 
+    def each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[list[tuple[T, Future[R]]]]:
+        """Do work on each item in threads. Yield the items that are done at a time, with their outcomes."""
+        left = {self._threads.submit(work, item): item for item in items}
+        while left:
+            done, _ = wait(left, return_when=FIRST_COMPLETED)
+            yield [(left.pop(outcome), outcome) for outcome in done]
+
     def carried(self) -> State:
         """Return the state for the process that resumes."""
         state = self.state
@@ -280,41 +286,3 @@ class Board:
             if index >= 0:
                 self.rows[index].kickoff_id = kickoff_id
         self.pending.extend(row for row in self.rows if row.is_to_be_started)
-
-
-class Threads:
-    """Threads for requests to the crew. A request that hangs does not delay the end of the process."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._started = 0
-        self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
-
-    def each(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[list[tuple[T, Future[R]]]]:
-        """Yield the items that are done at a time, with the outcome of the work on each."""
-        done: SimpleQueue[tuple[T, Future[R]]] = SimpleQueue()
-
-        def run(item: T) -> None:
-            outcome: Future[R] = Future()
-            try:
-                outcome.set_result(work(item))
-            except BaseException as error:  # noqa: BLE001 - raised where the outcome is read
-                outcome.set_exception(error)
-            done.put((item, outcome))
-
-        for item in items:
-            self._work.put(partial(run, item))
-        while self._started < min(self._most, len(items)):
-            self._started += 1
-            threading.Thread(target=self._run, name="crew-batch", daemon=True).start()
-        left = len(items)
-        while left:
-            some = [done.get()]
-            while not done.empty():
-                some.append(done.get())
-            left -= len(some)
-            yield some
-
-    def _run(self) -> None:
-        while True:
-            self._work.get()()

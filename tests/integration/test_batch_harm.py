@@ -23,7 +23,6 @@ from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[impor
 from airflow_provider_crew.batch import recall
 from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.rows import STATUSES
-from airflow_provider_crew.batch.state import Threads
 from airflow_provider_crew.client.errors import LostContact
 from airflow_provider_crew.exceptions import (
     BatchFailed,
@@ -509,16 +508,6 @@ def test_token_renewed_before_a_group_stops_no_row(live_crew, batch, monkeypatch
 
     assert counts["success"] == len(live_crew.kickoffs) == 12
     assert len([each for each in live_crew.requests.on("kickoff") if each.status == 401]) == 4
-
-
-def test_hanging_request_keeps_no_process_alive():
-    before = set(threading.enumerate())
-    for _ in Threads(2).each(len, ["one", "two"]):
-        pass
-
-    started = set(threading.enumerate()) - before
-    assert started
-    assert all(thread.daemon for thread in started)
 
 
 @pytest.mark.parametrize("is_retry", [False, True])

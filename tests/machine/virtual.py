@@ -20,7 +20,7 @@ import requests
 import urllib3
 from airflow.sdk.bases.operator import ExecutorSafeguard
 
-from airflow_provider_crew.batch.state import Threads
+from airflow_provider_crew.batch.state import Board
 from airflow_provider_crew.local.answer import Answer
 from airflow_provider_crew.local.faults.calls import Faults
 from airflow_provider_crew.local.faults.exchange import Exchange
@@ -223,7 +223,7 @@ def _get_async(send: Send) -> Callable[..., Any]:
     return get
 
 
-def one_by_one(_: Threads, work: Callable[[Any], Any], items: Any) -> Iterator[list[tuple[Any, Any]]]:
+def one_by_one(_: Board, work: Callable[[Any], Any], items: Any) -> Iterator[list[tuple[Any, Any]]]:
     """Do the work of threads in this one."""
     for item in items:
         outcome: Future[Any] = Future()
@@ -254,7 +254,7 @@ def patch_airflow(patch: pytest.MonkeyPatch, state: Callable[[str], str], job: C
 @contextmanager
 def installed(patch: pytest.MonkeyPatch, clock: Clock, send: Send) -> Iterator[None]:
     """Let everything in this process wait by a clock, and send requests without sockets, one after the other."""
-    patch.setattr(Threads, "each", one_by_one)
+    patch.setattr(Board, "each", one_by_one)
     patch.setattr(requests.adapters.HTTPAdapter, "send", _send_sync(clock, send))
     patch.setattr(aiohttp.ClientSession, "get", _get_async(send))
     patch.setattr(ExecutorSafeguard, "test_mode", True)

@@ -410,7 +410,7 @@ def played(task: Task) -> Iterator[None]:
             "task.record.warn": lambda *_: None,
             "task.record.log": _Log(),
             "batch.state.ResultFiles": Files,
-            "batch.state.Threads.each": one_by_one,
+            "batch.state.Board.each": one_by_one,
             "versions.CLEARING_DELETES_TASK_STATE": task.airflow >= (3, 4),
         }
         for module in ("task.attempt", "batch.start", "batch.groups"):
