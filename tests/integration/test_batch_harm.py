@@ -507,7 +507,8 @@ def test_token_renewed_before_a_group_stops_no_row(live_crew, batch, monkeypatch
     counts = batch(rows(12), max_active=4).run()["counts"]
 
     assert counts["success"] == len(live_crew.kickoffs) == 12
-    assert len([each for each in live_crew.requests.on("kickoff") if each.status == 401]) == 4
+    # The others of the group may be sent when the first response has been read.
+    assert 1 <= len([each for each in live_crew.requests.on("kickoff") if each.status == 401]) <= 4
 
 
 @pytest.mark.parametrize("is_retry", [False, True])
