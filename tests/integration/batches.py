@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
@@ -54,6 +54,10 @@ def lines(folder: Any, name: str = "results.jsonl") -> list[dict[str, Any]]:
 
 def statuses(folder: Any) -> dict[str, str]:
     return {line["key"]: line["status"] for line in lines(folder)}
+
+
+def counted(found: Iterable[str]) -> str:
+    return ", ".join(f"{number} {status}" for status, number in sorted(Counter(found).items()))
 
 
 def faults_of(

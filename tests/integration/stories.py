@@ -10,11 +10,14 @@ import json
 import math
 import os
 import re
+import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
+from pathlib import Path
 from runpy import run_path
 from typing import Any
 from unittest.mock import Mock
@@ -25,9 +28,14 @@ from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTas
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 
 from airflow_provider_crew import api_server
+from airflow_provider_crew.batch import recall
+from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.local import LocalCrewService, ScenarioTask
+from airflow_provider_crew.operators.crew import CrewBatchOperator
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING, read_event
+from tests.integration import batches
+from tests.integration.batches import TOKENS, Killed, killed_at
 from tests.integration.operators import kickoff, run, run_deferred, sensor
 from tests.integration.pages import ROOT
 from tests.integration.tasks import (
@@ -49,6 +57,11 @@ from tests.integration.tasks import (
 
 LARGE = SLOW.model_copy(update={"tasks": (ScenarioTask(name="a", seconds=3600, output="x" * 70_000),)})
 CREWS = {"quick": QUICK, "slow": SLOW, "failing": FAILING, "asking": ASKING, "large": LARGE}
+CREWS |= {
+    "quick and metered": batches.QUICK,
+    "failing and metered": batches.FAILING,
+    "slow and metered": batches.SLOW,
+}
 STATUSES: dict[str, list[Any]] = {
     "running": [{"state": "RUNNING", "status": "Task is Running"}],
     "completed": [{"status": "completed", "result": "Done."}],
@@ -75,6 +88,8 @@ KINDS: dict[str, Callable[..., Any]] = {
     "run": lambda _, **options: run(**options),
     "deferred run": lambda _, **options: run_deferred(**options),
     "DAG of the package": lambda story, **_: packaged(**story.watched()),
+    "batch": lambda story, **options: story.batch(**options),
+    "deferred batch": lambda story, **options: story.batch(**options, deferrable=True),
     "decorated": lambda _, **options: decorated(**options),
     "sensor": lambda story, **options: sensor(**story.watched() | options),
     "deferred sensor": lambda story, **options: sensor(**story.watched() | options, deferrable=True),
@@ -82,13 +97,9 @@ KINDS: dict[str, Callable[..., Any]] = {
 }
 
 
-class Killed(BaseException):
-    """The process ends here."""
-
-
 def named(text: str | None) -> dict[str, Any]:
     """Read options as they stand in a call."""
-    words = {"timedelta": timedelta, "GONE": "{{ 1 // 0 }}"}
+    words = {"timedelta": timedelta, "GONE": "{{ 1 // 0 }}", "ROW": TOKENS}
     options: dict[str, Any] = eval(f"dict({text or ''})", words)  # noqa: S307 - of a table beside the tests
     return options
 
@@ -96,10 +107,15 @@ def named(text: str | None) -> dict[str, Any]:
 class Story:
     """A task, its crew, and what a story does to them."""
 
-    def __init__(
-        self, crew: WatchedService, log: Log, monkeypatch: pytest.MonkeyPatch, timing: Any, kind: str, options: Any
-    ) -> None:
-        self.crew, self.log, self.monkeypatch, self.timing, self.kind = crew, log, monkeypatch, timing, kind
+    def __init__(self, kind: str, options: Any, fixtures: Mapping[str, Any]) -> None:
+        self.kind = kind
+        self.crew: WatchedService = fixtures["live_crew"]
+        self.log: Log = fixtures["task_log"]
+        self.monkeypatch: pytest.MonkeyPatch = fixtures["monkeypatch"]
+        self.timing = fixtures["timing"]
+        self.each_poll_takes = fixtures["each_look_takes"]
+        self.out: Path = fixtures["out"]
+        self.rows = batches.rows(options.pop("rows", 10))
         self.store = TaskStateStore()
         kept = self.store if options.pop("store", True) else None
         self.task = Task(self._operator, store=kept, retries=options.pop("retries", 1))
@@ -116,6 +132,10 @@ class Story:
         self.operator = KINDS[self.kind](self, **self.options)
         return self.operator
 
+    def batch(self, **options: Any) -> CrewBatchOperator:
+        named = {"task_id": "crew", "key": "topic", "result_path": str(self.out), "poll_interval": 0.02}
+        return CrewBatchOperator(inputs=self.rows, **named | options)
+
     def watched(self) -> dict[str, Any]:
         """Return the execution of a sensor."""
         if not self.crew.ids and "kickoff_id" not in self.options:
@@ -128,8 +148,8 @@ class Story:
             if each := text.partition("-> ")[0].strip():
                 told = self.take(each)
                 yield f"  {each} -> {self.plain(str(told))}" if told is not None else f"  {each}"
-        stops = ", ".join(request.path.rpartition("/")[2] for request in self.crew.requests.on("stop"))
-        yield self.plain(f"  -> kickoffs: {len(self.crew.kickoffs)}, stops: {stops or 'none'}")
+        stops = [self.plain(request.path.rpartition("/")[2]) for request in self.crew.requests.on("stop")]
+        yield f"  -> kickoffs: {len(self.crew.kickoffs)}, stops: {', '.join(sorted(stops)) or 'none'}"
         assert not [other for other in self.others if other.kickoffs or other.requests.on("stop")]
         self._closing.close()
 
@@ -146,6 +166,11 @@ class Story:
             text = text.replace(kickoff_id, f"e{number}")
         return text.replace(self.crew.url, "CREW")
 
+    @property
+    def last(self) -> dict[str, Any]:
+        """The last progress that was pushed."""
+        return self.crew.xcoms.progress[-1] if self.crew.xcoms.progress else {}
+
     def outcome(self, act: Callable[[], Any]) -> str:
         """Run a process, and return how it ends and what it has asked the crew."""
         try:
@@ -157,6 +182,8 @@ class Story:
             self.task.ti.try_number -= 1
         except BaseException as error:  # noqa: BLE001 - an outcome
             told = self._error(error)
+        if self.kind.endswith("batch"):  # its rows are served side by side
+            return told
         calls = [call for call, _ in groupby(self.crew.calls[self._calls :])]
         self._calls = len(self.crew.calls)
         return f"{told} [{', '.join(calls)}]"
@@ -164,15 +191,20 @@ class Story:
     def _value(self, value: Any) -> str:
         if isinstance(value, str):
             return value
+        if "counts" in value:
+            counts = batches.counted(Counter(value["counts"]).elements())
+            tokens = (value["usage"] or {}).get("total_tokens", 0) / TOKENS
+            return "; ".join(
+                [counts, value["terminal_reason"], *([f"tokens of {tokens:g} rows"] if tokens else [])]
+            )
         output = str(value["output"])
         return f"{value['kickoff_id']}: {output if len(output) < 80 else f'{len(output)} characters'}"
 
     def _error(self, error: BaseException) -> str:
         self.failure = failure = getattr(error, "failure", error)
         cost = getattr(failure, "cost", None)
-        progress = self.crew.xcoms.progress
-        if cost and progress and progress[-1]["end"]:
-            assert progress[-1]["end"]["cost"] == cost
+        if cost and self.last.get("end"):
+            assert self.last["end"]["cost"] == cost
         final = isinstance(error, (AirflowFailException, AirflowSensorTimeout))
         ends = "skipped" if isinstance(error, AirflowSkipException) else "failed" if final else "to retry"
         about = failure.kickoff_id if cost and failure.kickoff_id in self.crew.ids else None
@@ -223,8 +255,8 @@ class Story:
 
     def resume_without(self, why: str) -> str:
         """Resume as Airflow does when a trigger has failed, or did not fire in time."""
-        if self.crew.xcoms.progress:
-            self.task.ti.xcoms["crew_progress"] = self.crew.xcoms.progress[-1]
+        if self.last:
+            self.task.ti.xcoms["crew_progress"] = self.last
         told = "Trigger failure" if why == "trigger" else "Trigger timeout"
         return self.outcome(lambda: self.task.resume_without_event(told, ["KeyError: 'x'"]))
 
@@ -246,6 +278,7 @@ class Story:
             None: lambda: True,
             "the intent": lambda: self.store.kickoff,
             "the kickoff": lambda: self.crew.kickoffs,
+            "a group": lambda: [key for key in self.store.texts if key.startswith("crew_batch_")],
             "the first poll": lambda: "status" in self.crew.calls,
         }
         kinds = {"call": {"get", "set", "delete"}, "write": {"set", "delete"}}.get(call, {call})
@@ -275,6 +308,12 @@ class Story:
         return "; ".join(told) or "none"
 
     @property
+    def reasons(self) -> str:
+        """Failed rows, as alerts count them."""
+        groups = self.last["batch"]["reasons"]
+        return ", ".join(f"{each['count']} {each['status']}" for each in groups) or "none"
+
+    @property
     def record(self) -> str:
         """The kickoff record, and what is left of it."""
         kept = self.store.kickoff or {}
@@ -282,20 +321,40 @@ class Story:
         return ", ".join(filter(None, [str(kept.get("kickoff_id")), kept.get("end"), *facts]))
 
 
-ERRORS: dict[str, Exception] = {
+ERRORS: dict[str, BaseException] = {
+    "a kill": Killed(),
     "an error": RuntimeError("the API does not answer"),
-    "an alarm": AirflowTaskTimeout("Timeout"),  # type: ignore[dict-item]  # Airflow types it otherwise
+    "an alarm": AirflowTaskTimeout("Timeout"),
     "404": api_error(404),
     "no response": api_error(None),
 }
+
+WRITES = {"append": (ResultFiles, "append"), "compact": (ResultFiles, "compact"), "save": (recall, "save_groups")}
 
 # What a line does, by its pattern. What it returns is printed.
 STEPS: dict[str, Callable[..., object]] = {
     # The crew.
     f"crew is ({'|'.join(CREWS)})": lambda it, name: setattr(it.crew, "scenario", CREWS[name]),
-    "crew (finish|forget|approve|revoke)e?s e1": lambda it, act: getattr(it.crew, act)(it.crew.ids[0]),
+    "crew (finish|forget|approve|revoke)e?s (e1|all)": lambda it, act, which: (
+        [getattr(it.crew, act)(kickoff_id) for kickoff_id in it.crew.ids[: 1 if which == "e1" else None]] and None
+    ),
+    r"from kickoff (\d+) on: (.+)": lambda it, n, then: setattr(
+        it.crew, "at_kickoff", lambda: it.take(then) if len(it.crew.ids) == int(n) - 1 else None
+    ),
+    "crew tells no usage": lambda it: setattr(
+        it.crew, "scenario", it.crew.scenario.model_copy(update={"usage": {}})
+    ),
+    "crew fails and tells no usage": lambda it: (
+        it.take("crew is failing and metered"),
+        it.take("crew tells no usage"),
+    )[1],
+    "each poll takes (.+) seconds": lambda it, seconds: it.each_poll_takes(float(seconds)),
+    "no response to a kickoff": lambda it: it.crew.faults.reset(on="kickoff", after_taken=True),
     "e1 is (.+)": lambda it, name: it.crew.set_status(it.crew.ids[0], *STATUSES[name]),
     r"(\d+)( after it was taken)? for (\w+)(?: (\d+) times?)?(?: during (.+) seconds)?": Story.fail,
+    "crew takes a kickoff: clear, (.+)": lambda it, then: setattr(
+        it.crew, "at_kickoff", lambda: (it.task.clear(), it.take(then))
+    ),
     "crew takes a kickoff: (.+)": lambda it, then: setattr(it.crew, "at_kickoff", lambda: it.take(then)),
     "crew is away": lambda it: it.crew.faults.refuse(),
     "crew is back": lambda it: it.crew.faults.clear(),
@@ -337,6 +396,10 @@ STEPS: dict[str, Callable[..., object]] = {
         it.store, "breaks_at", lambda call, fails=it.store.breaks_at: (fails(call), it.take(then))[0]
     ),
     "store works": lambda it: setattr(it.store, "breaks_at", lambda _: False),
+    "store is empty": lambda it: it.store.texts.clear(),
+    "process dies (before|after) it (.+)s (parts|groups)": lambda it, when, act, _: killed_at(
+        it.monkeypatch, *WRITES[act], after=when == "after"
+    ),
     # People.
     "options: (.+)": lambda it, text: it.options.update(named(text)),
     "connection is gone": lambda it: it.monkeypatch.delenv(CONNECTION),
@@ -357,13 +420,24 @@ STEPS: dict[str, Callable[..., object]] = {
     # What is known.
     "record": lambda it: it.record,
     "XComs": lambda it: it.xcoms,
-    "if cleared": lambda it: it.crew.xcoms.progress[-1]["end"]["if_cleared"],
+    "if (retried|cleared)": lambda it, act: it.last["end"][f"if_{act}"],
+    "clearing": lambda it: (it.last["end"] or it.last["if_lost"])["choices"]["clear"],
+    "progress of (.+)": lambda it, names: ", ".join(
+        f"{it.last['batch'][name]} {name}" for name in names.split(", ")
+    ),
+    "rows are others": lambda it: it.rows.__setitem__(slice(None), batches.rows(len(it.rows) + 1)[1:]),
+    "kickoffs": lambda it: len(it.crew.ids),
+    "rows": lambda it: batches.counted(batches.statuses(it.out).values()),
+    "files are lost": lambda it: shutil.rmtree(it.out),
+    "parts are lost": lambda it: [part.unlink() for part in (it.out / "parts").iterdir()] and None,
+    "manifest": lambda it: it._value(json.loads((it.out / "manifest.json").read_text())),
+    "reasons": lambda it: it.reasons,
     "elsewhere": lambda it: it.failure.elsewhere,
     "lacks connection": lambda it: it.failure.cause.lacks_connection,
     "log of (.+)": lambda it, text: "has it" if text in it.log.text else "lacks it",
     "log": lambda it: "warns of e1" if it.crew.ids[0] in it.log.warnings else "does not warn of e1",
     "next step": lambda it: it.failure.next_step,
     "cause": lambda it: type(it.failure.cause).__name__,
-    "cost": lambda it: it.crew.xcoms.progress[-1]["end"]["cost"],
+    "cost": lambda it: it.last["end"]["cost"],
     "requests": lambda it: it.requests,
 }

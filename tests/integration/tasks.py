@@ -75,7 +75,7 @@ class TaskStateStore:
         self._kept: dict[str, str] = same_as._kept if same_as else {}
         self.retentions: dict[str, Any] = {}
         self.breaks_at: Callable[[str], bool] = lambda _: False
-        self.breaks_with: Exception = StoreBroken("the API does not answer")
+        self.breaks_with: BaseException = StoreBroken("the API does not answer")
 
     def get(self, key: str, default: Any = None) -> Any:
         self._call("get")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,11 +15,10 @@ from airflow_provider_crew.exceptions import (
     DailyLimitReached,
     InvalidInputs,
     InvalidResultPath,
-    WaitedTooLong,
 )
-from tests.integration.batches import lines, rows, statuses
+from tests.integration.batches import lines, rows
 from tests.integration.operators import both_ways
-from tests.integration.tasks import CONNECTION, FAILING, QUICK, SLOW, TaskStateStore
+from tests.integration.tasks import CONNECTION, QUICK, TaskStateStore
 from tests.option_values import FIELDS, OPTIONS
 from tests.supported import AIRFLOW
 
@@ -66,21 +64,6 @@ def test_one_rejected_row_fails_alone_and_is_input_of_another_batch(live_crew, b
     assert len(live_crew.kickoffs) == 10
 
 
-@pytest.mark.parametrize(("rejected", "cost"), [(2, "ended"), (10, "none")])
-def test_retry_starts_only_what_was_rejected(live_crew, batch, out, rejected, cost):
-    live_crew.faults.answer(422, on="kickoff", times=rejected)
-    task = batch(max_failed=0)
-    with pytest.raises(BatchFailed) as raised:
-        task.run()
-    assert raised.value.cost == cost
-    assert "starts" in raised.value.next_step
-    assert "reruns" not in raised.value.next_step
-    live_crew.faults.clear()
-    assert task.run()["counts"]["success"] == 10
-    assert len(live_crew.kickoffs) == 10
-    assert set(statuses(out).values()) == {"success"}
-
-
 @both_ways
 @pytest.mark.parametrize("status", [401, 422])
 def test_row_is_adopted_after_it_was_to_start_again(live_crew, batch, out, store, deferrable, status):
@@ -100,17 +83,6 @@ def test_row_is_adopted_after_it_was_to_start_again(live_crew, batch, out, store
     task.clear()
     assert task.run()["counts"]["success"] == 1
     assert [each.kickoff_id for each in live_crew.kickoffs] == [execution]
-
-
-@pytest.mark.parametrize("keeps", [True, False], ids=["with state", "without state"])
-def test_cleared_batch_runs_nothing_again(live_crew, batch, store, keeps):
-    task = batch()
-    task.run()
-    task.clear()
-    if not keeps:
-        store._kept.clear()
-    assert task.run()["counts"]["success"] == 10
-    assert len(live_crew.kickoffs) == 10
 
 
 def test_changed_and_removed_rows_are_named(live_crew, batch, out):
@@ -178,70 +150,6 @@ def test_result_path_of_another_batch_is_rejected(live_crew, batch, iteration):
         assert "billed" not in live_crew.xcoms.progress[-1]["end"]["if_cleared"]
         other.clear()
     assert len(live_crew.kickoffs) == 10
-
-
-@both_ways
-def test_timeout_ends_the_batch_and_a_retry_waits_for_it(live_crew, batch, each_look_takes, deferrable):
-    live_crew.scenario = SLOW
-    each_look_takes(5)
-    task = batch(timeout=300, max_active=4, deferrable=deferrable)
-    with pytest.raises(WaitedTooLong) as raised:
-        task.run()
-    assert raised.value.cost == "running"
-    assert len(live_crew.kickoffs) == 4
-    for kickoff in live_crew.kickoffs:
-        live_crew.revoke(kickoff.kickoff_id)
-    live_crew.scenario = QUICK
-    task._make = lambda: batch(max_failed=None)._make()
-    manifest = task.run()
-    assert (manifest["counts"]["cancelled"], manifest["counts"]["success"]) == (4, 6)
-
-
-@both_ways
-def test_row_timeout_ends_one_row(live_crew, batch, each_look_takes, deferrable):
-    live_crew.scenario = SLOW
-    each_look_takes(5)
-    manifest = batch(
-        rows(3), row_timeout=300, deferrable=deferrable, max_failed=None, cancel_on_timeout=True
-    ).run()
-    assert manifest["counts"]["cancelled"] == 3
-
-
-@pytest.mark.parametrize(("status", "starts"), [(200, 1), (404, 0)], ids=["asked", "refused"])
-def test_late_stop_of_a_row_is_that_of_the_batch_if_it_has_asked(live_crew, batch, out, status, starts):
-    live_crew.scenario = SLOW
-    live_crew.faults.answer(status, body={}, on="stop", for_seconds=math.inf)
-    task = batch(rows(1), row_timeout=0.5, max_failed=0, cancel_on_timeout=True)
-    with pytest.raises(BatchFailed) as raised:
-        task.run()
-    assert raised.value.cost == "running"
-    live_crew.revoke(live_crew.kickoffs[0].kickoff_id)
-    live_crew.scenario = QUICK
-    with nullcontext() if starts else pytest.raises(CrewTaskFailed):
-        task.run()
-    assert statuses(out) == {"topic 0": "success" if starts else "cancelled"}
-    assert len(live_crew.kickoffs) == 1 + starts
-
-
-def test_crew_that_fails_is_started_again_by_a_retry(live_crew, batch, out):
-    live_crew.scenario = FAILING
-    task = batch(rows(3), max_failed=0, max_active=1)
-    with pytest.raises(BatchFailed) as raised:
-        task.run()
-    assert raised.value.reasons == ("out of credit (1)",)
-    assert str(out / "failed.jsonl") in raised.value.event
-    live_crew.faults.answer(422, on="kickoff")
-    with pytest.raises(BatchFailed) as raised:
-        task.run()
-    assert raised.value.cost == "ended"
-    assert len(live_crew.kickoffs) == 1
-
-    live_crew.scenario = QUICK
-    assert task.run()["counts"]["success"] == 3
-    assert len(live_crew.kickoffs) == 4
-    task.clear()
-    task.run()
-    assert live_crew.xcoms.progress[-1]["batch"]["earlier"] == 3
 
 
 def test_daily_limit_counts_each_kickoff_that_may_have_started(live_crew, ledger, batch, monkeypatch):

@@ -142,15 +142,3 @@ def test_metrics_count_rows_as_runs(live_crew, batch, mocker, deferrable):
     names = ("uncertain", "started", "not_taken")
     assert [counts[f"crew.kickoff.{name}"] for name in names] == [1, 2, 1]
     assert [counts[f"crew.{name}"] for name in ("execution.completed", "tokens.total")] == [2, 2 * TOKENS]
-
-
-def test_no_retry_runs_a_row_that_a_person_has_stopped(live_crew, batch):
-    live_crew.scenario = SLOW
-    task = batch(2, deferrable=True, retries=3)
-    task.deferred()
-    live_crew.set_status(live_crew.kickoffs[0].kickoff_id, {"state": "REVOKED", "status": "Task was revoked"})
-    live_crew.finish(live_crew.kickoffs[1].kickoff_id)
-    for _ in range(2):
-        with pytest.raises(CrewTaskFailed):  # Airflow retries no such failure
-            task.run()
-    assert len(live_crew.kickoffs) == 2

@@ -9,7 +9,6 @@ import threading
 import time
 from collections import UserList
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -20,17 +19,12 @@ from airflow.sdk import ObjectStoragePath
 from airflow.sdk.io import attach
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
 
-from airflow_provider_crew.batch import recall
 from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.rows import STATUSES
-from airflow_provider_crew.client.errors import LostContact
 from airflow_provider_crew.exceptions import (
     BatchFailed,
-    CrewError,
     CrewTaskError,
     CrewTaskFailed,
-    InvalidResultPath,
-    WaitedTooLong,
 )
 from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
@@ -41,7 +35,6 @@ from tests.integration.tasks import (
     FAILING,
     QUICK,
     SLOW,
-    TASK_STATES,
     Task,
     TaskStateStore,
     WatchedService,
@@ -67,96 +60,7 @@ def died(task: Task) -> None:
 # The process ends.
 
 
-def die_at_group(live_crew: WatchedService, store: TaskStateStore, task: Task, *, is_sent: bool = True) -> None:
-    """Run a batch until its process is killed before it has sent its first group, or before it stores the IDs."""
-
-    def die(call: str) -> bool:
-        is_begun = any(name.startswith("crew_batch_") for name in store.texts)
-        if call == "set" and (live_crew.kickoffs if is_sent else is_begun):
-            raise Killed
-        return False
-
-    store.breaks_at = die
-    died(task)
-    store.breaks_at = lambda _: False
-
-
-@pytest.mark.parametrize("keeps", [True, False], ids=["with state", "without state"])
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("is_sent", [False, True])
-def test_killed_after_a_clear_starts_no_unreported_row(
-    live_crew, batch, out, store, monkeypatch, keeps, after, is_sent
-):
-    """Without the state, the files alone do not tell whether a group was sent, in no later attempt either."""
-    task = batch(rows(1), max_failed=None)
-    die_at_group(live_crew, store, task, is_sent=is_sent)
-    task.clear()
-    if not keeps:
-        store.texts.clear()
-    killed_at(monkeypatch, recall, "save_groups", after=after)
-    died(task)
-    task.run()
-    assert len(live_crew.kickoffs) == (is_sent or keeps)
-    assert statuses(out) == {"topic 0": "success" if keeps and not is_sent else "uncertain"}
-
-
-@both_ways
-def test_uncertain_row_that_is_no_longer_there_is_reported_once(live_crew, batch, store, deferrable):
-    given = rows(1)
-    task = batch(given, max_failed=0, deferrable=deferrable)
-    die_at_group(live_crew, store, task)
-    given[:] = rows(2)[1:]
-    live_crew.scenario = FAILING
-    for cost in ("unknown", "ended"):
-        with pytest.raises(BatchFailed) as raised:
-            task.run()
-        assert raised.value.cost == cost
-        reasons = live_crew.xcoms.progress[-1]["batch"]["reasons"]
-        assert ("uncertain" in {each["status"] for each in reasons}) is (cost == "unknown")
-
-
-@pytest.mark.parametrize("is_told", [True, False])
-@pytest.mark.parametrize("keeps", [True, False])
-def test_row_uncertain_after_a_clear_is_reported_before_it_starts(
-    live_crew, batch, out, store, monkeypatch, is_told, keeps
-):
-    live_crew.faults.reset(after_taken=True, on="kickoff")
-    task = batch(1, max_failed=None)
-    operator, states = task.begin(), {"crew": "running"}
-    monkeypatch.setattr(TASK_STATES, lambda **_: {"run": states})
-
-    def clear() -> None:
-        task.clear()
-        if is_told:
-            operator.on_kill()
-        else:
-            states["crew"] = "restarting"
-
-    live_crew.at_kickoff = clear
-    with pytest.raises(CrewError):
-        operator.execute(task.context)
-    live_crew.at_kickoff = lambda: None
-    live_crew.faults.clear()
-    states["crew"] = "running"
-    if not keeps:
-        store.texts.clear()
-    task.run()
-    assert statuses(out) == {"topic 0": "uncertain"}
-    assert len(live_crew.kickoffs) == 1
-
-
 # The storage fails.
-
-
-def test_missing_files_of_a_batch_that_has_begun_start_nothing(live_crew, batch, out):
-    task = batch(max_failed=None)
-    task.run()
-    shutil.rmtree(out)
-    task.clear()
-    with pytest.raises(InvalidResultPath):
-        task.run()
-    assert "billed" not in live_crew.xcoms.progress[-1]["end"]["if_cleared"]
-    assert len(live_crew.kickoffs) == 10
 
 
 class Bucket(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -374,15 +278,6 @@ def test_outage_makes_few_rows_uncertain(live_crew, batch, timing):
     assert counts["success"] == 60 - counts["uncertain"]
 
 
-def test_token_rejected_at_the_timeout_names_what_runs(live_crew, batch, each_look_takes):
-    live_crew.scenario = SLOW
-    each_look_takes(5)
-    live_crew.faults.answer(401, on="stop", times=100)
-    with pytest.raises(WaitedTooLong) as raised:
-        batch(rows(2), timeout=300, cancel_on_timeout=True).run()
-    assert raised.value.cost == "running"
-
-
 @pytest.mark.usefixtures("live_crew")
 def test_unreadable_storage_leaves_the_cost_unknown(batch, bucket):
     task = batch(rows(3), result_path=bucket.path, max_failed=None)
@@ -412,20 +307,6 @@ def test_lost_result_file_makes_its_rows_uncertain(live_crew, batch, out, monkey
     assert {key for key, status in statuses(out).items() if status == "uncertain"} == keys != set()
 
 
-def test_lost_result_of_a_repeated_row_makes_it_uncertain(live_crew, batch, out, monkeypatch):
-    live_crew.scenario = FAILING
-    task = batch(rows(2), max_failed=None)
-    task.run()
-    live_crew.scenario = QUICK
-    killed_at(monkeypatch, ResultFiles, "compact")
-    died(task)
-    for lost in (out / "parts").iterdir():
-        lost.unlink()
-
-    assert task.run()["counts"]["uncertain"] == 2
-    assert len(live_crew.kickoffs) == 4
-
-
 @pytest.mark.parametrize("is_resumed", [False, True], ids=["in the next attempt", "in the same attempt"])
 def test_result_file_lost_after_a_deferral_makes_its_rows_uncertain(live_crew, batch, out, is_resumed):
     task = batch(rows(4), max_active=1, max_failed=None, deferrable=True)
@@ -438,20 +319,6 @@ def test_result_file_lost_after_a_deferral_makes_its_rows_uncertain(live_crew, b
 
     assert (task.finish(then) if is_resumed else task.run())["counts"]["uncertain"] == 1
     assert len(live_crew.kickoffs) == 4
-
-
-@pytest.mark.parametrize("why", ["Trigger timeout", "Trigger failure"])
-def test_rows_that_end_while_no_triggerer_polls_are_read(live_crew, batch, why):
-    live_crew.scenario = SLOW
-    task = batch(3, deferrable=True)
-    task.deferred()
-    for kickoff in live_crew.kickoffs:
-        live_crew.finish(kickoff.kickoff_id)
-    with nullcontext() if why == "Trigger timeout" else pytest.raises(LostContact):
-        task.resume_without_event(why)
-    last = live_crew.xcoms.progress[-1]
-    assert (last["batch"]["ended"], last["batch"]["running"]) == (3, 0)
-    assert (last["end"] or {"cost": "ended"})["cost"] == "ended"
 
 
 def test_killed_while_airflow_is_away_keeps_kickoff_ids(live_crew, batch, store):

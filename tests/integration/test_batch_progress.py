@@ -10,8 +10,8 @@ import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.batch.rows import STATUSES
-from airflow_provider_crew.client.errors import Cost, WaitedTooLong
-from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed, EndedByAirflow
+from airflow_provider_crew.client.errors import Cost
+from airflow_provider_crew.exceptions import CrewTaskFailed, EndedByAirflow
 from tests.integration.tasks import FAILING, SLOW, Task, fired
 from tests.supported import AIRFLOW
 
@@ -48,76 +48,6 @@ def test_deferred_batch_keeps_its_choices(live_crew, batch):
     (at_deferral,) = [each for each in live_crew.xcoms.progress if each["batch"]["running"]]
     assert "asks the crew to cancel" in at_deferral["choices"]["mark"]
     assert task.revived(waiting).shown["progress"]["choices"] == at_deferral["choices"]
-
-
-@pytest.mark.parametrize(
-    ("status", "options", "cost"),
-    [("uncertain", {}, "unknown"), ("invalid_output", {"output_type": int}, "ended")],
-)
-def test_too_many_rows_that_no_retry_starts_again_end_the_task(live_crew, batch, status, options, cost):
-    if status == "uncertain":
-        live_crew.faults.reset(after_taken=True, on="kickoff")
-    task = batch(max_failed=0, max_active=1, **options)
-    for _ in range(2):
-        with pytest.raises(CrewTaskFailed):
-            task.run()
-
-        last = live_crew.xcoms.progress[-1]
-        assert [(each["status"], each["count"]) for each in last["batch"]["reasons"]] == [(status, 1)]
-        assert last["batch"]["failed"] + last["batch"]["uncertain"] == 1
-        assert last["end"]["cost"] == cost
-    assert len(live_crew.kickoffs) == 1
-    clear = live_crew.xcoms.progress[-1]["end"]["choices"]["clear"]
-    task.clear()
-    live_crew.scenario = FAILING
-    with pytest.raises((BatchFailed, CrewTaskFailed)):
-        task.run()
-    assert (len(live_crew.kickoffs) > 1) is ("which is billed" in clear)
-
-
-def test_retry_only_waits_if_too_many_rows_are_kept(live_crew, batch):
-    live_crew.scenario = SLOW
-    live_crew.faults.reset(after_taken=True, on="kickoff")
-    task = batch(3, max_failed=0, max_active=2, timeout=0.5)
-    with pytest.raises(WaitedTooLong):
-        task.run()
-
-    assert "starts 1" not in live_crew.xcoms.progress[-1]["end"]["if_retried"]
-    for kickoff in live_crew.kickoffs:
-        live_crew.finish(kickoff.kickoff_id)
-    with pytest.raises(CrewTaskFailed):
-        task.run()
-    assert len(live_crew.kickoffs) == 2
-
-
-@pytest.mark.parametrize("status", [401, 422])
-def test_cost_is_unknown_until_an_uncertain_row_starts_again(live_crew, batch, status):
-    live_crew.faults.reset(after_taken=True, on="kickoff")
-    task = batch(1, max_failed=0)
-    for _ in range(3):
-        with pytest.raises((BatchFailed, CrewTaskFailed)):
-            task.run()
-        assert live_crew.xcoms.progress[-1]["end"]["cost"] == "unknown"
-        task.clear()
-        live_crew.faults.clear()
-        live_crew.faults.answer(status, on="kickoff")
-
-    live_crew.faults.clear()
-    assert task.run()["counts"]["success"] == 1
-    assert len(live_crew.kickoffs) == 2
-
-
-@pytest.mark.parametrize("rerun", ["failed", "all"])
-def test_sentences_name_the_rows_that_a_clear_runs_again(live_crew, batch, rerun):
-    task = batch(rerun=rerun)
-    task.run()
-
-    clear = live_crew.xcoms.progress[-1]["if_lost"]["choices"]["clear"]
-    assert ("which is billed" in clear) is (rerun == "all")
-    started = len(live_crew.kickoffs)
-    task.clear()
-    task.run()
-    assert len(live_crew.kickoffs) == started * (2 if rerun == "all" else 1)
 
 
 def resumed(task: Task, waiting: TaskDeferred, kwargs: dict[str, Any], *, is_quick: bool = False) -> Any:
