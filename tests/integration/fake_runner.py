@@ -5,6 +5,8 @@ The file is in the folder of the project. Its steps are messages to say as they 
 for an answer, ``{"do": "print", "text": …}`` and ``{"do": "until", "file": …}``.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import os
@@ -74,6 +76,16 @@ def listen(read, heard):
         for line in lines:
             heard.put(json.loads(line))
     os._exit(1)
+
+
+def write_project(folder: Path, **story: Any) -> None:
+    """Write the story and the interpreter, which runs another runner than it is told to."""
+    (folder / "story.json").write_text(json.dumps(story))
+    python = folder / ".venv/bin/python"
+    if not python.exists():
+        python.parent.mkdir(parents=True)
+        python.write_text(f'#!/bin/sh\nshift\nexec {sys.executable} {__file__} "$@"\n')
+        python.chmod(0o755)
 
 
 if __name__ == "__main__":

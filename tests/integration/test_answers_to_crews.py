@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import math
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -392,16 +390,6 @@ class TestResponseTimeout:
         self.fired(dialog, dialog.task.deferred())
 
         assert [sent["humanFeedback"] for sent in dialog.answers] == ["Never publish this"]
-
-    def test_crew_that_continues_by_itself_gets_no_answer(self, dialog, monkeypatch):
-        dialog.task_with(response_timeout=3600, on_response_timeout="approve")
-        waiting = dialog.asked()
-        clock = SimpleNamespace(time=lambda: math.inf if dialog.crew.required_actions else 0.0)
-        monkeypatch.setattr("airflow_provider_crew.answers.trigger.time", clock)
-        dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)
-
-        assert dialog.ended(waiting)["output"] == "The end"
-        assert dialog.answers == []
 
 
 def is_not_found(*_: Any) -> None:

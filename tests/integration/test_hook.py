@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import logging
@@ -25,6 +26,7 @@ from airflow_provider_crew.client.errors import (
     InvalidSettings,
     Unreachable,
 )
+from airflow_provider_crew.hooks.connection import load_secret
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local.faults.exchange import Exchange
 from airflow_provider_crew.local.faults.kinds import ResetFault
@@ -205,17 +207,24 @@ def test_connection_test_fails_for_a_wrong_setting(monkeypatch, uri):
 
 
 def test_secrets_are_masked_and_not_shown(monkeypatch, live_crew, task_log):
-    secrets = [TOKEN, "user-token-3141", "proxy-password-2718"]
+    secrets = [
+        TOKEN,
+        "user-token-3141",
+        "proxy-password-2718",
+        "secret-of-webhooks",
+        "bWU6c2VjcmV0LW9mLXdlYmhvb2tz",
+    ]
     extra = urlencode({"user_bearer_token": secrets[1], "proxy": f"http://somebody:{secrets[2]}@127.0.0.1:9"})
     monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?{extra}")
-    hook = CrewHook()
+    monkeypatch.setenv("AIRFLOW_CONN_HOOKS", f"generic://me:{secrets[3]}@")
+    hook, webhook = CrewHook(), load_secret("hooks")
 
     hook.test_connection()
 
-    for secret in secrets:
+    for secret in (*secrets, base64.b64encode(f"somebody:{secrets[2]}".encode()).decode()):
         assert secret not in str(redact(f"it says {secret} here"))
         assert secret not in task_log.text
-        assert secret not in repr(vars(hook)) + repr(vars(hook.get_conn()))
+        assert secret not in repr(vars(hook)) + repr(vars(hook.get_conn())) + repr(webhook)
 
 
 def test_interrupted_wait_logs_kickoff_id(hook, live_crew, task_log):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import pickle
 import time
 import traceback
 import unicodedata
@@ -18,7 +17,6 @@ import pytest
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.settings import ServiceSettings
-from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import read_event
@@ -209,16 +207,3 @@ def test_task_does_not_show_token(live_crew, connected, task_log, deferrable):
     assert_nowhere({name: getattr(operator, name) for name in operator.template_fields})
     assert_nowhere(repr(operator.get_openlineage_facets_on_complete(None)))
     assert_nowhere(task_log.text)
-
-
-@pytest.mark.usefixtures("live_crew")
-def test_pickled_hook_holds_no_token():
-    hook = CrewHook(token_type="organization")
-    hook.inputs()
-
-    stored = pickle.dumps(hook)
-    revived = pickle.loads(stored)  # noqa: S301 - our own
-
-    assert TOKEN.encode() not in stored
-    assert revived.token_type == "organization"
-    assert revived.inputs()

@@ -17,7 +17,7 @@ import pytest
 
 from airflow_provider_crew.local import LocalCrewService, __main__
 from tests import airflow_runs
-from tests.integration.fake_project import write_project
+from tests.integration.fake_runner import write_project
 from tests.integration.local_client import Client
 
 EXPORT = re.compile(r"export AIRFLOW_CONN_CREW_DEFAULT='(.*)' CREW_TOKEN=(.*)")

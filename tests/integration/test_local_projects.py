@@ -14,7 +14,7 @@ from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.local.projects.engine import Project
 from airflow_provider_crew.local.unusable import Unusable
 from tests import airflow_runs
-from tests.integration.fake_project import write_project
+from tests.integration.fake_runner import write_project
 from tests.integration.local_client import INPUTS, Client
 
 eventually = partial(airflow_runs.eventually, pause=0.02)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+import runpy
 from collections.abc import Iterable
+from importlib import import_module
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider_crew import cli
 from airflow_provider_crew import exceptions as ends
@@ -36,6 +39,7 @@ from tests.integration.pages import (
     README,
     RECEIVER,
     ROOT,
+    SHOWN_FILE,
     anywhere,
     blocks,
     is_dag,
@@ -43,10 +47,11 @@ from tests.integration.pages import (
     table,
     wherever,
 )
+from tests.supported import has
 
 # Each Python block is a DAG, which test_pages_dag.py runs, or contains one of these marks. It is then run below,
 # except for the receiver of webhooks, which test_input_receiver.py runs, and for agents, which tests/agents runs.
-RUN_HERE = ("hook.inputs().names", "async def brief", "def test_", A_RESULT, RECEIVER, "CrewAgentHook(")
+RUN_HERE = ("hook.inputs().names", "async def brief", "def test_", A_RESULT, RECEIVER, "CrewAgentHook(", ".dags.")
 
 
 # The blocks about a migration are parts of DAGs.
@@ -54,6 +59,14 @@ RUN_HERE = ("hook.inputs().names", "async def brief", "def test_", A_RESULT, REC
 def test_every_block_of_a_page_is_run(page):
     for shown in blocks(page, "python"):
         assert is_dag(shown) or any(mark in shown for mark in RUN_HERE), shown
+
+
+def test_shown_imports_are_dags():
+    names: dict[str, Any] = {}
+    exec(anywhere("python", "airflow_provider_crew.dags."), names)  # noqa: S102
+    assert {"crew_budget", "crew_wait_for_execution"} == {
+        each.dag_id for each in names.values() if hasattr(each, "dag_id")
+    }
 
 
 @pytest.fixture
@@ -244,3 +257,67 @@ def test_next_steps_are_those_of_the_verdict():
 
 def without_numbers(text: str) -> str:
     return re.sub(r"\d+", "N", text)
+
+
+RECIPE_FILES = ROOT / "example_dags/recipes"
+
+
+def test_pages_show_recipes_as_they_are():
+    for path, code in (recipe for text in PAGES.values() for recipe in SHOWN_FILE.findall(text)):
+        assert code == (ROOT / path).read_text()
+
+
+@pytest.mark.parametrize(
+    "path", [*(ROOT / "airflow_provider_crew/dags").glob("crew_*.py")], ids=lambda path: path.stem
+)
+def test_example_is_the_dag_of_the_package(path):
+    assert (ROOT / "example_dags" / path.name).read_text() == path.read_text()
+
+
+def recipe(name):
+    return runpy.run_path(str(RECIPE_FILES / f"{name}.py"))
+
+
+def test_failures_are_not_reported_as_none_if_no_rows_were_read():
+    with pytest.raises(AirflowFailException):
+        recipe("crew_for_each_row")["report_failures"].function(None)
+
+
+@pytest.mark.skipif(not has("Recipe: retry policy"), reason="Airflow has retry policies from 3.3 on")
+@pytest.mark.parametrize(
+    ("kind", "action", "minutes"),
+    [
+        (errors.ExecutionFailed, "fail", None),
+        (errors.Unreachable, "retry", 10),
+        (errors.ServiceError, "retry", 10),
+        (errors.LostContact, "retry", 10),
+        (errors.WaitedTooLong, "default", None),
+    ],
+)
+def test_the_policy_leaves_to_people_what_is_paid_for_again(kind, action, minutes):
+    decision = recipe("crew_retry_policy")["NEVER_PAY_TWICE"].evaluate(kind("it ended"), try_number=1, max_tries=5)
+
+    assert decision.action.value == action
+    assert decision.retry_delay is None or decision.retry_delay.total_seconds() == 60 * minutes
+
+
+def there(module: str, name: str) -> bool:
+    try:
+        return hasattr(import_module(module), name)
+    except ImportError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("feature", "module", "name"),
+    [
+        ("Retries reattach", "airflow.sdk.execution_time.context", "NEVER_EXPIRE"),
+        ("A rescheduled sensor keeps", "airflow.sdk.execution_time.context", "NEVER_EXPIRE"),
+        ("`max_active_tis_per_dag` counts", "airflow.ti_deps.dependencies_states", "ACTIVE_STATES"),
+        ("`async def` tasks", "airflow.sdk", "BaseAsyncOperator"),
+        ("Task loops", "airflow.sdk", "LoopDecision"),
+        ("Recipe: retry policy", "airflow.sdk.definitions.retry_policy", "RetryPolicy"),
+    ],
+)
+def test_feature_is_there_as_the_table_says(feature, module, name):
+    assert has(feature) == there(module, name)

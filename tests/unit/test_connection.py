@@ -14,11 +14,10 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-import pytest
 from airflow.providers.common.compat.sdk import Connection
 
 from airflow_provider_crew.client.errors import Cost, InvalidSettings
-from airflow_provider_crew.hooks.connection import CrewConnection, load_secret, read_connection
+from airflow_provider_crew.hooks.connection import CrewConnection, read_connection
 from airflow_provider_crew.hooks.crew import CrewHook
 from tests.unit.crew_builders import PART_OF_TOKEN, TOKEN
 
@@ -78,17 +77,3 @@ def table(known: list[str]) -> Iterator[str]:
 
 def test_connections_mean_what_the_table_says(printed: Any) -> None:
     printed("connections.txt", table)
-
-
-def test_all_secrets_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
-    masked: set[str] = set()
-    monkeypatch.setattr("airflow_provider_crew.hooks.connection.mask_secret", masked.add)
-    fields = {"user_bearer_token": USER_TOKEN, "proxy": "me:hunter2@proxy.example:3128"}
-    webhook = {"conn_type": "generic", "login": "me", "password": "hunter3"}
-    monkeypatch.setenv("AIRFLOW_CONN_HOOKS", json.dumps(webhook))
-
-    read_connection(connection(password=f" {TOKEN}\n", extra=fields))
-    secret = load_secret("hooks")
-
-    assert masked >= {TOKEN, USER_TOKEN, "hunter2", "bWU6aHVudGVyMg==", "hunter3", "bWU6aHVudGVyMw=="}
-    assert "hunter3" not in repr(secret)
