@@ -14,25 +14,12 @@ from airflow_provider_crew.local.faults.exchange import Exchange
 from tests.integration.tasks import CONNECTION, WatchedService
 
 # Every pause of a task that is not an argument of its operator.
-PAUSES = {
-    "longest_back_off": 0.0,
-    "longest_retry_after": 0.0,
-    "waking_pause": 0.02,
-    "waking_up": 0.3,
-    "people_poll": 0.05,
-    "shortest_deferral": 0.0,
-    "progress_pause": 0.0,
-    "progress_turn": 0.0,
-    "time_to_clear": 0.0,
-    "store_pause": 0.01,
-    "look": 0.02,
-    "batch_jitter": 0.0,
-    "batch_back_off": 0.1,
-    "batch_look": 0.02,
-    "batch_claim": 0.0,
-    "settle_look": 0.05,
-    "storage_pause": 0.0,
-}
+NONE = (
+    *("longest_back_off", "longest_retry_after", "shortest_deferral", "progress_pause", "progress_turn"),
+    *("time_to_clear", "batch_jitter", "batch_claim", "storage_pause"),
+)
+PAUSES = {"waking_pause": 0.02, "waking_up": 0.3, "people_poll": 0.05, "store_pause": 0.01, "look": 0.02}
+PAUSES |= {"batch_back_off": 0.1, "batch_look": 0.02, "settle_look": 0.05, **dict.fromkeys(NONE, 0.0)}
 # The time between polls of a task that has no argument for it.
 INTERVALS = {"shortest_interval": 0.02, "longest_interval": 0.02}
 

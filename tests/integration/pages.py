@@ -28,9 +28,7 @@ RUN_A_CREW = "docs/run-a-crew.md"
 MIGRATING = "docs/choose.md"
 QUICKSTART = "docs/quickstart.md"
 RECIPES = "docs/recipes.md"
-# A link to a file of example_dags, alone on its line. The site shows the file below it.
-LINKED_FILE = re.compile(r"^\[(example_dags/\S+\.py)\]\((?:\.\./)+\1\)$", re.MULTILINE)
-# The same for a page that contains the file.
+# A link to a file of example_dags, alone on its line, on a page that contains the file.
 SHOWN_FILE = re.compile(
     r"^\[(example_dags/\S+\.py)\]\((?:\.\./)+\1\)\n\n```python\n(.*?)^```\n", re.MULTILINE | re.DOTALL
 )

@@ -1,11 +1,13 @@
 """
 Meaning of a crew's bodies, as in ``bodies.txt``.
 
-To add a body, write it into the file. The line below it is its meaning, without fields that have their default.
+To add a body, write it into the file. The line below it is its meaning, without fields that have their default. In
+``errors.txt``, the line below the body of an error has its sender, the missing inputs and the reason.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from airflow_provider_crew.client.models import Completed, Failed, Paused, Running, read_execution, read_inputs
-from tests.unit.crew_builders import KICKOFF_ID
+from tests.unit.crew_builders import KICKOFF_ID, answer
 
 # What a task returns.
 KEYS = {"kickoff_id", "output", "output_json", "tasks", "tasks_complete", "usage", "execution_time"}
@@ -44,7 +46,7 @@ def meaning(body: dict[str, Any]) -> str:
     return f"{type(execution).__name__}{note} {json.dumps(fields, allow_nan=False)}"
 
 
-def table(known: list[str]) -> Iterator[str]:
+def bodies(known: list[str]) -> Iterator[str]:
     for line in known:
         if not line.startswith("    "):
             yield line
@@ -53,4 +55,19 @@ def table(known: list[str]) -> Iterator[str]:
 
 
 def test_bodies_mean_what_the_table_says(printed: Any) -> None:
-    printed("bodies.txt", table)
+    printed("bodies.txt", bodies)
+
+
+def reasons(known: list[str]) -> Iterator[str]:
+    for line in known:
+        if not line.startswith("    "):
+            yield line
+        if line and line[0] not in "# ":
+            received = answer(422, ast.literal_eval(line), {"Content-Type": "text/html"})
+            whose = "the crew" if received.has_error_body else "another"
+            missing = f", missing {received.missing_inputs}" if received.missing_inputs else ""
+            yield f"    {whose}{missing}:{received.reason() or ' nothing'}"
+
+
+def test_errors_are_read_as_in_the_table(printed: Any) -> None:
+    printed("errors.txt", reasons)
