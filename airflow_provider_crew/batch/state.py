@@ -195,13 +195,13 @@ class Board:
         if most is None:
             return math.inf
         if self.state.tokens:
-            # An execution without reported tokens counts as an average one, like a running one.
+            # An execution without reported tokens counts as an average one, like one that is or may be running.
             executions = math.ceil((most - self.state.tokens) / self._tokens_of_one) - self.state.unmetered
         else:  # few, until the first one tells; none, if the crew does not report its usage
             statuses = self.statuses
             is_silent = self.state.is_silent or statuses["success"] or statuses["invalid_output"]
             executions = 0 if is_silent else FIRST_WINDOW
-        return executions - self.active
+        return executions - self.active - len(self.state.left)
 
     def has_too_many_failed(self, enough: int) -> bool:
         """Whether more rows failed than ``max_failed``. A share counts from a number of rows on."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.exceptions import CrewTaskFailed
+from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed
 from airflow_provider_crew.local import Scenario
 from airflow_provider_crew.local.scenario import ScenarioTask
-from tests.integration.batches import QUICK, TOKENS
+from tests.integration.batches import QUICK, SLOW, TOKENS
 from tests.integration.operators import both_ways
 from tests.supported import AIRFLOW
 
@@ -60,6 +60,22 @@ def test_output_that_is_checked_again_uses_no_tokens(live_crew, batch):
     fixed.append(True)
     task.clear()
     assert task.run()["counts"]["success"] == 12
+
+
+@both_ways
+def test_running_rows_that_are_given_up_count_as_average_ones(live_crew, batch, each_look_takes, deferrable):
+    live_crew.scenario = SLOW
+    each_look_takes(5)
+    task = batch(max_tokens=10 * TOKENS, row_timeout=60, max_failed=None, deferrable=deferrable)
+    with pytest.raises(BatchFailed) as raised:
+        task.run()
+    assert (len(live_crew.kickoffs), raised.value.cost) == (4, "running")
+    for kickoff in live_crew.kickoffs:
+        live_crew.finish(kickoff.kickoff_id)
+    live_crew.scenario = QUICK
+    with pytest.raises(CrewTaskFailed):
+        task.run()
+    assert len(live_crew.kickoffs) == 10
 
 
 @both_ways
