@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import subprocess
@@ -12,10 +13,11 @@ from contextlib import closing
 import pytest
 
 from airflow_provider_crew import cli
-from airflow_provider_crew.cli import ANSWERED, USAGE
+from airflow_provider_crew.cli import ANSWERED, UNDECIDED, USAGE, airflow_commands
 from airflow_provider_crew.local import LocalCrewService
 from tests.integration.clients import TOKEN
 from tests.integration.commands import ASKING, ENDLESS, FAILING, WRITING, Crew, answers, crew, kick_off, playing
+from tests.supported import has
 
 pytest_plugins = ["tests.integration.command_fixtures"]
 
@@ -119,3 +121,15 @@ def test_connection_is_read_from_the_database(saved):
 
     assert (done.returncode, len(service.requests)) == (ANSWERED, 1)
     assert TOKEN not in done.stdout + done.stderr
+
+
+@pytest.mark.skipif(not has("[`airflow crew`]"), reason="this Airflow takes no commands from providers")
+def test_airflow_crew_answers_and_ends_alike(saved, command):
+    with playing("deployed", ENDLESS) as crew:
+        kickoff_id = kick_off(crew)
+        done = saved(crew, "airflow", "crew", "status", kickoff_id)
+        code, told, _ = command("status", kickoff_id, crew=crew)
+
+    assert done.returncode == code == UNDECIDED
+    assert json.loads(done.stdout) == told | {"connection": "saved"}
+    assert {each.name for each in airflow_commands()[0].subcommands} == {"adopt", "cancel", "check", "forget", "inputs", "status"}
