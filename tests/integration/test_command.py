@@ -132,4 +132,5 @@ def test_airflow_crew_answers_and_ends_alike(saved, command):
 
     assert done.returncode == code == UNDECIDED
     assert json.loads(done.stdout) == told | {"connection": "saved"}
-    assert {each.name for each in airflow_commands()[0].subcommands} == {"adopt", "cancel", "check", "forget", "inputs", "status"}
+    names = {"adopt", "cancel", "check", "forget", "inputs", "status"}
+    assert {each.name for each in airflow_commands()[0].subcommands} == names
