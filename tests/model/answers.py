@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +11,7 @@ from airflow_provider_crew.client.errors import HumanInputNeeded
 from airflow_provider_crew.task.ask import REQUEST
 from airflow_provider_crew.triggers.events import told_error
 from tests.integration.tasks import TaskInstance
-from tests.model.process import TASKS, Wrong, stored_in
+from tests.model.process import TASKS, Wrong, as_json, from_json
 
 if TYPE_CHECKING:
     from tests.model.moves import Replies
@@ -88,7 +87,7 @@ def _asked(world: World) -> World:
         box = call.added_to(world.xcom(QUESTION) if world.state in _GOES_ON else None)
     except Undeliverable:
         return world
-    return world.pushed({QUESTION: json.dumps(box, sort_keys=True)}).answers(shows="", given="")
+    return world.pushed({QUESTION: as_json(box)}).answers(shows="", given="")
 
 
 def _works(world: World) -> World:
@@ -118,7 +117,7 @@ def user(world: World) -> Iterator[tuple[str, World]]:
             given=name, read=(*dialog.read, (shown, told))
         )
         if world.state == "deferred" and world.resumes:
-            resumes = json.dumps({**json.loads(world.resumes[1]), "event": _event(name, shown)})
+            resumes = as_json({**from_json(world.resumes[1]), "event": _event(name, shown)})
             then = then.but(state="queued", trigger="", resumes=("execute_complete", resumes))
         yield f"A user gives answer {name} to {shown}.", then
 
@@ -160,7 +159,7 @@ def events(world: World, stored: dict[str, Any], ends: Iterator[Event]) -> Itera
     needed |= {"kickoff_id": kickoff_id, "deadline": stored["rules"]["deadline"]}
     for what, then in _needs(world, stored):
         for works in {memory["works"], memory["works"] or dialog.has_worked}:
-            yield what, then, {**needed, "memory": json.dumps({**memory, "works": works})}
+            yield what, then, {**needed, "memory": as_json({**memory, "works": works})}
 
 
 def _needs(world: World, stored: dict[str, Any]) -> Iterator[tuple[str, World]]:
@@ -178,7 +177,7 @@ def _needs(world: World, stored: dict[str, Any]) -> Iterator[tuple[str, World]]:
 def is_answered(world: World) -> bool:
     """Whether a trigger finds that the crew works, although it asks under Required Actions."""
     is_open = world.state == "deferred" and world.dialog.shows and not world.dialog.given
-    return bool(is_open) and world.crew[-1] == "running" and stored_in(world.trigger)["asked"]
+    return bool(is_open) and world.crew[-1] == "running" and from_json(world.trigger)[1]["asked"]
 
 
 def closed(world: World) -> World:
@@ -206,7 +205,7 @@ def opens(world: World, _: str, question: str) -> Replies:
 def sends(world: World, slot: str, question: str) -> Replies:
     """Yield what becomes of an answer that a process sends."""
     dialog, (_, resumes) = world.dialog, getattr(world, slot).start.resumes
-    name = json.loads(resumes)["event"].get("responded_at", "")
+    name = from_json(resumes)["event"].get("responded_at", "")
     shown, told = dialog.read[int(name[1:]) - 1] if name else (question, frozenset())
     name = name or world.kept(KEY)["answers"][-1]["at"]
     others = {other for asked, other in dialog.sent if asked == question}

@@ -6,7 +6,6 @@ Airflow, triggers, the crew and users act by themselves. ``REPLIES`` has the out
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import cache
@@ -32,9 +31,10 @@ from tests.model.process import (
     Answer,
     Start,
     Wrong,
+    as_json,
     began,
     execution,
-    stored_in,
+    from_json,
 )
 from tests.model.world import RETRIES, World, answered
 
@@ -124,7 +124,7 @@ def _after_death(world: World) -> World:
 def _trigger(world: World) -> Steps:
     if world.state != "deferred":
         return
-    stored, kwargs = stored_in(world.trigger), json.loads(world.resumes[1]) if world.resumes else {}
+    stored, kwargs = from_json(world.trigger)[1], from_json(world.resumes[1]) if world.resumes else {}
     if world.may_surprise:
         failed = "__fail__", '{"error": "Trigger failure"}'
         yield "The trigger fails.", _left_trigger(world.surprised(), failed)
@@ -133,7 +133,7 @@ def _trigger(world: World) -> Steps:
         yield "The trigger closes the request, because the crew works.", answers.closed(world)
     events = _events(world, stored)
     for what, then, event in answers.events(world, stored, events) if "known_question" in stored else events:
-        resumes = "execute_complete", json.dumps({**kwargs, "event": event})
+        resumes = "execute_complete", as_json({**kwargs, "event": event})
         yield f"The trigger {what}.", _left_trigger(then, resumes)
 
 
@@ -301,7 +301,7 @@ def _stores(world: World, slot: str, key: str, *values: str) -> Replies:
 def _in_words(key: str, *values: str) -> str:
     if key != KEY or not values:
         return key if values else f"that there is no {key}"
-    record = json.loads(values[0])
+    record = from_json(values[0])
     known = [record["kickoff_id"] or "the intent", record["end"]]
     return ", ".join(filter(None, [*known, *(name for name in ("reported", "delivered") if record[name])]))
 
@@ -363,7 +363,7 @@ def _finishes(world: World, slot: str, how: str, *about: str) -> Steps:
     if wrong := promises.of_end(world, how, error):
         yield f"The task ends: {error or how}.", wrong
     elif how == "success":
-        settled = world.settled | _returned(world, json.loads(about[0]))
+        settled = world.settled | _returned(world, from_json(about[0]))
         done = world.but(state="success", settled=settled, has_waited=False, expects="")
         yield "The task succeeds.", done.went_on("process", ("ok", None))
     elif how == "deferred":

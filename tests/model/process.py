@@ -56,7 +56,9 @@ _ERRORS: dict[str, Callable[[], BaseException]] = {
     "not stopped": lambda: errors.NotCancelled("405"),
     "silent": lambda: errors.Unreachable("The response is lost.", sent=True),
 }
-_in_json = json.JSONEncoder(sort_keys=True).encode
+as_json = json.JSONEncoder(sort_keys=True).encode
+from_json = cache(json.loads)
+"""Reads what nothing changes."""
 Answer = tuple[str, Any]
 Likely = Callable[[tuple[Any, ...]], Answer | None]
 """Returns the answer with which a process is played on, because its world probably gives it."""
@@ -191,7 +193,7 @@ class Play:
             value = {name: shown.get(name) for name in ("choices", "if_retried", "cost", "if_lost")}
             if not any(value.values()):
                 return
-        self._pushed.append((key, _in_json(value)))
+        self._pushed.append((key, as_json(value)))
 
     def pull(self, key: str) -> Any:
         """Return an XCom."""
@@ -220,7 +222,7 @@ class Play:
                 value = inspect.unwrap(type(operator).execute)(operator, context)
             operator.post_execute(context, value)
         except TaskDeferred as deferred:
-            stored = _in_json(deferred.kwargs or {}), _in_json(deferred.trigger.serialize())
+            stored = as_json(deferred.kwargs or {}), as_json(deferred.trigger.serialize())
             self.ask("finish", "deferred", deferred.method_name, *stored)
             return
         except Aborted:
@@ -230,7 +232,7 @@ class Play:
             is_final = isinstance(error, AirflowFailException | AirflowSensorTimeout | AirflowSkipException)
             self.ask("finish", "failed" if is_final else "retry", type(failure).__name__)
             return
-        self.ask("finish", "success", _in_json(value))
+        self.ask("finish", "success", as_json(value))
         for callback in operator.on_success_callback or ():
             callback(context)
 
@@ -258,7 +260,7 @@ def _get(key: str) -> Any:
 
 
 def _set(key: str, value: Any, **_: Any) -> None:
-    _play[0].ask("set", key, _in_json(value))
+    _play[0].ask("set", key, as_json(value))
 
 
 class Files(ResultFiles):
@@ -292,7 +294,7 @@ class Client:
         return CrewInputs(inputs=())
 
     def kickoff(self, request: Any) -> str:
-        address = json.loads(request.body).get("crewWebhookUrl", "")
+        address = from_json(request.body).get("crewWebhookUrl", "")
         what = "late kickoff" if _play[0].is_told else "kickoff"
         return str(_play[0].ask(what, address.rpartition("/")[2]))
 
@@ -303,7 +305,7 @@ class Client:
         return execution(kickoff_id, _play[0].ask("stop", kickoff_id))
 
     def answer(self, _kickoff_id: str, answer: bytes) -> str:
-        return str(_play[0].ask("answer", json.loads(answer)["taskId"]))
+        return str(_play[0].ask("answer", from_json(answer)["taskId"]))
 
     def close(self) -> None:
         """Do nothing."""
@@ -322,12 +324,6 @@ def execution(kickoff_id: str, status: str) -> Any:
             return Completed(status="completed", kickoff_id=kickoff_id, output="A result.")
     word, error = ("revoked", "It was revoked.") if status == "stopped" else ("failed", "No.")
     return Failed(status="error", kickoff_id=kickoff_id, error=error, word=word)
-
-
-@cache
-def stored_in(trigger: str) -> dict[str, Any]:
-    """Return what Airflow's database has of a trigger."""
-    return dict(json.loads(trigger)[1])
 
 
 @dataclass(frozen=True)

@@ -133,12 +133,14 @@ def walked(kind: str, known: Container[str]) -> dict[str, str]:
     before: Before = {World(kind, TASKS[kind].surprises + MORE): None}
     left, stories = deque(before), dict[str, str]()
     with played(TASKS[kind]):
-        while left and all(wrong in known for wrong in stories):
+        while left:
             world = left.popleft()
             wrong = at_rest(world)
             for sentence, then in [("", wrong)] if wrong else steps(world):
                 if isinstance(then, Wrong):
                     stories.setdefault(then, story_of(world, sentence, before))
+                    if then not in known:
+                        return stories
                 elif then not in before:
                     before[then] = world, sentence
                     left.append(then)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 from airflow_provider_crew.client.progress import PROGRESS
 from airflow_provider_crew.task.record import KEY, KICKOFF_ID
 from tests.model import answers
-from tests.model.process import FILE, TASKS, Answer, Process
+from tests.model.process import FILE, TASKS, Answer, Process, from_json
 
 RETRIES = 1
 AT_REST = frozenset({"success", "failed", "retry"})
@@ -87,11 +86,11 @@ class World(NamedTuple):
 
     def xcom(self, key: str) -> Any:
         """Return the value of an XCom."""
-        return json.loads(dict(self.xcoms).get(key, "null"))
+        return from_json(dict(self.xcoms).get(key, "null"))
 
     def kept(self, key: str) -> Any:
         """Return the value of an entry in the store."""
-        return json.loads(dict(self.store).get(key, "null"))
+        return from_json(dict(self.store).get(key, "null"))
 
     @property
     def has_surprises(self) -> bool:
@@ -156,7 +155,7 @@ class World(NamedTuple):
 
 @cache
 def _told(progress: str, record: str, is_at_rest: bool, has_record: bool) -> dict[str, str]:  # noqa: FBT001
-    shown, lost = json.loads(progress), json.loads(record).get("if_lost")
+    shown, lost = from_json(progress), from_json(record).get("if_lost")
     if shown.get("cost") or (shown and not is_at_rest):
         retry, cost, choices = shown["if_retried"] or "", shown["cost"] or "running", shown["choices"] or {}
     elif shown.get("if_lost"):  # the page of a batch is as old as its last report
