@@ -101,21 +101,15 @@ def _works(world: World) -> World:
 def user(world: World) -> Iterator[tuple[str, World]]:
     """Yield answers under Required Actions, even from a page that still shows the question before."""
     dialog = world.dialog
-    is_found = world.state in _GOES_ON or _is_recorded(world)
-    if (
-        not dialog.shows
-        or dialog.given
-        or len(dialog.read) == _MOST_CLICKS
-        or not (is_found and is_the_time(world))
-    ):
+    is_open = dialog.shows and not dialog.given and len(dialog.read) < _MOST_CLICKS and is_the_time(world)
+    if not is_open or not (world.state in _GOES_ON or _is_recorded(world)):
         return
     answers, name = (world.kept(KEY) or {}).get("answers", []), f"a{len(dialog.read) + 1}"
     told = frozenset(each["at"] for each in answers if each["outcome"] in _MAY_HAVE_ARRIVED)
     before = f"q{int(dialog.shows[1:]) - 1}"
     for shown in [dialog.shows, before] if before != "q0" and world.surprises else [dialog.shows]:
-        then = (world if shown == dialog.shows else world.surprised()).answers(
-            given=name, read=(*dialog.read, (shown, told))
-        )
+        then = world if shown == dialog.shows else world.surprised()
+        then = then.answers(given=name, read=(*dialog.read, (shown, told)))
         if world.state == "deferred" and world.resumes:
             resumes = as_json({**from_json(world.resumes[1]), "event": _event(name, shown)})
             then = then.but(state="queued", trigger="", resumes=("execute_complete", resumes))
@@ -143,11 +137,7 @@ def events(world: World, stored: dict[str, Any], ends: Iterator[Event]) -> Itera
     """
     dialog = world.dialog
     if stored["asked"] and dialog.given:
-        yield (
-            f"finds answer {dialog.given}",
-            world,
-            _event(dialog.given, dialog.read[int(dialog.given[1:]) - 1][0]),
-        )
+        yield f"finds answer {dialog.given}", world, _event(dialog.given, dialog.read[-1][0])
         return
     for what, then, event in ends:
         if then.crew[-1] == "completed":

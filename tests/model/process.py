@@ -18,7 +18,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, partial
-from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -36,6 +35,8 @@ from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.exceptions import CrewTaskError
 from airflow_provider_crew.hooks.connection import load_connection
 from airflow_provider_crew.hooks.polling import Poller
+from airflow_provider_crew.triggers.watching import hook_of
+from tests.integration.tasks import rebuilt
 from tests.machine.airflow import Instance
 from tests.machine.virtual import one_by_one, patch_airflow
 
@@ -237,13 +238,10 @@ class Play:
             callback(context)
 
     def _trigger(self) -> None:
-        path, stored = json.loads(self.start.trigger)
-        module, _, name = path.rpartition(".")
-        trigger = getattr(import_module(module), name)(**stored)
+        trigger: Any = rebuilt(*json.loads(self.start.trigger))
         trigger.task_instance = _instance(self.start, None)
         if trigger.kickoff_id:  # the trigger of a batch has many
-            hook = import_module("airflow_provider_crew.triggers.watching").hook_of(trigger)
-            trigger.report = Poller(hook, trigger.kickoff_id, WatchRules(**trigger.rules)).report
+            trigger.report = Poller(hook_of(trigger), trigger.kickoff_id, WatchRules(**trigger.rules)).report
         asyncio.run(trigger.on_kill())
 
 

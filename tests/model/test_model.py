@@ -34,10 +34,7 @@ def made(operator: Any, **options: Any) -> Callable[[], Any]:
     return cache(lambda: operator(task_id="crew", retries=1, **{"inputs": {}, **options}))
 
 
-def kickoff(**options: Any) -> Callable[[], Any]:
-    return made(CrewKickoffOperator, **options)
-
-
+kickoff = partial(made, CrewKickoffOperator)
 DEFERRED = partial(made, CrewRunOperator, deferrable=True)
 ANSWERED = partial(DEFERRED, answer_in_airflow=True)
 APPROVED = ANSWERED(response_timeout=600, on_response_timeout="approve")
@@ -63,7 +60,6 @@ TASKS |= {
 RECORDED = tuple(kind for kind, each in TASKS.items() if each.has_record and not each.questions)
 NEVER_TWICE = tuple(kind for kind in RECORDED if not TASKS[kind].chooses_twice)
 TWO_SURPRISES = tuple(kind for kind in RECORDED if TASKS[kind].surprises + MORE > 1)
-FORGETFUL = ("kickoff on 3.4 without its kept state",)
 ANOTHER = "Another execution is started although"
 
 
@@ -101,17 +97,14 @@ KNOWN = [
         "No attempt knows of the others.",
         "its worker is killed, retrying or clearing the task starts a second, billed execution.",
     ),
-    Known(
-        f"{ANOTHER} one is running after the user had read 'discards the task state'.",
-        FORGETFUL,
-        "Airflow 3.4 deletes the record.",
-        "deletes the kickoff record, and the cleared task starts a new execution.",
-    ),
-    Known(
-        f"{ANOTHER} a result was returned after the user had read 'discards the task state'.",
-        FORGETFUL,
-        "Airflow 3.4 deletes the record.",
-        "deletes the kickoff record, and the cleared task starts a new execution.",
+    *(
+        Known(
+            f"{ANOTHER} {state} after the user had read 'discards the task state'.",
+            ("kickoff on 3.4 without its kept state",),
+            "Airflow 3.4 deletes the record.",
+            "deletes the kickoff record, and the cleared task starts a new execution.",
+        )
+        for state in ("one is running", "a result was returned")
     ),
 ]
 
