@@ -3,6 +3,7 @@ Connections of Airflow, as in ``connections.txt``.
 
 To add one, write it into the file: its fields as JSON, or a URI or a JSON text as in an environment variable. The
 line below those that mean the same has the address, the token and what differs from ``USUAL``, or the error.
+``network.txt`` has proxies and certificates.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
+import certifi
+import pytest
 from airflow.providers.common.compat.sdk import Connection
 
 from airflow_provider_crew.client.errors import Cost, InvalidSettings
+from airflow_provider_crew.client.settings import proxy_for, trusted_certificates
 from airflow_provider_crew.hooks.connection import CrewConnection, read_connection
 from airflow_provider_crew.hooks.crew import CrewHook
-from tests.unit.crew_builders import PART_OF_TOKEN, TOKEN
+from tests.unit.crew_builders import PART_OF_TOKEN, TOKEN, settings
 
 USER_TOKEN = "user-token-9876543210"
 SECRETS = re.compile(f"{PART_OF_TOKEN}|{USER_TOKEN}|secret|{{Token}}|token-0123456789")
@@ -77,3 +81,32 @@ def table(known: list[str]) -> Iterator[str]:
 
 def test_connections_mean_what_the_table_says(printed: Any) -> None:
     printed("connections.txt", table)
+
+
+def network(given: str) -> str:
+    """Return the proxy and the certificates for settings, and variables of the environment."""
+    fields = dict(each.split("=", 1) for each in given.split("; "))
+    own: dict[str, Any] = {name: fields.pop(name) for name in ("address", "proxy", "verify") if name in fields}
+    with pytest.MonkeyPatch.context() as environment:
+        for name in [*os.environ]:
+            if name.lower().endswith("_proxy") or name in {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"}:
+                environment.delenv(name)
+        for name, value in fields.items():
+            environment.setenv(name, value)
+        try:
+            proxy, certificates = proxy_for(settings(**own)), trusted_certificates(settings(**own))
+        except InvalidSettings as error:
+            assert "hunter2" not in str(error)  # noqa: PT017 - an outcome among others
+            return f"! {error.event}"
+    return f"proxy: {proxy}, certificates: {str(certificates).replace(certifi.where(), 'certifi')}"
+
+
+def networks(known: list[str]) -> Iterator[str]:
+    for line in known:
+        if not line.startswith("    "):
+            yield line
+            yield f"    {network(line)}"
+
+
+def test_network_is_that_of_settings_and_environment(printed: Any) -> None:
+    printed("network.txt", networks)

@@ -1,9 +1,11 @@
-"""The end of a process: whether it cancels, sends or polls, and what becomes of its error, as in ``stop.txt``."""
+"""The end of a process, as in ``stop.txt``: whether it cancels, sends or polls, its error, and signals."""
 
 from __future__ import annotations
 
 import os
 import re
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,6 +21,7 @@ from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.models import Failed
 from airflow_provider_crew.exceptions import CutShort, EndedByAirflow
+from airflow_provider_crew.task.shielded import shielded
 from airflow_provider_crew.task.stop import Pulse, Stop, as_cut_short, cancelled_if_wanted, pulse_of
 from airflow_provider_crew.task.task import Options, Task
 from airflow_provider_crew.task.verdict import Facts, verdict
@@ -262,3 +265,37 @@ def test_only_the_main_thread_is_interrupted():
         return "running"
 
     assert stop.interruptibly(poll, "k", lambda: None) == "running"
+
+
+class Rung(BaseException):
+    """Raised by the signal handler, as Airflow's timeout does."""
+
+
+@pytest.fixture
+def ring() -> Iterator[None]:
+    def handler(*_: object) -> None:
+        raise Rung
+
+    before = signal.signal(signal.SIGALRM, handler)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("ring")
+def test_second_signal_ends_the_wait_but_not_the_work() -> None:
+    goes_on, done = threading.Event(), threading.Event()
+
+    def work(interrupted: threading.Event) -> None:
+        os.kill(os.getpid(), signal.SIGALRM)
+        assert interrupted.wait(240)
+        os.kill(os.getpid(), signal.SIGALRM)
+        assert goes_on.wait(240)
+        done.set()
+
+    with pytest.raises(Rung):
+        shielded(work)
+
+    is_early = not done.is_set()
+    goes_on.set()
+    assert done.wait(240)
+    assert is_early

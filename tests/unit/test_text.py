@@ -1,14 +1,26 @@
-"""What others say is shown in a log as what it is, and does nothing there."""
+"""Texts of others: what a log shows, their JSON (``json_texts.txt``), and IDs (``kickoff_ids.txt``)."""
 
 from __future__ import annotations
 
+import json
 import re
+import time
 import unicodedata
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
-from hypothesis import given
+import hypothesis
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_crew.client.errors import Cost, InvalidKickoffId
+from airflow_provider_crew.client.models import doubt_about, json_of, json_within
+from airflow_provider_crew.client.payload import checked_kickoff_id, issued_kickoff_id, path_segment
 from airflow_provider_crew.client.text import one_line, quoted
+from tests.unit.crew_builders import KICKOFF_ID, any_text
 
 # What Airflow's log page folds by, anywhere in a line.
 FOLDS = re.compile(r"::group::|::endgroup::")
@@ -28,3 +40,119 @@ def test_any_text_folds_nothing_and_has_no_control_codes(text: str, most: int) -
         assert {c for c in line if unicodedata.category(c) == "Cf"} <= {"\u200c", "\u200d"}
     assert not FOLDS.search(one_line(text, most))
     assert is_cut == (len(text.encode(errors="replace")) > most)
+
+
+def outcome(find: Callable[[str], Any], text: str) -> str:
+    try:
+        return json.dumps(find(text))
+    except ValueError as error:
+        return f"! {error}"
+
+
+def table(known: list[str]) -> Iterator[str]:
+    """Yield each text with the JSON in it, the JSON for an output type, and the doubt that the log has."""
+    for story in "\n".join(known).split("\n\n"):
+        lines = [line for line in story.splitlines() if line[0] in "#|"]
+        text = "\n".join(line[2:].replace("␍", "\r") for line in lines[1:])
+        yield from lines
+        yield f"json: {outcome(json_of, text)}"
+        yield f"typed: {outcome(json_within, text)}"
+        yield from [f"doubt: {doubt}"] if (doubt := doubt_about(text)) else []
+        yield ""
+
+
+def test_json_is_found_as_in_the_table(printed: Any) -> None:
+    printed("json_texts.txt", table)
+
+
+def fenced(text: str) -> str:
+    return f"```json\n{text}\n```"
+
+
+@hypothesis.given(
+    value=st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text(max_size=8),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+        max_leaves=12,
+    ),
+    around=st.tuples(*2 * [st.text(alphabet="Words, \n.:;!?()1", max_size=20)]),
+    indent=st.sampled_from([None, 2]),
+)
+def test_any_object_in_any_text_is_found(value: Any, around: tuple[str, str], indent: Any) -> None:
+    wanted = json.loads(json.dumps({"value": value}).replace("\\u0000", "\\ufffd"))
+    before, after = around
+
+    assert json_within(f"{before}{json.dumps(wanted, indent=indent)}{after}") == wanted
+    assert json_within(f"{before}\n{fenced(json.dumps(wanted, indent=indent))}\n{after}") == wanted
+
+
+MANY = 200_000
+HOSTILE = {
+    "open braces": "{" * MANY,
+    "keys": '{"a":' * MANY,
+    "small objects": '{"a":1}' * MANY,
+    "quotation marks": '{"' + '\\"' * MANY,
+    "lines that open a text": '{"\n' * MANY,
+    "fences": "```json\n" * MANY,
+    "space before backticks": ("\n" + " " * 100 + "x") * (MANY // 100),
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+@pytest.mark.parametrize("look", [json_of, json_within, doubt_about])
+def test_search_is_linear(text, look):
+    began = time.process_time()
+
+    with suppress(ValueError):
+        look(text)
+
+    assert time.process_time() - began < 2  # milliseconds, if it is linear; minutes, if it is not
+
+
+ODD_IDS = ["a/b", "..", ".", "%", "%2F", "%2", "a b", "a?b#c", "\\", "日本", "../../inputs"]
+VALUES: list[Any] = [
+    *(KICKOFF_ID, "übung", "a/b", " 7 ", "a%2Fb", "7" * 1000, "7" * 1001, "a/b" + "x" * 10_000, 42, 0, -(2**70)),
+    *(None, "", True, False, [], ["7"], {}, {"a": 1}, 1.5, float("nan"), "a\nb", "\ud800", "\u2028"),
+    *(f"{KICKOFF_ID}\n", "a\u2003b", "a\x00b"),
+]
+PLAIN_SEGMENT = re.compile(r"(?:[A-Za-z0-9_.~-]|%[0-9A-Fa-f]{2})+")
+
+
+def issued_as(value: Any) -> str:
+    """Return the ID that a response with this value has issued, and its segment of a path."""
+    try:
+        issued = issued_kickoff_id(value)
+    except ValueError as error:
+        assert "kickoff_id" in str(error)  # noqa: PT017 - an outcome among others
+        issued = "none"
+    try:
+        segment = path_segment(checked_kickoff_id(value))
+    except InvalidKickoffId as error:
+        assert len(str(error).encode()) < 500  # noqa: PT017
+        assert error.cost is Cost.UNKNOWN  # noqa: PT017
+        segment = "none"
+    return f"{issued if len(issued) < 50 else len(issued)} | {segment if len(segment) < 50 else len(segment)}"
+
+
+def ids(_: list[str]) -> Iterator[str]:
+    for value in VALUES:
+        yield f"{ascii(value)[:45]:<45} | {issued_as(value)}"
+
+
+def test_ids_are_those_of_the_table(printed: Any) -> None:
+    printed("kickoff_ids.txt", ids)
+
+
+@settings(deadline=None)
+@given(given_id=any_text | st.text("./%2Fe\\?#:@ ", max_size=8) | st.sampled_from(ODD_IDS))
+@example(given_id="x/../../inputs")
+def test_no_id_leaves_its_path_segment(given_id: str) -> None:
+    try:
+        segment = path_segment(checked_kickoff_id(given_id))
+    except InvalidKickoffId:
+        return
+
+    assert PLAIN_SEGMENT.fullmatch(segment)
+    assert unquote(segment) == issued_kickoff_id(given_id) == given_id
+    assert segment not in {".", ".."}
+    assert urlsplit(f"https://crew.example/status/{segment}")[2:] == (f"/status/{segment}", "", "")
