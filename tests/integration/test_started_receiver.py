@@ -16,9 +16,9 @@ from airflow_provider_crew.client.calls import Address, new_address, read_addres
 from airflow_provider_crew.client.settings import WebhookSecret
 from dev.postgres import PostgresServer
 from tests.integration.question_receiver import SECRET, receiving
-from tests.integration.test_question_in_database import TASK as STORED_TASK
-from tests.integration.test_question_in_database import Database
-from tests.integration.test_question_in_database import database as database  # noqa: PLC0414 - a fixture
+from tests.integration.test_question_receiver import TASK as STORED_TASK
+from tests.integration.test_question_receiver import Database
+from tests.integration.test_question_receiver import database as database  # noqa: PLC0414 - a fixture
 from tests.supported import AIRFLOW
 
 TASK = {"dag_id": "research", "run_id": "manual__1", "task_id": "crew", "map_index": -1}
