@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -26,12 +27,13 @@ import pytest
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTaskTimeout, TaskDeferred
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
+from pydantic import BaseModel
 
-from airflow_provider_crew import api_server
+from airflow_provider_crew import api_server, versions
 from airflow_provider_crew.batch import recall
 from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.decorators.crew import crew_task
-from airflow_provider_crew.local import LocalCrewService, ScenarioTask
+from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewBatchOperator
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING, read_event
 from tests.integration import batches
@@ -62,12 +64,31 @@ CREWS |= {
     "failing and metered": batches.FAILING,
     "slow and metered": batches.SLOW,
 }
+DONE = {"status": "completed", "result": {"output": "Done.", "tasks": [{"task_id": "a", "output": "A."}]}}
+# A deployed crew, which tells the last task alone, and not how it went on when it has failed.
+A_IS_DONE = {"state": "RUNNING", "last_executed_task": {"name": "a", "output": "A."}}
+AT_B = {"progress": {"unit": "task", "completed": 1, "total": 3, "current": "b", "current_agent": "Writer"}}
 STATUSES: dict[str, list[Any]] = {
     "running": [{"state": "RUNNING", "status": "Task is Running"}],
     "completed": [{"status": "completed", "result": "Done."}],
     "failed": [{"status": "error", "error": "out of credit"}],
+    "done": [DONE],
+    "asking about a": [
+        A_IS_DONE | AT_B,
+        *[A_IS_DONE | AT_B] * 3,
+        *[{"state": "PAUSED", "status": "Awaiting input"}] * 9,
+    ],
+    "failing after a": [*[A_IS_DONE] * 5, {"state": "FAILED", "status": "out of credit"}],
+    "running, and its status is large": [
+        {"state": "RUNNING", "last_executed_task": {"name": "a", "output": "x" * 2**21}}
+    ],
     "as it is": [],
 }
+
+
+class Report(BaseModel):
+    title: str
+    pages: int = 1
 
 
 def decorated(inputs: Any = INPUTS, **options: Any) -> Any:
@@ -99,7 +120,7 @@ KINDS: dict[str, Callable[..., Any]] = {
 
 def named(text: str | None) -> dict[str, Any]:
     """Read options as they stand in a call."""
-    words = {"timedelta": timedelta, "GONE": "{{ 1 // 0 }}", "ROW": TOKENS}
+    words = {"timedelta": timedelta, "GONE": "{{ 1 // 0 }}", "ROW": TOKENS, "Report": Report}
     options: dict[str, Any] = eval(f"dict({text or ''})", words)  # noqa: S307 - of a table beside the tests
     return options
 
@@ -126,6 +147,7 @@ class Story:
         self.waiting: Any = None
         self.event: dict[str, Any] = {}
         self.failure: Any = None
+        self.traceback = ""
         self._calls = 0
 
     def _operator(self) -> Any:
@@ -164,7 +186,7 @@ class Story:
         """Return a text with short names of executions and addresses."""
         for number, kickoff_id in enumerate(self.crew.ids, 1):
             text = text.replace(kickoff_id, f"e{number}")
-        return text.replace(self.crew.url, "CREW")
+        return text.replace(self.crew.url, "CREW").replace("\n", "\\n")
 
     @property
     def last(self) -> dict[str, Any]:
@@ -198,10 +220,12 @@ class Story:
                 [counts, value["terminal_reason"], *([f"tokens of {tokens:g} rows"] if tokens else [])]
             )
         output = str(value["output"])
-        return f"{value['kickoff_id']}: {output if len(output) < 80 else f'{len(output)} characters'}"
+        data = f" = {value['output_json']}" if value["output_json"] is not None else ""
+        return f"{value['kickoff_id']}: {output if len(output) < 80 else f'{len(output)} characters'}{data}"
 
     def _error(self, error: BaseException) -> str:
         self.failure = failure = getattr(error, "failure", error)
+        self.traceback = "".join(traceback.format_exception(error))
         cost = getattr(failure, "cost", None)
         if cost and self.last.get("end"):
             assert self.last["end"]["cost"] == cost
@@ -243,6 +267,11 @@ class Story:
         body: Any = {"body": {}} if on == "stop" else {}
         self.crew.faults.answer(int(status), on=on, after_taken=bool(after), **extent, **body)
 
+    def write(self, text: str, after: str | None) -> None:
+        """Let the crew have this output."""
+        output = ScenarioTask(name="a", output=text.replace("\\n", "\n"), seconds=0.2 if after else 0.0)
+        self.crew.scenario = Scenario(tasks=(output,), inputs=())
+
     def ask(self) -> None:
         """Let the crew wait for a person at once, and be known at once."""
         self.crew.scenario = ASKING
@@ -262,7 +291,8 @@ class Story:
 
     @property
     def xcoms(self) -> str:
-        names = [key for key, value in self.task.ti.xcoms.items() if value is not None and key != "crew_progress"]
+        pushed = self.task.ti.xcoms | self.crew.xcoms.others
+        names = [key for key, value in pushed.items() if value is not None and key != "crew_progress"]
         return ", ".join(sorted(names)) or "none"
 
     def killed(self) -> str:
@@ -308,6 +338,19 @@ class Story:
         return "; ".join(told) or "none"
 
     @property
+    def position(self) -> str:
+        """How far an execution had come, as people see it."""
+        known = self.last
+        steps = ", ".join(str(step["task_id"]) for step in known["steps"])
+        drafts = ", ".join(str(each["output"]) for each in known["tasks"])
+        return f"{known['state']} {known['completed']}/{known['total']}; steps: {steps}; outputs: {drafts}"
+
+    def resume_in_next(self) -> str:
+        """Resume the next attempt with the event of this one."""
+        self.task.ti.try_number += 1
+        return self.outcome(lambda: self.task.resume(self.waiting, self.event))
+
+    @property
     def reasons(self) -> str:
         """Failed rows, as alerts count them."""
         groups = self.last["batch"]["reasons"]
@@ -348,6 +391,7 @@ STEPS: dict[str, Callable[..., object]] = {
         it.take("crew is failing and metered"),
         it.take("crew tells no usage"),
     )[1],
+    "crew writes (.+?)( after a while)?": Story.write,
     "each poll takes (.+) seconds": lambda it, seconds: it.each_poll_takes(float(seconds)),
     "no response to a kickoff": lambda it: it.crew.faults.reset(on="kickoff", after_taken=True),
     "e1 is (.+)": lambda it, name: it.crew.set_status(it.crew.ids[0], *STATUSES[name]),
@@ -375,6 +419,9 @@ STEPS: dict[str, Callable[..., object]] = {
     "trigger": Story.fire,
     "resume": Story.resume,
     "resume late": lambda it: it.resume(deadline=0.0),
+    "resume with progress (.+)": lambda it, text: it.resume(progress=json.loads(text)),
+    "next attempt resumes": Story.resume_in_next,
+    "Airflow keeps old events": lambda it: it.monkeypatch.setattr(versions, "KEEPS_OLD_EVENTS", True),
     "trigger, resume": lambda it: f"{it.fire()}; {it.resume()}",
     "resume without (trigger|time)": Story.resume_without,
     "attempt that resumes without event": lambda it: it.outcome(
@@ -434,10 +481,19 @@ STEPS: dict[str, Callable[..., object]] = {
     "reasons": lambda it: it.reasons,
     "elsewhere": lambda it: it.failure.elsewhere,
     "lacks connection": lambda it: it.failure.cause.lacks_connection,
-    "log of (.+)": lambda it, text: "has it" if text in it.log.text else "lacks it",
+    "log of (.+)": lambda it, text: "has it" if text in it.log.text + it.traceback else "lacks it",
     "log": lambda it: "warns of e1" if it.crew.ids[0] in it.log.warnings else "does not warn of e1",
     "next step": lambda it: it.failure.next_step,
+    "misfits": lambda it: ", ".join(each.partition(":")[0] for each in it.failure.misfits),
+    "pause": lambda it: (
+        "over a minute" if it.waiting.trigger.rules["first_poll_at"] > time.time() + 60 else "short"
+    ),
+    "position": lambda it: it.position,
+    "choice (.+)": lambda it, name: it.last["choices"][name],
+    "progress": lambda it: "; ".join(
+        f"{each['state']} {each['completed']} {each['current_task']}" for each in it.crew.xcoms.progress
+    ),
     "cause": lambda it: type(it.failure.cause).__name__,
-    "cost": lambda it: it.last["end"]["cost"],
+    "end": lambda it: f"{it.last['end']['error']}, {it.last['end']['cost']}",
     "requests": lambda it: it.requests,
 }

@@ -10,18 +10,13 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from airflow.exceptions import AirflowRescheduleException
-from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.client.errors import ExecutionFailed
-from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local.record import ReceivedRequest
-from airflow_provider_crew.triggers.events import STOP_WAITING, read_event
+from airflow_provider_crew.triggers.events import read_event
 from tests.airflow_runs import PATIENCE
-from tests.integration.dialogs import chosen
-from tests.integration.operators import both_ways, run, sensor
+from tests.integration.operators import both_ways, run
 from tests.integration.tasks import SLOW, Task, TaskInstance, WatchedService, fired, trigger_of
-from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -34,12 +29,6 @@ DONE = {
 }
 FAILED = {"status": "error", "error": "out of credit"}
 # A deployed crew, which tells the last task alone, and not how it went on when it has failed.
-OUTPUT_OF_A = {
-    "state": "RUNNING",
-    "status": "Task is Running",
-    "last_executed_task": {"name": "a", "output": "A."},
-}
-BROKE = {"state": "FAILED", "status": "out of credit"}
 # State, completed tasks and current task at the first poll of the worker.
 AT_FIRST = ("running", 0, "writing_task")
 AT_SECOND = ("running", 1, "b")
@@ -153,47 +142,6 @@ def test_each_change_is_pushed_once(live_crew, deferrable):
     )
 
 
-@both_ways
-def test_failure_keeps_the_outputs_so_far(live_crew, deferrable):
-    after_the_first_look(live_crew, *[OUTPUT_OF_A] * 5, BROKE)
-
-    fail(deferrable=deferrable)
-
-    end = live_crew.xcoms.progress[-1]
-    assert (end["state"], [task["output"] for task in end["tasks"]]) == ("failed", ["A."])
-    assert end["end"]
-
-
-@pytest.mark.parametrize(
-    ("status", "cost", "error"), [(422, "none", "Rejected"), (504, "unknown", "UncertainKickoff")]
-)
-def test_failed_kickoff_pushes_its_reason(live_crew, status, cost, error):
-    live_crew.faults.answer(status, on="kickoff")
-    with pytest.raises(CrewTaskFailed):
-        Task(run).run()
-
-    (known,) = live_crew.xcoms.progress
-    assert (known["kickoff_id"], known["state"]) == ("", cost)
-    assert (known["end"]["error"], known["end"]["cost"]) == (error, cost)
-
-
-@pytest.mark.parametrize("remembering", [False, True])
-def test_each_poke_of_a_rescheduled_sensor_pushes_it_again(live_crew, store, remembering):
-    kickoff_id = live_crew.new_execution(SLOW)
-    options = {"mode": "reschedule", "cancel_on_timeout": True}
-    task = Task(lambda: sensor(kickoff_id, **options), store=store if remembering else None)
-
-    for _ in range(3):
-        with pytest.raises(AirflowRescheduleException):
-            task.run()
-        task.ti.try_number -= 1
-    live_crew.set_status(kickoff_id, DONE)
-    task.run()
-
-    assert story(live_crew) == [*[AT_FIRST] * 3, ("completed", 2, None)]
-    assert "asks the crew to cancel" in live_crew.xcoms.progress[0]["choices"]["unanswered"]
-
-
 def test_trigger_pushes_seldom_and_keeps_the_last_change(live_crew, timing):
     timing(progress_pause=3600.0)
     once(live_crew, lambda: AT_SECOND in story(live_crew), SECOND, *[THIRD] * 10, FAILED)
@@ -285,59 +233,3 @@ def test_triggers_push_nothing_without_the_setting(live_crew, monkeypatch, task_
 
     assert story(live_crew) == [AT_FIRST, ("failed", 0, "writing_task")]
     assert ("progress_xcom" in task_log.warnings) is not is_readable
-
-
-@pytest.mark.parametrize(
-    "progress", ["{}", "[]", "no JSON", '{"tasks": 7}', '{"version": 2, "total": "x"}', 7, None]
-)
-def test_event_with_progress_of_another_version_is_accepted(live_crew, progress):
-    after_the_first_look(live_crew, *[SECOND] * 5, DONE)
-    task = Task(lambda: run(deferrable=True))
-    waiting = task.deferred()
-
-    assert task.resume(waiting, task.event_of(waiting) | {"progress": progress})["output"] == "Done."
-
-
-AT_B = {
-    **OUTPUT_OF_A,
-    "progress": {"unit": "task", "completed": 1, "total": 3, "current": "b", "current_agent": "Writer"},
-}
-ASKS = {"state": "PAUSED", "status": "Awaiting input"}
-
-
-@pytest.mark.skipif(AIRFLOW < (3, 3), reason="A deferred task cannot ask before Airflow 3.3.")
-def test_required_action_keeps_position_steps_and_drafts(live_crew, store):
-    after_the_first_look(live_crew, *[AT_B] * 4, *[ASKS] * 9)
-    task = Task(lambda: run(deferrable=True, human_input=True), store=store)
-    waiting = task.deferred()
-    with pytest.raises(TaskDeferred) as asked:
-        task.resume(waiting, task.event_of(waiting))
-    while_asked = live_crew.xcoms.progress[-1]
-    with pytest.raises(CrewTaskFailed):
-        task.resume(asked.value, chosen(STOP_WAITING))
-    stopped = live_crew.xcoms.progress[-1]
-
-    for known in (while_asked, stopped):
-        assert (known["state"], known["completed"], known["total"]) == ("paused", 1, 3)
-        assert [step["task_id"] for step in known["steps"]] == ["writing_task", "b"]
-        assert [each["output"] for each in known["tasks"]] == ["A."]
-        assert known["since"] > known["steps"][-1]["started_at"]
-    assert stopped["end"]["error"] == "WaitStopped"
-
-
-@pytest.mark.parametrize("cancels", [True, False])
-def test_deferring_task_pushes_its_step_and_its_choices(live_crew, store, cancels):
-    live_crew.scenario = SLOW
-    task = Task(lambda: run(deferrable=True, cancel_on_kill=cancels, cancel_on_timeout=cancels), store=store)
-    waiting = task.deferred()
-    (at_deferral,) = live_crew.xcoms.progress
-    live_crew.at_look(2, lambda: live_crew.finish(live_crew.ids[0]))
-    task.event_of(waiting)
-    by_trigger = live_crew.xcoms.progress[-1]
-
-    assert (at_deferral["completed"], at_deferral["current_task"]) == (0, "writing_task")
-    assert by_trigger["choices"] == at_deferral["choices"]
-    assert ("asks the crew to cancel" in by_trigger["choices"]["unanswered"]) is cancels
-    is_cancelled = cancels and AIRFLOW >= (3, 3)
-    assert ("asks the crew to cancel" in by_trigger["choices"]["mark"]) is is_cancelled
-    assert ("keeps running and is billed" in by_trigger["choices"]["mark"]) is not is_cancelled

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import Mock
@@ -12,9 +11,6 @@ from unittest.mock import Mock
 import pytest
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
 
-from airflow_provider_crew.client.errors import (
-    ExecutionFailed,
-)
 from airflow_provider_crew.exceptions import CrewTaskTimeout
 from airflow_provider_crew.task import task as kit
 from airflow_provider_crew.triggers.events import DEFERRAL
@@ -73,25 +69,6 @@ def test_alert_of_a_result_that_airflow_cannot_store_knows_the_end(live_crew, st
     assert shown == ["completed"]
 
 
-def test_running_execution_with_a_large_status_is_deferred_again(live_crew, store, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.triggers.watching.LARGEST_RESPONSE", 10)
-    live_crew.scenario = SLOW
-    task = Task(lambda: run(deferrable=True), store=store)
-    waiting = task.deferred()
-    before = time.time()
-
-    event = task.event_of(waiting)
-    with pytest.raises(TaskDeferred) as again:
-        task.resume(waiting, event)
-
-    assert event["too_large"]
-    assert again.value.trigger.rules["first_poll_at"] > before + 60
-    assert again.value.trigger.rules["deadline"] == waiting.trigger.rules["deadline"]
-    live_crew.finish(live_crew.ids[0])
-    assert task.resume(waiting, event)["kickoff_id"] == live_crew.ids[0]
-    assert len(live_crew.kickoffs) == 1
-
-
 def at_work(name: str, agent: str, done: int, last: str | None = None) -> dict[str, Any]:
     """Return the status of a deployed crew with three tasks."""
     progress = {"unit": "task", "completed": done, "total": 3, "current": name, "current_agent": agent}
@@ -138,21 +115,6 @@ needs_triggers_that_cancel = pytest.mark.skipif(AIRFLOW < (3, 3), reason="trigge
 
 
 @needs_triggers_that_cancel
-def test_deferral_is_over_before_the_event(live_crew, store, monkeypatch):
-    pushed: list[tuple[str, Any]] = []
-    monkeypatch.setattr(
-        "airflow_provider_crew.triggers.watching.push_xcom", lambda _, key, value: pushed.append((key, value))
-    )
-    live_crew.scenario = SLOW
-    live_crew.at_look(1, lambda: live_crew.finish(live_crew.ids[0]))
-    task = run_task(live_crew, store=store, deferrable=True, cancel_on_kill=True)
-
-    task.event_of(task.deferred())
-
-    assert pushed == [(DEFERRAL, None)]
-
-
-@needs_triggers_that_cancel
 def test_task_that_is_marked_while_it_defers_cancels(live_crew, store, monkeypatch):
     live_crew.scenario = SLOW
     task = run_task(live_crew, store=store, deferrable=True, cancel_on_kill=True)
@@ -169,34 +131,6 @@ def test_task_that_is_marked_while_it_defers_cancels(live_crew, store, monkeypat
         operator.execute(task.context)
 
     assert len(live_crew.requests.on("stop")) == 1
-
-
-@pytest.fixture
-def deferred(live_crew, monkeypatch) -> tuple[Task, TaskDeferred]:
-    """A task of an Airflow (3.1) that may resume a retry with the event of an earlier attempt."""
-    monkeypatch.setattr("airflow_provider_crew.versions.KEEPS_OLD_EVENTS", True)
-    live_crew.scenario = SLOW
-    task = Task(lambda: run(deferrable=True), retries=1)
-    return task, task.deferred()
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_retry_takes_only_the_result_of_an_earlier_attempts_event(live_crew, deferred, fails):
-    """The earlier attempt has failed, or was lost before it returned the result."""
-    task, waiting = deferred
-    end = {"status": "error", "error": "Out of credit"} if fails else {"status": "completed", "result": "Done."}
-    live_crew.set_status(live_crew.ids[0], end)
-    event = task.event_of(waiting)
-    with pytest.raises(ExecutionFailed) if fails else nullcontext():
-        task.resume(waiting, event)
-    task.ti.try_number += 1
-
-    if fails:
-        with pytest.raises(TaskDeferred):
-            task.resume(waiting, event)
-    else:
-        assert task.resume(waiting, event)["kickoff_id"] == live_crew.ids[0]
-    assert len(live_crew.kickoffs) == 1 + fails
 
 
 @pytest.mark.skipif(AIRFLOW < (3, 3), reason="A deferred task cannot ask before Airflow 3.3.")
