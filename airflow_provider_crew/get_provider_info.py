@@ -1,4 +1,4 @@
-"""Provider metadata for Airflow, without further imports from this package."""
+"""Provider metadata for Airflow, and the switches that it declares. It imports nothing of this package."""
 
 from typing import Any
 
@@ -82,7 +82,6 @@ def _text(description: str, default: str = "", example: str | None = None) -> di
     }
 
 
-# The code repeats each default as a fallback, because some Airflow processes do not load this metadata.
 CONFIGURATION: dict[str, Any] = {
     "crew": {
         "description": "What tasks and triggers show of crews, and how crews reach this Airflow.",
@@ -125,6 +124,19 @@ CONFIGURATION: dict[str, Any] = {
         },
     },
 }
+
+
+def is_on(switch: str, log: Any) -> bool:
+    """Whether a switch of ``[crew]`` is on. It is off if it is unreadable: no setting may cost a result."""
+    from airflow.providers.common.compat.sdk import conf
+
+    default = CONFIGURATION["crew"]["options"][switch]["default"]  # some Airflow processes do not load it
+    try:
+        return bool(conf.getboolean("crew", switch, fallback=default == "True"))
+    except Exception as error:  # noqa: BLE001 - Airflow raises an exception for a value like "off"
+        log.warning("[crew] %s is unreadable, so it counts as False: %s", switch, error)
+        return False
+
 
 _ABOUT_CREWS = "https://docs.crewai.com/"
 

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from airflow.providers.common.compat.sdk import BaseNotifier, XCom, context_merge, redact
@@ -168,16 +167,12 @@ def _argument(task: Any, name: str, default: object) -> Any:
     return getattr(task, "partial_kwargs", {}).get(name, getattr(task, name, default))
 
 
-def _conn_id(task: Any, index: int) -> str:
-    """Return the connection of a task, or a placeholder if only the task's own process knows it."""
+def _conn_id(task: Any) -> str:
+    """Return the connection of a task, or a placeholder if it is mapped or a template."""
     conn_id = _argument(task, "crew_conn_id", "crew_default")
     rows = getattr(task, "expand_input", None)
-    if rows and not (isinstance(rows.value, Mapping) and "crew_conn_id" not in rows.value):
-        try:
-            conn_id = rows.resolve({"ti": SimpleNamespace(map_index=index)})[0].get("crew_conn_id", conn_id)
-        except Exception:  # noqa: BLE001 - another task returns it
-            conn_id = None
-    return conn_id if isinstance(conn_id, str) and "{{" not in conn_id else "CONN_ID"
+    is_mapped = rows and not (isinstance(rows.value, Mapping) and "crew_conn_id" not in rows.value)
+    return conn_id if isinstance(conn_id, str) and "{{" not in conn_id and not is_mapped else "CONN_ID"
 
 
 def _failures_of_task(context: Context) -> list[_Failure]:
@@ -326,7 +321,7 @@ def _is_uncertain(batch: Mapping[str, Any]) -> bool:
 def _adopting(context: Context, task_id: str, index: int, kickoff_id: str, batch: Mapping[str, Any]) -> list[str]:
     """Return the commands that give a task the executions of its uncertain kickoffs."""
     where = [context["dag"].dag_id, context["run_id"], task_id, kickoff_id or "KICKOFF_ID"]
-    where += ["--conn-id", _conn_id(_task(context, task_id), index)]
+    where += ["--conn-id", _conn_id(_task(context, task_id))]
     where += ["--map-index", str(index)] if index >= 0 else []
     uncertain = [group["keys"] for group in batch.get("reasons", ()) if group["status"] == "uncertain"]
     rows = [[f"--row={key}"] for keys in uncertain for key in keys] if batch else [[]]

@@ -12,7 +12,7 @@ import shutil
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 
@@ -21,7 +21,7 @@ from airflow.sdk import ObjectStoragePath
 from airflow_provider_crew.batch.rows import Row, Spent, failure
 from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.errors import UncertainKickoff
-from airflow_provider_crew.client.text import in_words, warn
+from airflow_provider_crew.client.text import in_words
 from airflow_provider_crew.exceptions import CrewTaskError, InvalidResultPath
 from airflow_provider_crew.task.shielded import shielded
 
@@ -167,15 +167,6 @@ class ResultFiles:
         name = self.new_name(PARTS)
         self.write(name, lines)
         return [name]
-
-    @staticmethod
-    @contextmanager
-    def best_effort(log: Any) -> Iterator[None]:
-        """Only log an error, because what is written is stored elsewhere as well."""
-        try:
-            yield
-        except CrewTaskError as error:
-            warn(log, error.event)
 
     def delete(self, *names: str) -> None:
         """

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -14,13 +15,12 @@ from airflow_provider_crew.batch.groups import forget_intents, save_intents, sav
 from airflow_provider_crew.batch.rows import LONGEST_KEY, Row
 from airflow_provider_crew.batch.state import Board
 from airflow_provider_crew.client import errors, timing
-from airflow_provider_crew.client.api import resend
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.models import CrewInputs
 from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.text import in_words, one_line
 from airflow_provider_crew.exceptions import CrewTaskError
-from airflow_provider_crew.task.checks import count_kickoffs
+from airflow_provider_crew.task.checks import count_kickoffs, listed_inputs
 from airflow_provider_crew.task.record import BATCH
 from airflow_provider_crew.task.send import request_of, send, webhook_secret
 from airflow_provider_crew.task.settle import address_of, signing_key
@@ -58,24 +58,13 @@ class Starter:
             return False
         board.renew()
         try:
-            self._wake_up()
+            if not self._is_awake:
+                self._listed, self._is_awake = listed_inputs(board.task, board.client), True
         except errors.TransientError as error:
             self._back_off(error)
         except CrewError as error:
             board.trouble = error
         return not board.trouble and time.time() >= board.state.not_before
-
-    def _wake_up(self) -> None:
-        """Read the inputs that the crew lists, for comparison. The request wakes up the crew."""
-        if self._is_awake:
-            return
-        board = self._board
-        try:
-            listed = resend(board.client.inputs, wake_up_within=timing.current().waking_up)
-        except (errors.NotAllowed, errors.Rejected):
-            listed = None
-        self._listed = listed if board.options.validate_inputs else None
-        self._is_awake = True
 
     def _start_group(self, rows: list[Row], interrupted: threading.Event) -> None:
         """Record the rows, send their kickoffs, and record the kickoff IDs."""
@@ -107,7 +96,7 @@ class Starter:
             for row, sent in done:
                 self._note(row, sent, token)
             is_stored = save_kickoff_ids(board, group, rows, is_last=False)
-        with board.files.best_effort(board.task.log):  # the task state store has them as well
+        with suppress(CrewTaskError):  # the task state store has them as well
             board.files.write(name, [row.sent() for row in rows if row.sent_at is not None])
         if not is_stored:  # only now: the process may be killed while it waits for Airflow
             save_kickoff_ids(board, group, rows)

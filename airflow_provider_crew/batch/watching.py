@@ -25,7 +25,7 @@ from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import one_line, warn
 from airflow_provider_crew.client.watch import WatchRules, WatchState
 from airflow_provider_crew.hooks.crew import CrewHook
-from airflow_provider_crew.hooks.polling import Hook, Poller
+from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.triggers.events import LARGEST_RESPONSE
 from airflow_provider_crew.triggers.progress import progress_of
 from airflow_provider_crew.triggers.watching import end_deferral, hook_of, is_marked
@@ -42,16 +42,6 @@ _LONGEST_TROUBLE = 300
 
 _quiet = logging.getLogger(f"{__name__}.rows")  # thousands of rows would flood the log of the task
 _quiet.disabled = True
-
-
-class _QuietHook:
-    """Hook whose polls log nothing."""
-
-    log = _quiet
-
-    def __init__(self, hook: CrewHook) -> None:
-        self.crew_conn_id, self.token_type = hook.crew_conn_id, hook.token_type
-        self.webhook_conn_id, self.get_conn = hook.webhook_conn_id, hook.get_conn
 
 
 @dataclass
@@ -128,8 +118,8 @@ class Watching:
             address=rules["address"],
             first_poll_at=first_poll_at,
         )
-        hook: Hook = _QuietHook(self.hook)
-        poller = Poller(hook, kickoff_id, own, self._states[kickoff_id])
+        poller = Poller(self.hook, kickoff_id, own, self._states[kickoff_id])
+        poller.log = _quiet
 
         def saw(_report: ProgressReport, _is_news: bool) -> None:  # noqa: FBT001 - an Observer
             memory = poller.watch.memory

@@ -142,6 +142,7 @@ class Poller:
         self.observer = observer
         self.subject = f"Execution {kickoff_id}"
         """Beginning of each log line. A log that names the execution once needs only a word."""
+        self.log = hook.log
         self.call: Call = lambda status, kickoff_id: status(kickoff_id)
         """Sends the request of a synchronous poll."""
         self._client: CrewClient | None = None
@@ -210,12 +211,12 @@ class Poller:
 
     def _told(self, step: Step, execution: Execution | None) -> Step:
         for line in step.lines:
-            self._hook.log.log(line.level, "%s: %s", self.subject, line.text)
+            self.log.log(line.level, "%s: %s", self.subject, line.text)
         if self.observer:
             try:
                 self.observer(self.report, self.report.update(execution))
             except Exception as error:  # noqa: BLE001 - an observer must not end the watch
-                self._hook.log.debug("Progress was not reported: %s", error)
+                self.log.debug("Progress was not reported: %s", error)
         if step.error:
             raise step.error
         return step
@@ -243,4 +244,4 @@ class Poller:
 
     def _keep_token(self, error: Exception) -> None:
         reason = error.event if isinstance(error, CrewError) else in_words(error)
-        warn(self._hook.log, f"Polling continues with the old token of {self._hook.crew_conn_id!r}. {reason}")
+        warn(self.log, f"Polling continues with the old token of {self._hook.crew_conn_id!r}. {reason}")

@@ -8,8 +8,8 @@ from typing import Any
 
 from airflow_provider_crew import api_server
 from airflow_provider_crew.client.text import in_words, one_line, quoted
+from airflow_provider_crew.get_provider_info import is_on
 from airflow_provider_crew.task.record import Store, store_of
-from airflow_provider_crew.task.result import may_log_output
 from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING, WatchEnd
 
@@ -105,7 +105,7 @@ def text_of_request(task: Task, event: WatchEnd, chosen: Sequence[str]) -> str:
         "This request opens again if the crew still waits or asks again. The task log lists each choice.",
         *chosen,
     ]
-    shows_output = may_log_output(task.options.log_output, task.log)
+    shows_output = task.options.log_output and is_on("log_output", task.log)
     for each in seen.get("tasks", [])[-1:] if shows_output else ():
         output, name = quoted(each["output"], _LONGEST_DRAFT)[0], code(each["task_id"])
         text += [

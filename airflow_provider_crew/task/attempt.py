@@ -19,18 +19,19 @@ from airflow_provider_crew import versions
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import CrewError, UncertainKickoff
 from airflow_provider_crew.client.models import Completed, Execution, Failed
-from airflow_provider_crew.client.payload import KickoffRequest
+from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.text import in_words
 from airflow_provider_crew.client.watch import WatchState
 from airflow_provider_crew.client.wording import in_all
 from airflow_provider_crew.exceptions import CrewTaskError
+from airflow_provider_crew.get_provider_info import is_on
 from airflow_provider_crew.hooks.crew import renewed
 from airflow_provider_crew.task.ask import Request, close_request, note_choice, request_left, text_of_request
-from airflow_provider_crew.task.checks import check_inputs, count_kickoffs, warn_of_retries
+from airflow_provider_crew.task.checks import count_kickoffs, listed_inputs, warn_of_retries
 from airflow_provider_crew.task.earlier import decision_of, earlier, reattach, state_of
 from airflow_provider_crew.task.output import Output
 from airflow_provider_crew.task.record import KEY, Record, callbacks_of, fingerprint, kickoff_id_left_by
-from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, may_log_output, report, storable, value_of
+from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, report, storable, value_of
 from airflow_provider_crew.task.send import request_of, send, webhook_secret
 from airflow_provider_crew.task.settle import address_of, signing_key, silence
 from airflow_provider_crew.task.shielded import shielded
@@ -135,7 +136,9 @@ class Attempt:
         key = signing_key(task)
         address = address_of(task, key, self.record.key) if key else None
         request = request_of(task, task.inputs, webhook_secret(task), address)
-        check_inputs(task.hook, request, task.log, validate=task.options.validate_inputs)
+        if listed := listed_inputs(task, task.hook.get_conn()):
+            for doubt in compare_inputs(request.inputs, listed):
+                task.warn(doubt)
         count_kickoffs(task.hook, task.ti, task.origin(), task.log, 1)
         if task.ti.max_tries and not self.record.is_shared:
             warn_of_retries(task)
@@ -383,7 +386,8 @@ class Attempt:
         output.progress.completed(self.kickoff_id, result, is_returned=options.do_xcom_push)
         misfit = f" ({RESULT} if it does not match output_type)" if options.output_type is not None else ""
         where = f"in XCom {RETURN_VALUE}{misfit}" if options.do_xcom_push else "in the crew's dashboard"
-        report(result, task.log, shows_output=may_log_output(options.log_output, task.log), where=where)
+        shows_output = options.log_output and is_on("log_output", task.log)
+        report(result, task.log, shows_output=shows_output, where=where)
         try:
             return value_of(result, self.kickoff_id, options.output_type, task.log)
         except errors.InvalidOutput:

@@ -2,38 +2,42 @@
 
 from bisect import bisect_left
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow_provider_crew import api_server
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.api import resend
 from airflow_provider_crew.client.errors import Cost
-from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
-from airflow_provider_crew.client.text import in_words, warn
+from airflow_provider_crew.client.models import CrewInputs
+from airflow_provider_crew.client.text import in_words
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.versions import HAS_STORE
 
+if TYPE_CHECKING:
+    from airflow_provider_crew.client.client import CrewClient
 
-def check_inputs(hook: CrewHook, request: KickoffRequest, log: Any, *, validate: bool) -> None:
-    """
-    Raise errors that would make the kickoff fail, and log warnings for doubtful inputs.
 
-    The request for the crew's inputs is sent even without validation, because it wakes up a sleeping crew.
+def listed_inputs(task: Task, crew: "CrewClient") -> CrewInputs | None:
     """
+    Return the inputs that the crew lists, to compare those of a kickoff with. None if there is nothing to compare.
+
+    The request is sent even without validation, because it wakes up a sleeping crew.
+    """
+    validate = task.options.validate_inputs
     try:
-        known = resend(hook.get_conn().inputs, wake_up_within=timing.current().waking_up)
+        listed = resend(crew.inputs, wake_up_within=timing.current().waking_up)
     except (errors.NotAllowed, errors.Rejected) as error:
         if validate:
-            warn(log, f"Inputs are not checked, because the crew does not list them. {error.event}")
+            task.warn(f"Inputs are not checked, because the crew does not list them. {error.event}")
     except (errors.TransientError, errors.ResponseTooLarge) as error:
         # If /inputs is unreadable, the kickoff ID would be as well, and its execution would be billed but lost.
         if validate or (isinstance(error, errors.TransientError) and error.may_be_waking_up):
             raise
     else:
-        for doubt in compare_inputs(request.inputs, known) if validate else ():
-            warn(log, doubt)
+        return listed if validate else None
+    return None
 
 
 def warn_of_retries(task: Task) -> None:

@@ -5,7 +5,6 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
-from airflow.providers.common.compat.sdk import conf
 from pydantic import TypeAdapter, ValidationError
 
 from airflow_provider_crew.client.errors import Cost, InvalidOutput, InvalidOutputType, storable_json
@@ -133,15 +132,6 @@ def storable(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _MOST_OUTPUT = 4_000
-
-
-def may_log_output(wanted: bool, log: Any) -> bool:  # noqa: FBT001 - the task's own argument
-    """Whether both the task and the Airflow configuration allow outputs in the log."""
-    try:
-        return wanted and bool(conf.getboolean("crew", "log_output", fallback=True))
-    except Exception as error:  # noqa: BLE001 - a billed result must not be lost to a setting
-        warn(log, f"[crew] log_output is unreadable, so the output is not logged: {type(error).__name__}")
-        return False
 
 
 def report(result: Mapping[str, Any], log: Any, *, shows_output: bool, where: str) -> None:

@@ -14,6 +14,7 @@ from airflow.providers.common.compat.sdk import conf
 from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.calls import new_address
 from airflow_provider_crew.client.wording import duration
+from airflow_provider_crew.get_provider_info import is_on
 from airflow_provider_crew.hooks.connection import load_secret
 from airflow_provider_crew.task.decide import KickoffRecord
 from airflow_provider_crew.task.task import Task
@@ -26,13 +27,15 @@ HEARD = "crew_heard"
 
 def signing_key(task: Task) -> str:
     """Return the key of the addresses that crews call. Empty if the kickoffs of a task don't settle themselves."""
+    if not (
+        is_on("settle_kickoffs", task.log) and conf.get("crew", "events_url", fallback="") and task.keeps_records
+    ):
+        return ""
     try:
-        is_on = conf.getboolean("crew", "settle_kickoffs", fallback=False)
-        if is_on and conf.get("crew", "events_url", fallback="") and task.keeps_records:
-            return load_secret(conf.get("crew", "webhook_conn_id")).password
+        return load_secret(conf.get("crew", "webhook_conn_id")).password
     except Exception as error:  # noqa: BLE001 - a kickoff needs no call
         task.warn(f"Without a response, a kickoff of this task will not settle itself: {error}")
-    return ""
+        return ""
 
 
 def address_of(task: Task, key: str, record: str) -> tuple[str, str]:

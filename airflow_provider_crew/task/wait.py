@@ -7,13 +7,14 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from airflow.providers.common.compat.sdk import TaskDeferred, conf
+from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew import versions
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.options import MAX_OUTAGE
 from airflow_provider_crew.client.watch import Step, WatchRules, WatchState
 from airflow_provider_crew.client.wording import result_out_of_reach
+from airflow_provider_crew.get_provider_info import is_on
 from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.task.ask import Request, open_request
 from airflow_provider_crew.task.output import Output
@@ -247,12 +248,4 @@ class Wait:
 
 def may_ask(task: Task) -> bool:
     """Whether a deferred task asks a user under Required Actions when its crew waits for human input."""
-    try:
-        wanted = conf.getboolean("crew", "required_actions", fallback=True)
-    except Exception as error:  # noqa: BLE001 - an invalid setting must not end the wait
-        task.warn(
-            "No request will appear under Required Actions, because [crew] required_actions is unreadable: "
-            f"{error}"
-        )
-        return False
-    return bool(wanted and versions.HAS_REQUIRED_ACTIONS)
+    return versions.HAS_REQUIRED_ACTIONS and is_on("required_actions", task.log)

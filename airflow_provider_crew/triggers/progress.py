@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from airflow.providers.common.compat.sdk import conf
 from asgiref.sync import sync_to_async
 
 from airflow_provider_crew.api_server import push_xcom
@@ -16,6 +15,7 @@ from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.progress import PROGRESS, ProgressReport, ended
 from airflow_provider_crew.client.text import warn
+from airflow_provider_crew.get_provider_info import is_on
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 
 log = logging.getLogger(__name__)
@@ -23,14 +23,9 @@ log = logging.getLogger(__name__)
 
 def progress_of(trigger: CrewExecutionTrigger) -> "TriggerProgress | None":
     """Return the progress writer of a deferred task, or None if it is turned off."""
-    if trigger.task_instance is None:  # dag.test() passes none to a trigger
+    if trigger.task_instance is None or not is_on("progress_xcom", log):  # dag.test() passes no task instance
         return None
-    try:
-        wanted = conf.getboolean("crew", "progress_xcom", fallback=True)
-    except Exception as error:  # noqa: BLE001 - an invalid setting must not end the watch
-        warn(log, f"Triggers push no progress, because [crew] progress_xcom is unreadable: {error}")
-        return None
-    return TriggerProgress(trigger.task_instance, trigger.shown.get("choices")) if wanted else None
+    return TriggerProgress(trigger.task_instance, trigger.shown.get("choices"))
 
 
 class TriggerProgress:
