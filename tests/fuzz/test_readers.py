@@ -30,8 +30,16 @@ from airflow_provider_crew.task.decide import KickoffRecord
 from airflow_provider_crew.task.record import as_stored, read_record
 from airflow_provider_crew.triggers.events import read_event, told_completed, told_error
 from tests.fuzz import bad_values as bad
-from tests.fuzz.bad_values import SECRET, TOKEN, any_json, any_text
-from tests.fuzz.cases import assert_presentable, assert_storable, cases, outcome
+from tests.fuzz.bad_values import (
+    SECRET,
+    TOKEN,
+    any_json,
+    any_text,
+    assert_presentable,
+    assert_storable,
+    cases,
+    outcome,
+)
 
 NOW = 1_750_000_000.0
 SETTINGS = ServiceSettings(address="https://crew.example", token=TOKEN)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.local.projects.engine import Project
 from airflow_provider_crew.local.unusable import Unusable
@@ -258,22 +257,3 @@ def test_kept_executions_stay_as_they_were_after_a_restart(crew, keep):
 
     assert states == ["FAILED", "REVOKED", "REVOKED"]
     assert queued not in [kickoff["id"] for kickoff in crew.kickoffs]
-
-
-@pytest.mark.parametrize(("host", "here"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("::1", "[::1]")])
-def test_connection_of_a_server_on_all_addresses_works_here(monkeypatch, host, here):
-    service = LocalCrewService(host=host, port=8765, token="a-long-token")
-
-    for told in (service.connection_uri, service.connection_json):
-        monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", told)
-        assert CrewHook().connection.settings.address == f"http://{here}:8765"
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "crew.example"])
-def test_token_beyond_this_machine_has_to_be_given(host):
-    with pytest.raises(Unusable, match="needs a token of its own"):
-        LocalCrewService(host=host)
-
-    service = LocalCrewService(host=host, token="given")
-    assert (service.token, service.user_token != Scenario().user_token) == ("given", True)
-    assert LocalCrewService(Scenario(token="given"), host=host).token == "given"

@@ -16,7 +16,7 @@ from airflow_provider_crew.client.calls import Address, new_address, read_addres
 from airflow_provider_crew.client.settings import WebhookSecret
 from dev.postgres import PostgresServer
 from tests.integration.question_receiver import SECRET, receiving
-from tests.integration.test_question_receiver import TASK as STORED_TASK
+from tests.integration.test_question_receiver import MAPPED as STORED_TASK
 from tests.integration.test_question_receiver import Database
 from tests.integration.test_question_receiver import database as database  # noqa: PLC0414 - a fixture
 from tests.supported import AIRFLOW

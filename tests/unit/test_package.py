@@ -215,11 +215,6 @@ def seen_by_airflow() -> dict[str, Any]:
     return dict(json.loads(line) for line in done.stdout.splitlines() if line.startswith('["'))
 
 
-@pytest.fixture(scope="module")
-def newly_loaded(seen_by_airflow) -> dict[str, set[str]]:
-    return {module: {*loaded} for module, loaded in seen_by_airflow.items()}
-
-
 def test_airflow_knows_every_option_and_default(seen_by_airflow):
     assert seen_by_airflow["options"] == {
         "log_output": True,
@@ -234,25 +229,26 @@ def test_airflow_knows_every_option_and_default(seen_by_airflow):
 
 
 @pytest.mark.parametrize("module", LOADED_BY_AIRFLOW)
-def test_modules_loaded_by_airflow_load_no_client(newly_loaded, module):
+def test_modules_loaded_by_airflow_load_no_client(seen_by_airflow, module):
     heavy = {"requests", "aiohttp", "pydantic", "certifi", "urllib3", "fastapi", "uvicorn"}
     light = {f"airflow_provider_crew.client{part}" for part in ("", ".options", ".text", ".timing")}
-    loaded = newly_loaded[module]
+    loaded = seen_by_airflow[module]
 
     assert not {name.partition(".")[0] for name in loaded} & heavy
     assert {name for name in loaded if name.startswith("airflow_provider_crew.client")} <= light
 
 
 @pytest.mark.parametrize("module", RUN_BY_TASKS)
-def test_task_without_a_call_loads_no_client(newly_loaded, module):
-    assert module in newly_loaded[module]
-    assert not newly_loaded[module] & {"requests", "urllib3", "aiohttp", "airflow_provider_crew.tracing"}
-    assert not [name for name in newly_loaded[module] if name.startswith("airflow_provider_crew.answers")]
+def test_task_without_a_call_loads_no_client(seen_by_airflow, module):
+    loaded = {*seen_by_airflow[module]}
+    assert module in loaded
+    assert not loaded & {"requests", "urllib3", "aiohttp", "airflow_provider_crew.tracing"}
+    assert not [name for name in loaded if name.startswith("airflow_provider_crew.answers")]
 
 
-def test_sync_client_loads_no_event_loop(newly_loaded):
-    assert "urllib3" in newly_loaded[SYNC_CLIENT]
-    assert "aiohttp" not in newly_loaded[SYNC_CLIENT]
+def test_sync_client_loads_no_event_loop(seen_by_airflow):
+    assert "urllib3" in seen_by_airflow[SYNC_CLIENT]
+    assert "aiohttp" not in seen_by_airflow[SYNC_CLIENT]
 
 
 def imported_by(path: Path) -> Iterator[str]:
