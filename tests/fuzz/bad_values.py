@@ -1,4 +1,4 @@
-"""What nobody should send: texts, JSON, documents of the service, and bytes, odd in every way; and tests over them."""
+"""What nobody should send, odd in every way: texts, JSON, documents of the service, bytes; and tests over them."""
 
 from __future__ import annotations
 
