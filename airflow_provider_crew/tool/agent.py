@@ -139,7 +139,7 @@ _failed: set[Any] = set()
 
 def _is_told_to_end(call: Attempt) -> bool:
     """Whether Airflow is ending the agent's task. A call that has no execution also ends with a parallel one."""
-    has_none = call.facts.phase == "before" and not call.record.running
+    has_none = call.facts.phase in {"before", "sending"} and not call.record.running
     is_told = getattr(call.task.context["task"], "is_told_to_end", False)
     return is_told or (has_none and call.task.ti.id in _failed)
 
