@@ -38,7 +38,7 @@ from airflow_provider_crew.task.earlier import poll_recorded
 from airflow_provider_crew.task.progress import TaskProgress
 from airflow_provider_crew.task.record import CALLS, KEY, Store, fingerprint
 from airflow_provider_crew.task.task import Options, Task
-from airflow_provider_crew.task.verdict import UNREPORTED
+from airflow_provider_crew.task.verdict import UNREPORTED, verdict
 
 _ENDED = frozenset({"completed", "failed", "stopped"})
 
@@ -253,9 +253,11 @@ def _for_agents(end: BaseException, call: Attempt) -> BaseException:
     """Return the exception for the caller of a crew, which may call an agent again after some of them."""
     failure: BaseException = end.failure if isinstance(end, EndedTask) else end
     if not isinstance(failure, errors.CrewError):
-        if not isinstance(failure, Exception) or call.facts.phase == "before":
+        known = verdict(failure, call.facts).failure
+        passes = not isinstance(failure, Exception) or isinstance(failure, ManagedAgentInvocationError)
+        if passes or known.cost is errors.Cost.NONE:
             return end
-        failure = errors.CrewError(str(failure), cost=errors.Cost.RUNNING, kickoff_id=call.kickoff_id)
+        failure = known
     told = _with_cost_of_task(failure, call)
     is_final, end = isinstance(end, CrewTaskFailed), type(end)(told) if isinstance(end, EndedTask) else told
     match failure:

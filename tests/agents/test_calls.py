@@ -192,6 +192,19 @@ def test_error_of_airflow_during_the_wait_starts_no_second(crew, standby, group,
     assert caught.value.kickoff_id == crew.kickoffs[0].kickoff_id
 
 
+def test_error_before_a_retry_reattaches_starts_no_second(crew, standby, group, task, mocker):
+    crew.scenario = SLOW.model_copy(update=LIVE)
+    with pytest.raises(CrewToolInterrupted):
+        ask(**FAST)
+    task.begin()
+    mocker.patch.object(Stop, "interruptibly", side_effect=OSError("Too many open files"))
+    with pytest.raises(CrewToolInterrupted) as caught:
+        ask(client=group)
+
+    assert kickoffs(crew, standby) == [1, 0]
+    assert (caught.value.cost, caught.value.kickoff_id) == (errors.Cost.RUNNING, crew.kickoffs[0].kickoff_id)
+
+
 def test_uncertain_kickoff_is_not_repeated_by_the_model(crew):
     crew.faults.answer(502, on="kickoff", after_taken=True)
     toolset = ManagedAgentToolset(CrewAgentHook().agent(), tool_name="research", max_retries=3)
