@@ -129,10 +129,13 @@ def too_many_failed(batch: Mapping[str, Any], options: BatchOptions) -> BatchFai
 def spent(board: Board) -> BatchFailed:
     """Return the error for a batch that has used ``max_tokens`` before all rows have started."""
     used = f"{board.state.tokens:,} of {board.options.max_tokens:,} tokens are used"
-    left = len(board.state.left)
+    left, needs = len(board.state.left), "raised or removed"
     if silent := board.state.unmetered + left:
         used = f"{used} (executions without reported tokens, which count as average ones: {silent:,})"
-    used = used if board.state.tokens or left else "The crew does not report the tokens that max_tokens limits"
+    if left:  # the next attempt learns what they have used
+        needs = ""
+    elif not board.state.tokens:
+        used, needs = "The crew does not report the tokens that max_tokens limits", "removed"
     others = len(board.rows) - board.statuses["success"]
     event = f"{used}, and {others:,} rows have failed, are running or have not started."
-    return BatchFailed(event, is_spent=not left)  # the next attempt learns what they have used
+    return BatchFailed(event, max_tokens_needs=needs)

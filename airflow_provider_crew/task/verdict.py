@@ -75,7 +75,6 @@ _STARTS_ROWS = "starts the rows, which is billed"
 _CONTINUES = "keeps the successful rows, waits for the running ones and starts the others, which is billed"
 _CONTINUES_WITH_ALL = "waits for the running rows and starts all others, which is billed again"
 _STARTS_NOTHING = "starts nothing until result_path is fixed"
-_STARTS_NO_MORE = "starts nothing until max_tokens is raised or removed"
 # Effects of marking a task that waits, and of doing nothing. The second sentence is that of a batch.
 _CANCELS = (
     "the task asks the crew to cancel the execution, which is billed up to its end",
@@ -528,8 +527,8 @@ def _row_of_batch(error: CrewError, rows: RowCounts) -> _Row:
     """Return the row of a batch."""
     if isinstance(error, InvalidResultPath):
         return _Row("fail" if error.owner else "retry", _STARTS_NOTHING, fix_for(error))
-    if isinstance(error, BatchFailed) and error.is_spent:
-        return _Row("fail", _STARTS_NO_MORE, _look_first(rows))
+    if isinstance(error, BatchFailed) and error.max_tokens_needs:
+        return _Row("fail", f"starts nothing until max_tokens is {error.max_tokens_needs}", _look_first(rows))
     row = _row_of_any(error, rows.effect(is_cleared=False))
     action: Action = "retry" if isinstance(error, BatchFailed) and rows.has_more else row.action
     fix = " ".join(filter(None, (row.fix, _look_first(rows))))

@@ -204,7 +204,7 @@ def cases_of_tools() -> Iterator[Case]:
 def cases_of_batches() -> Iterator[Case]:
     for when, rows in ROWS.items():
         yield "batch", when, "BatchFailed", OF_BATCH["BatchFailed"], Facts(rows=rows)
-    spent = ends.BatchFailed("max_tokens are used", is_spent=True)
+    spent = ends.BatchFailed("max_tokens are used", max_tokens_needs="raised or removed")
     yield from (("batch", when, "tokens used", spent, Facts(rows=ROWS[when])) for when in ("half", "failed"))
     yield "batch", "uncertain", "WatchBroken", WAITING["WatchBroken"], Facts(rows=ROWS["uncertain"])
     for name, error in OF_BATCH.items():
