@@ -301,7 +301,8 @@ class Batch:
         reason = "partial" if failed else "succeeded"
         if board.has_too_many_failed(0):
             reason = "too_many_failed"
-        if board.is_spent and not board.trouble and (board.pending or reason == "too_many_failed"):
+        is_spent = board.is_spent and not board.trouble and (board.pending or reason == "too_many_failed")
+        if is_spent and (board.state.tokens or not board.state.left):  # the crew may report some later
             reason = "max_tokens"
         if is_late:
             reason = "expired"
@@ -312,7 +313,7 @@ class Batch:
             raise errors.WaitedTooLong(event)
         if board.trouble:
             raise board.trouble
-        if reason == "max_tokens":
+        if is_spent:
             raise spent(board)
         if reason == "too_many_failed" or board.pending:
             raise too_many_failed(self.report.known()["batch"], self.options)

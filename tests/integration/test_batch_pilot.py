@@ -63,7 +63,10 @@ def test_output_that_is_checked_again_uses_no_tokens(live_crew, batch):
 
 
 @both_ways
-def test_running_rows_that_are_given_up_count_as_average_ones(live_crew, batch, each_look_takes, deferrable):
+@pytest.mark.parametrize(("end", "kickoffs"), [("finish", 10), ("revoke", 14)])
+def test_running_rows_that_are_given_up_count_as_average_ones(
+    live_crew, batch, each_look_takes, deferrable, end, kickoffs
+):
     live_crew.scenario = SLOW
     each_look_takes(5)
     task = batch(max_tokens=10 * TOKENS, row_timeout=60, max_failed=None, deferrable=deferrable)
@@ -71,11 +74,12 @@ def test_running_rows_that_are_given_up_count_as_average_ones(live_crew, batch, 
         task.run()
     assert (len(live_crew.kickoffs), raised.value.cost) == (4, "running")
     for kickoff in live_crew.kickoffs:
-        live_crew.finish(kickoff.kickoff_id)
+        getattr(live_crew, end)(kickoff.kickoff_id)
     live_crew.scenario = QUICK
+    task.clear()
     with pytest.raises(CrewTaskFailed):
         task.run()
-    assert len(live_crew.kickoffs) == 10
+    assert len(live_crew.kickoffs) == kickoffs
 
 
 @both_ways
