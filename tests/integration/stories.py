@@ -23,10 +23,13 @@ from runpy import run_path
 from typing import Any
 from unittest.mock import Mock
 
+import httpx
 import pytest
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTaskTimeout, TaskDeferred
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
 from pydantic import BaseModel
 
 from airflow_provider_crew import api_server, versions
@@ -38,6 +41,7 @@ from airflow_provider_crew.operators.crew import CrewBatchOperator
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING, read_event
 from tests.integration import batches
 from tests.integration.batches import TOKENS, Killed, killed_at
+from tests.integration.ledger import Ledger
 from tests.integration.operators import kickoff, run, run_deferred, sensor
 from tests.integration.pages import ROOT
 from tests.integration.tasks import (
@@ -135,6 +139,8 @@ class Story:
         self.monkeypatch: pytest.MonkeyPatch = fixtures["monkeypatch"]
         self.timing = fixtures["timing"]
         self.each_poll_takes = fixtures["each_look_takes"]
+        self.ledger: Ledger = fixtures["ledger"]
+        self.spans: InMemorySpanExporter = fixtures["exporter"]
         self.out: Path = fixtures["out"]
         self.rows = batches.rows(options.pop("rows", 10))
         self.store = TaskStateStore()
@@ -337,6 +343,24 @@ class Story:
             told.append(" about ".join([" or ".join(options), *filter(None, [", ".join(names)])]))
         return "; ".join(told) or "none"
 
+    def counted(self, number: object) -> str:
+        """Return the run of the DAG that counts a kickoff of today."""
+        return f"crew_default.{datetime.now(UTC):%Y-%m-%d}.{number}"
+
+    @property
+    def traced(self) -> str:
+        """The spans of executions: each with its attempt, its row, its error, and what has happened meanwhile."""
+        told = []
+        for span in self.spans.get_finished_spans():
+            assert "out of credit" not in span.to_json()
+            if span.name.startswith("invoke_workflow"):
+                known: Any = span.attributes
+                ends = ["ERROR", known["error.type"]] if span.status.status_code is StatusCode.ERROR else []
+                events = [each.name for each in span.events]
+                number = str(known["airflow.task_instance.try_number"])
+                told.append(f"{known['crewai.execution_uuid']}: {', '.join([number, *ends, *events])}")
+        return "; ".join(told) or "none"
+
     @property
     def position(self) -> str:
         """How far an execution had come, as people see it."""
@@ -364,11 +388,14 @@ class Story:
         return ", ".join(filter(None, [str(kept.get("kickoff_id")), kept.get("end"), *facts]))
 
 
+# Airflow answers so in `airflow dags test`.
+ANSWER = httpx.Response(404, request=httpx.Request("POST", "http://in-process.invalid/"))
 ERRORS: dict[str, BaseException] = {
     "a kill": Killed(),
     "an error": RuntimeError("the API does not answer"),
     "an alarm": AirflowTaskTimeout("Timeout"),
     "404": api_error(404),
+    "404 in dags test": httpx.HTTPStatusError("no", request=ANSWER.request, response=ANSWER),
     "no response": api_error(None),
 }
 
@@ -464,6 +491,9 @@ STEPS: dict[str, Callable[..., object]] = {
     "requests fail": lambda it: it.monkeypatch.setattr(api_server, "open_required_action", lambda *_: 1 / 0),
     "crew asks at once": Story.ask,
     "marked": Story.mark,
+    r"kickoff (\d+) of others counts": lambda it, n: it.ledger.runs.update({it.counted(n): {}}),
+    r"kickoff (\d+) of others is not seen": lambda it, n: it.ledger.unseen.add(it.counted(n)),
+    "counting fails with (.+)": lambda it, why: setattr(it.ledger, "breaks_with", ERRORS[why]),
     # What is known.
     "record": lambda it: it.record,
     "XComs": lambda it: it.xcoms,
@@ -485,6 +515,9 @@ STEPS: dict[str, Callable[..., object]] = {
     "log": lambda it: "warns of e1" if it.crew.ids[0] in it.log.warnings else "does not warn of e1",
     "next step": lambda it: it.failure.next_step,
     "misfits": lambda it: ", ".join(each.partition(":")[0] for each in it.failure.misfits),
+    "counted": lambda it: ", ".join(run.rpartition(".")[2] for run in it.ledger.runs) or "none",
+    "spans": lambda it: it.traced,
+    "error names (.+)": lambda it, names: ", ".join(str(name in str(it.failure)) for name in names.split(", ")),
     "pause": lambda it: (
         "over a minute" if it.waiting.trigger.rules["first_poll_at"] > time.time() + 60 else "short"
     ),

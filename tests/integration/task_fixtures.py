@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from airflow_provider_crew.operators.crew import CrewBatchOperator
 from airflow_provider_crew.task import checks
@@ -83,3 +87,13 @@ def ledger(monkeypatch: pytest.MonkeyPatch) -> Ledger:
     monkeypatch.setattr(checks, "start_run", counted.start)
     monkeypatch.setattr(checks, "conf_of_run", lambda _, run_id: counted.runs[run_id])
     return counted
+
+
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
+    """A tracer provider, as Airflow sets one if its traces are on."""
+    kept = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(kept))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    return kept

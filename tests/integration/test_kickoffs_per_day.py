@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from contextlib import suppress
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk.exceptions import ErrorType
 from airflow.sdk.execution_time import comms
 
-from airflow_provider_crew.client.errors import Cost, CrewError, DailyLimitReached, InvalidSettings, TransientError
+from airflow_provider_crew.client.errors import Cost, CrewError, DailyLimitReached
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.task import checks
 from tests.integration.operators import kickoff as kickoff_of
-from tests.integration.tasks import CONNECTION, Task, TaskInstance, api_error
+from tests.integration.tasks import CONNECTION, Task, TaskInstance
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -47,13 +43,6 @@ def rejected(cause: type[CrewError]) -> CrewTaskFailed:
     return caught.value
 
 
-def test_kickoffs_without_a_limit_are_not_counted(live_crew, ledger):
-    kickoff().run()
-
-    assert len(live_crew.kickoffs) == 1
-    assert (ledger.runs, ledger.questions) == ({}, 0)
-
-
 def test_kickoffs_are_counted_in_order_with_their_origin(ledger, allow):
     allow(3)
     kickoff().run()
@@ -62,22 +51,6 @@ def test_kickoffs_are_counted_in_order_with_their_origin(ledger, allow):
     assert [*ledger.runs] == [f"crew_default.{TODAY}.1", f"crew_default.{TODAY}.2"]
     origin = {"dag_id": "research", "run_id": "morning", "task_id": "crew", "map_index": -1, "try_number": 1}
     assert [*ledger.runs.values()] == [origin | {"total": 1}, origin | {"total": 2}]
-
-
-@pytest.mark.parametrize("limit", [0, 2])
-def test_kickoff_over_the_limit_is_not_sent_or_retried(live_crew, ledger, allow, limit):
-    allow(limit)
-    for _ in range(limit):
-        kickoff().run()
-    before = len(ledger.runs)
-    live_crew.requests.clear()
-
-    told = str(rejected(DailyLimitReached))
-
-    assert {str(limit), "crew_default", "max_kickoffs_per_day"} <= {*re.findall(r"\w+", told)}
-    assert [request.operation for request in live_crew.requests] == ["inputs"]
-    assert len(live_crew.kickoffs) == limit
-    assert len(ledger.runs) == before
 
 
 def test_limit_applies_per_connection_and_day(ledger, allow, monkeypatch):
@@ -104,18 +77,6 @@ def test_block_of_kickoffs_is_counted_with_one_run(live_crew, ledger, allow):
     assert not live_crew.kickoffs
 
 
-def test_number_taken_by_another_task_is_skipped(live_crew, ledger, allow):
-    allow(3)
-    ledger.runs = {f"crew_default.{TODAY}.{number}": {} for number in (1, 2)}
-    ledger.unseen = {f"crew_default.{TODAY}.2"}
-
-    kickoff().run()
-    rejected(DailyLimitReached)
-
-    assert len(ledger.runs) == 3
-    assert len(live_crew.kickoffs) == 1
-
-
 def test_free_number_is_found_with_few_requests(ledger, allow):
     allow(1000)
     ledger.runs = {f"crew_default.{TODAY}.{number}": {} for number in range(1, 701)}
@@ -124,54 +85,6 @@ def test_free_number_is_found_with_few_requests(ledger, allow):
 
     assert f"crew_default.{TODAY}.701" in ledger.runs
     assert ledger.questions <= 12
-
-
-@pytest.mark.parametrize(
-    ("call", "status", "times", "counted"),
-    [("kickoff", 429, 2, 1), ("kickoff", 400, 1, 1), ("inputs", 503, 100, 0)],
-)
-def test_kickoff_is_counted_once_if_it_is_sent(live_crew, ledger, allow, call, status, times, counted):
-    allow(5)
-    live_crew.faults.answer(status, on=call, times=times)
-
-    with suppress(CrewTaskFailed, TransientError):
-        kickoff().run()
-
-    assert len(ledger.runs) == counted
-
-
-def test_reattaching_is_not_counted(ledger, allow, store):
-    allow(1)
-    task = kickoff(store=store)
-    first = task.begin().execute(task.context)  # and its process is killed before Airflow has the id
-
-    assert task.run() == first
-    assert len(ledger.runs) == 1
-
-
-@pytest.mark.parametrize("how", ["in a task", "in dags test"])
-def test_missing_budget_dag_fails_without_a_retry(live_crew, ledger, allow, how):
-    allow(5)
-    response = httpx.Response(404, request=httpx.Request("POST", "http://in-process.invalid/"))
-    of_test = httpx.HTTPStatusError("no", request=response.request, response=response)
-    ledger.breaks_with = api_error(404) if how == "in a task" else of_test
-
-    told = str(rejected(InvalidSettings))
-
-    assert {"crew_default", "crew_budget", "max_kickoffs_per_day"} <= {*re.findall(r"\w+", told)}
-    assert not live_crew.kickoffs
-
-
-def test_kickoff_that_cannot_be_counted_is_retried(live_crew, ledger, allow):
-    allow(5)
-    ledger.breaks_with = OSError("no route to the database")
-
-    with pytest.raises(TransientError, match="no route to the database") as caught:
-        kickoff().run()
-
-    assert caught.value.cost is Cost.NONE
-    assert not isinstance(caught.value, AirflowException)
-    assert not live_crew.kickoffs
 
 
 def test_start_run_reports_a_duplicate(monkeypatch):

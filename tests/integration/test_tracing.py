@@ -10,17 +10,15 @@ import pytest
 from airflow.providers.common.compat.sdk import Stats
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
 from airflow_provider_crew import versions
-from airflow_provider_crew.client.errors import ExecutionFailed, WaitedTooLong
-from airflow_provider_crew.exceptions import CrewTaskFailed
+from airflow_provider_crew.client.errors import WaitedTooLong
 from airflow_provider_crew.local import ScenarioTask
 from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.integration.operators import both_ways, in_every_way, run, run_task
-from tests.integration.tasks import FAILING, INPUTS, QUICK, SLOW, Task, poked, skip_where_pokes_forget
+from tests.integration.tasks import INPUTS, SLOW, Task, poked, skip_where_pokes_forget
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -31,16 +29,6 @@ WORKING = SLOW.model_copy(
         "tasks": (ScenarioTask(name="writing_task", agent="Writer", seconds=3600, output="secret briefing"),),
     }
 )
-
-
-@pytest.fixture
-def exporter(monkeypatch) -> InMemorySpanExporter:
-    """A tracer provider, as Airflow sets one if its traces are on."""
-    kept = InMemorySpanExporter()
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(kept))
-    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
-    return kept
 
 
 def named(exporter: InMemorySpanExporter, name: str) -> list[Any]:
@@ -88,18 +76,6 @@ def test_completed_execution_is_one_span_with_its_task_below(live_crew, exporter
     assert not [word for word in ("secret", "harbours", "sailors") if word in told]
 
 
-@in_every_way
-def test_failed_execution_is_one_span_with_its_error(live_crew, exporter, kind, options):
-    live_crew.scenario = FAILING.model_copy(update={"dialect": "deployed"})
-    with pytest.raises((ExecutionFailed, CrewTaskFailed)):
-        poked(kind(live_crew, **options))
-
-    (span,) = named(exporter, "invoke_workflow crew_default")
-    assert span.status.status_code is StatusCode.ERROR
-    assert span.attributes["error.type"] == "ExecutionFailed"
-    assert "out of credit" not in span.to_json()
-
-
 @pytest.fixture
 def counted(mocker):
     counts: list[str] = []
@@ -135,30 +111,6 @@ def test_retry_that_reattaches_ends_the_one_span(live_crew, exporter, counted, w
     assert dict(event.attributes) == {"resumable.decision": "reconnect", "resumable.external_id": live_crew.ids[0]}
     assert span.start_time < waited_too_long.ti.start_date.timestamp() * 1e9
     assert counted == ["fresh_submit", "reconnect_attempt", "reconnect_success"]
-
-
-def test_execution_that_failed_between_attempts_is_one_span(live_crew, exporter, waited_too_long):
-    live_crew.set_status(live_crew.ids[0], {"status": "error", "error": "out of credit"})
-    live_crew.scenario = QUICK
-    waited_too_long.run()
-
-    first, second = named(exporter, "invoke_workflow crew_default")
-    assert [span.attributes["crewai.execution_uuid"] for span in (first, second)] == live_crew.ids
-    assert [span.status.status_code for span in (first, second)] == [StatusCode.ERROR, StatusCode.UNSET]
-    assert not second.events
-
-
-def test_output_checked_again_after_a_clear_is_no_other_span(live_crew, exporter, store):
-    live_crew.scenario = QUICK
-    task = run_task(live_crew, store=store, output_type=int)
-    with pytest.raises(CrewTaskFailed):
-        task.run()
-    task.clear()
-    with pytest.raises(CrewTaskFailed):
-        task.run()
-
-    assert len(named(exporter, "invoke_workflow crew_default")) == 1
-    assert len(live_crew.kickoffs) == 1
 
 
 @pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
