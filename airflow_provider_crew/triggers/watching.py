@@ -117,7 +117,7 @@ async def cancel_if_unwanted(trigger: CrewExecutionTrigger) -> None:
     try:
         known = (trigger.rules.get(name, "") for name in ("continued_as", "address"))
         end = after_cancelling(end, await hook_of(trigger).cancel_async(trigger.kickoff_id, *known))
-    except CrewError as error:
+    except Exception as error:  # noqa: BLE001 - a secrets backend may raise anything
         end, is_asked = after_cancelling(end, error), isinstance(error, NotCancelled) and not error.is_refused
     how = "asked" if is_asked else end.cost.value if type(end) is CrewError else "cancelled"
     end = end.replace(next_step=trigger.shown.get("after_kill", {}).get(how, ""))

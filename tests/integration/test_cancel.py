@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import TaskDeferred
+from airflow.providers.common.compat.sdk import BaseHook, TaskDeferred
 
 from airflow_provider_crew import api_server, cli, versions
 from airflow_provider_crew.client.errors import (
@@ -198,3 +198,17 @@ def test_clear_after_a_mark_may_start_another_if_the_crew_was_asked(
 
     assert live_crew.requests.on("stop")
     assert ("starts a new execution" in task_log.text) is starts
+
+
+@pytest.mark.skipif(not versions.TRIGGERS_CANCEL, reason="no trigger cancels before Airflow 3.3")
+def test_trigger_tells_that_it_could_not_ask_the_crew_to_stop(live_crew, monkeypatch, mocker, task_log):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=True, cancel_on_kill=True))
+    trigger = task.revived(task.deferred())
+    monkeypatch.setattr("airflow_provider_crew.triggers.watching.is_marked", lambda _: True)
+    mocker.patch.object(BaseHook, "get_connection", side_effect=PermissionError("the vault is sealed"))
+
+    asyncio.run(trigger.on_kill())
+
+    assert "the vault is sealed" in task_log.text
+    assert Cost.RUNNING.sentence in task_log.text
