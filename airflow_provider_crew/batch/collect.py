@@ -159,18 +159,16 @@ def store_ends(board: Board, rows: Sequence[Row]) -> None:
         rows = [row for row in rows if row.status != "uncertain"]
     board.files.append(row.line for row in rows)
     for row in rows:
-        line: dict[str, Any] = row.line or {}
-        tokens = (line["usage"] or {}).get("total_tokens") or 0
-        board.state.tokens += tokens
-        board.state.metered += bool(tokens)
-        board.state.unmetered += row.status != "not_started" and lacks_tokens(line)
-        if line["error"]:
-            message = line["error"]["message"]
+        board.state.tokens += row.tokens
+        board.state.metered += bool(row.tokens)
+        board.state.unmetered += row.status != "not_started" and lacks_tokens(row.line or {})
+        if row.error:
+            message = row.error["message"]
             count_reason(board.state.reasons, row.key, row.status, message)
             shown = one_line(row.key, LONGEST_KEY), row.status, one_line(message, _LONGEST_REASON)
             board.task.log.warning("Row %s, %s: %s", *shown)
         board.state.stopped += row.is_stopped and row.index >= 0
-        row.line = {"status": line["status"]}  # an output may be large
+        row.line = {"status": row.status}  # an output may be large
         row.sent_at = None
 
 

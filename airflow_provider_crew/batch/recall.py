@@ -30,8 +30,8 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
     removed = merged(board.rows, files.lines(), sent)
     _note_lost_lines(board, stored)
     known = (*board.rows, *removed)
-    state.tokens = sum(((row.line or {}).get("usage") or {}).get("total_tokens", 0) for row in known)
-    state.metered = sum(row.attempts for row in known if ((row.line or {}).get("usage") or {}).get("total_tokens"))
+    state.tokens = sum(row.tokens for row in known)
+    state.metered = sum(row.attempts for row in known if row.tokens)
     unmetered = sum(row.line is not None and lacks_tokens(row.line) for row in known)
     if options.max_tokens is not None and not state.tokens:  # rerun="all" forgets the rows that have shown it
         state.is_silent = any(each["terminal_reason"] == "max_tokens" for each in files.read(MANIFEST))
@@ -64,10 +64,10 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
     state.unmetered = unmetered  # a new line about an old execution does not repeat its usage
     state.gone = sum(row.index < 0 and row.status == "uncertain" for row in news)
     for row in board.rows:
-        if row.has_ended and ((row.line or {}).get("error") or {}).get("stage") == "wait":
+        if row.has_ended and row.outlasts:
             state.left.append([row.index, row.kickoff_id])
-        if row.line and row.line.get("error"):
-            count_reason(state.reasons, row.key, row.status, row.line["error"]["message"])
+        if row.error:
+            count_reason(state.reasons, row.key, row.status, row.error["message"])
         state.stopped += row.is_stopped
         row.line = row.line and {"status": row.status}  # an output may be large
     state.earlier = sum(not (row.is_to_be_started or row.sent_at) for row in board.rows)

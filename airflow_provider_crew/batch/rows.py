@@ -64,16 +64,29 @@ class Row:
         return self.line["status"] if self.line else "not_started"
 
     @property
+    def error(self) -> Mapping[str, Any]:
+        """Error in its last line. Empty if there is none."""
+        return (self.line or {}).get("error") or {}
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in its last line."""
+        return ((self.line or {}).get("usage") or {}).get("total_tokens") or 0
+
+    @property
     def is_stopped(self) -> bool:
         """Whether a person has stopped its execution, by its last line. Only a person may start another."""
-        error = (self.line or {}).get("error") or {}
-        return bool(error.get("type") == "ExecutionStopped")
+        return bool(self.error.get("type") == "ExecutionStopped")
 
     @property
     def is_cancelled(self) -> bool:
         """Whether the batch has asked the crew to cancel its execution, by its last line."""
-        error = (self.line or {}).get("error") or {}
-        return bool(error.get("type") == "NotCancelled")
+        return bool(self.error.get("type") == "NotCancelled")
+
+    @property
+    def outlasts(self) -> bool:
+        """Whether its execution may be running although its wait has failed, by its last line."""
+        return bool(self.error.get("stage") == "wait")
 
     @property
     def usual_attempts(self) -> int:
@@ -117,7 +130,7 @@ class Row:
 
     def learn_id(self, kickoff_id: str) -> None:
         """Replace the ID of an execution whose wait has failed by that of a later call, if there was one."""
-        if kickoff_id and self.line and (self.line["error"] or {}).get("stage") == "wait":
+        if kickoff_id and self.line and self.outlasts:
             self.line["kickoff_id"] = kickoff_id
 
     def end(self, status: Status, **fields: Any) -> None:
@@ -210,12 +223,11 @@ def _record_of(row: Row, *, is_run_again: bool) -> KickoffRecord | None:
         return KickoffRecord(0, row.sent_at, row.kickoff_id or None)
     if line is None or line["status"] == "not_started":
         return None
-    stage = (line["error"] or {}).get("stage")
     if line["status"] == "uncertain":
         return KickoffRecord(0, line["ended_at"], reported=True)
-    if stage in {"inputs", "kickoff"}:
+    if row.error.get("stage") in {"inputs", "kickoff"}:
         return None
-    if stage == "wait":  # the execution may have completed since, so its result was not delivered
+    if row.outlasts:  # the execution may have completed since, so its result was not delivered
         return KickoffRecord(0, line["ended_at"], line["kickoff_id"])
     has_failed = line["status"] in {"error", "cancelled"}
     end: End = "stopped" if row.is_stopped else "failed" if has_failed else "completed"
@@ -249,7 +261,7 @@ def merged(rows: Sequence[Row], lines: Iterable[Mapping[str, Any]], sent: Iterab
         if is_newer or (is_same and (row.sent_at is not None or row.status == "uncertain" or row.is_lost)):
             row.kickoff_id, row.sent_at, row.attempts, row.group = kickoff_id, sent_at, attempts, group
     for row in (*rows, *removed.values()):
-        if row.sent_at is None and row.line and (row.line["error"] or {}).get("stage") == "wait":
+        if row.sent_at is None and row.line and row.outlasts:
             row.kickoff_id = row.line["kickoff_id"]
     return list(removed.values())
 
