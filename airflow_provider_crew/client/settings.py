@@ -106,7 +106,7 @@ class ServiceSettings(CheckedFields):
 
     address: Annotated[str, AfterValidator(_crew_address)] = Field(
         description="that of the crew (the host of a connection), such as https://my-crew.crewai.com:8443/team, "
-        "without a path of its API, and without the token, which belongs in the password field"
+        "with one port, without a path of its API, and without the token, which belongs in the password field"
     )
     token: Token = Field(
         repr=False, description="the bearer token (password, or user_bearer_token), without the word Bearer"

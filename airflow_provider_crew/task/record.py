@@ -385,7 +385,8 @@ class Record:
         try:
             self._save(is_patient=is_patient)
         except Exception as error:  # noqa: BLE001 - a billed execution must not be lost to its bookkeeping
-            warn(log, f"The kickoff record was not stored: {error}. {self.last}")
+            which = f" of execution {self.last_id}" if self.last_id else ""
+            warn(log, f"Airflow did not store the kickoff record{which}: {error}")
             return False
         return True
 
