@@ -264,9 +264,9 @@ async def cancel_if_unwanted(trigger: Any) -> None:
         async with places:
             try:
                 await hook.cancel_async(kickoff_id, address=address)
-            except CrewError as error:
+            except Exception as error:  # noqa: BLE001 - a secrets backend may raise anything
                 left.append(kickoff_id)
-                warn(trigger.log, f"Execution {kickoff_id}: {error.event}")
+                warn(trigger.log, f"Execution {kickoff_id}: {getattr(error, 'event', error)}")
 
     await asyncio.gather(*(cancel(row[0]) for row in trigger.running))
     count = len(trigger.running)

@@ -201,14 +201,17 @@ def test_clear_after_a_mark_may_start_another_if_the_crew_was_asked(
 
 
 @pytest.mark.skipif(not versions.TRIGGERS_CANCEL, reason="no trigger cancels before Airflow 3.3")
-def test_trigger_tells_that_it_could_not_ask_the_crew_to_stop(live_crew, monkeypatch, mocker, task_log):
+@pytest.mark.parametrize("kind", ["triggers", "batch"])
+def test_trigger_tells_that_it_could_not_ask_the_crew_to_stop(live_crew, batch, mocker, task_log, kind):
     live_crew.scenario = SLOW
-    task = Task(lambda: run(deferrable=True, cancel_on_kill=True))
+    options = {"deferrable": True, "cancel_on_kill": True}
+    task = batch(2, **options) if kind == "batch" else Task(lambda: run(**options))
     trigger = task.revived(task.deferred())
-    monkeypatch.setattr("airflow_provider_crew.triggers.watching.is_marked", lambda _: True)
+    mocker.patch(f"airflow_provider_crew.{kind}.watching.is_marked", return_value=True)
     mocker.patch.object(BaseHook, "get_connection", side_effect=PermissionError("the vault is sealed"))
 
     asyncio.run(trigger.on_kill())
 
-    assert "the vault is sealed" in task_log.text
-    assert Cost.RUNNING.sentence in task_log.text
+    told = task_log.text
+    assert told.count("the vault is sealed") == len(live_crew.ids)
+    assert ("0 of 2 executions were cancelled" if kind == "batch" else Cost.RUNNING.sentence) in told
