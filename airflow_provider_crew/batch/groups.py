@@ -46,7 +46,8 @@ def save_intents(board: Board, name: str, rows: Sequence[Row]) -> None:
 
 def forget_intents(board: Board, name: str) -> None:
     """Remove the records of a group that was not sent."""
-    save_kickoff_ids(board, name.removeprefix(f"{SENT}/"), [])
+    with suppress(Exception):  # the error that prevented the kickoffs is raised
+        _save_group(board, name.removeprefix(f"{SENT}/"), [])
     board.files.delete(name)
 
 

@@ -210,6 +210,15 @@ def test_replaced_process_does_not_finish(batch, out, store):
     assert not (out / "results.jsonl").exists()
 
 
+def test_refused_intents_are_not_told_as_kickoff_ids(live_crew, batch, store, task_log):
+    store.breaks_at = lambda call: call == "set" and any(name.startswith("crew_batch_") for name in store.texts)
+    with pytest.raises(CrewTaskError) as raised:
+        batch(rows(3)).run()
+    assert raised.value.cost == "none"
+    assert "kickoff IDs" not in task_log.text
+    assert not live_crew.kickoffs
+
+
 def test_files_that_vanish_while_read_start_nothing(live_crew, batch, out, monkeypatch):
     task = batch(rows(3))
     compact = ResultFiles.compact
