@@ -283,8 +283,8 @@ class Attempt:
         address = self.record.last.address if self.record.last else self.waiting.address
         try:
             return renewed(self.task.hook).cancel(self.kickoff_id, self.waiting.continued_as, address)
-        except errors.NotCancelled as error:
-            if error.is_refused:
+        except Exception as error:
+            if not isinstance(error, errors.NotCancelled) or error.is_refused:  # not sent, or not taken
                 self._note_cancelling(is_asked=False)
             raise
 

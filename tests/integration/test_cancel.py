@@ -19,7 +19,9 @@ from airflow_provider_crew.client.errors import (
     Cost,
     ExecutionCancelled,
     NotCancelled,
+    WaitedTooLong,
 )
+from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.task.verdict import Facts, while_waiting
@@ -198,6 +200,22 @@ def test_clear_after_a_mark_may_start_another_if_the_crew_was_asked(
 
     assert live_crew.requests.on("stop")
     assert ("starts a new execution" in task_log.text) is starts
+
+
+def test_stop_counts_as_that_of_a_person_if_the_request_was_not_sent(live_crew, store, monkeypatch):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=True, timeout=0.5, cancel_on_timeout=True), store=store, retries=1)
+    waiting = task.deferred()
+    event = task.event_of(waiting)
+    with LocalCrewService(token=TOKEN) as another, monkeypatch.context() as moved:
+        moved.setenv(CONNECTION, another.connection_uri)
+        with pytest.raises(WaitedTooLong):
+            task.resume(waiting, event)
+    live_crew.revoke(live_crew.ids[0])
+
+    with pytest.raises(CrewTaskFailed):
+        task.run()
+    assert len(live_crew.kickoffs) == 1
 
 
 @pytest.mark.skipif(not versions.TRIGGERS_CANCEL, reason="no trigger cancels before Airflow 3.3")
