@@ -9,6 +9,7 @@ import pytest
 from tests.airflow_runs import DASHBOARD, eventually, task_processes
 from tests.supported import AIRFLOW
 from tests.system.servers import texts
+from tests.system.traces import TRIGGERS, has_secret, traces
 
 
 @pytest.fixture(
@@ -105,7 +106,7 @@ def test_openlineage_gets_the_execution_and_its_crew(run, crews, airflow):
     assert (query["externalQueryId"], query["source"]) == (run.xcom("arguments", "kickoff_id"), crews["brief"].url)
 
 
-def test_deferred_task_shows_progress_and_link_and_holds_no_process(start, crews, airflow):
+def test_deferred_task_shows_progress_and_link_and_holds_no_process_and_no_token(start, crews, airflow):
     run, crew = start("reattach_cleared"), crews["slow"]
     run.wait_for("report", "deferred")
     eventually(lambda: not task_processes(airflow))
@@ -114,6 +115,7 @@ def test_deferred_task_shows_progress_and_link_and_holds_no_process(start, crews
         kickoff_id=kickoff_id
     )
     assert run.xcom_once_pushed("report", "crew_progress")["completed"] == 0
+    assert_holds_no_token(airflow, run, kickoff_id)
 
     moved_on = {"completed_tasks": 1, "total_tasks": 2}
     crew.set_status(kickoff_id, {"status": "running", "current_task": "writing_task", "progress": moved_on})
@@ -121,3 +123,15 @@ def test_deferred_task_shows_progress_and_link_and_holds_no_process(start, crews
     assert run.task("report")["state"] == "deferred"
     crew.set_status(kickoff_id, {"status": "completed", "result": {"output": "Done."}})
     assert run.wait() == "success"
+
+
+def assert_holds_no_token(airflow, run, kickoff_id):
+    """Read each log, table and page of a deferred task. The ``airflow`` fixture looks once more at the end."""
+    left = traces(airflow)
+    xcoms = "xcom_v2" if AIRFLOW >= (3, 4) else "xcom"
+    assert all(kickoff_id.encode() in left[place] for place in (TRIGGERS, xcoms))
+    assert [place for place, told in left.items() if has_secret(told)] == []
+    task = run.path("report")
+    of_task = (task, f"{task}/xcomEntries", f"{task}/xcomEntries/crew_progress", f"{task}/links")
+    pages = (*of_task, "connections", "dags/features_sync/details")
+    assert not any(has_secret(repr(airflow.api.get(page)).encode()) for page in pages)

@@ -66,28 +66,11 @@ def test_airflow_finds_the_provider_in_an_empty_environment(wheel, tmp_path):
     assert "user_bearer_token" in run(bin_ / "python", "-I", "-c", FORM, **home)
 
 
-def test_the_client_works_without_airflow(wheel, tmp_path):
+def test_client_and_local_server_need_no_airflow(wheel, tmp_path):
     needed = ("aiohttp", "certifi", "jinja2", "pydantic", "requests", "urllib3")
     bin_ = environment(tmp_path / "env", *needed)
     uv("pip", "install", "--python", bin_ / "python", "--no-deps", wheel)
-    code = """
-import importlib.util
-assert importlib.util.find_spec("airflow") is None
-import asyncio, time
-from airflow_provider_crew.local import LocalCrewService, Scenario
-from airflow_provider_crew.client.poll import CrewPolls
-from airflow_provider_crew.client.client import CrewClient
-from airflow_provider_crew.client.payload import KickoffRequest
-from airflow_provider_crew.client.settings import ServiceSettings
-from airflow_provider_crew.client.watch import Watch
+    client = ", ".join(f"airflow_provider_crew.client.{name}" for name in ("client", "poll", "watch"))
 
-async def look(settings, kickoff_id):
-    return await CrewPolls(settings).status(kickoff_id, deadline=time.time() + 60)
-
-with LocalCrewService(Scenario().without_waiting()) as service:
-    settings = ServiceSettings(address=service.url, token=service.token)
-    with CrewClient(settings) as crew:
-        kickoff_id = crew.kickoff(KickoffRequest.of({"topic": "harbours", "audience": "sailors"}))
-    print(asyncio.run(look(settings, kickoff_id)).status)
-"""
-    assert run(bin_ / "python", "-I", "-c", code).strip() == "completed"
+    run(bin_ / "python", "-I", "-c", f"import {client}")
+    assert "--scenario" in run(bin_ / "python", "-I", "-m", "airflow_provider_crew.local", "--help")
