@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +24,12 @@ INPUTS = {"topic": "ferries", "audience": "sailors"}
 PATIENCE = 420.0
 
 
-def scenario(each: float = 0, **last: Any) -> Scenario:
+def scenario(each: float = 0, *, inputs: Sequence[str] = tuple(INPUTS), **last: Any) -> Scenario:
     tasks = [
         {"name": "research_task", "agent": "Researcher", "seconds": each, "output": "Notes on {topic}"},
         {"name": "writing_task", "agent": "Writer", "seconds": each, "output": "Briefing: {topic}", **last},
     ]
-    return Scenario.model_validate({"inputs": [{"name": "topic"}, {"name": "audience"}], "tasks": tasks})
+    return Scenario.model_validate({"inputs": [{"name": name} for name in inputs], "tasks": tasks})
 
 
 def deployed(story: Scenario) -> Scenario:
@@ -40,11 +40,10 @@ def deployed(story: Scenario) -> Scenario:
 def live(story: Scenario, *, kind: str = "crew", human_input: float | bool = False) -> Scenario:
     """Return the same as a deployment tells it; at its first task it may wait for a person."""
     first, *others = story.model_dump(exclude_defaults=True)["tasks"]
-    inputs = [{"name": name} for name in ("topic", "audience", *(["tone"] if kind == "flow" else []))]
     first |= {"seconds": 0, "human_input": human_input}
-    return Scenario.model_validate(
-        {"dialect": "deployed", "kind": kind, "inputs": inputs, "tasks": [first, *others]}
-    )
+    inputs = [each.model_dump() for each in story.inputs] + [{"name": "tone"}] * (kind == "flow")
+    told = {"dialect": "deployed", "kind": kind, "inputs": inputs, "tasks": [first, *others]}
+    return Scenario.model_validate(told)
 
 
 SCENARIOS = {
@@ -177,6 +176,16 @@ class Run:
             f"run_id={re.escape(self.run_id)}, .* state=deferred, .* queued_dttm={re.escape(queued_at)}"
         )
         return any(seen.search(it.log.read_text(errors="replace")) for it in self.airflow.all_of("scheduler"))
+
+    def open_requests(self) -> list[dict[str, Any]]:
+        """Return the requests under Required Actions that a user can answer now."""
+        path = f"{self.path()}/hitlDetails"
+        return list(self.airflow.api.get(path, response_received=False)["hitl_details"])
+
+    def respond(self, task_id: str, option: str, **text: str) -> None:
+        """Answer the request of a task."""
+        answer = {"chosen_options": [option], "params_input": text}
+        self.airflow.api.patch(f"{self.path(task_id)}/-1/hitlDetails", answer)
 
     def xcom(self, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
         return self.airflow.api.xcom(self.dag_id, self.run_id, task_id, key, map_index)

@@ -14,16 +14,13 @@ import pytest
 
 pytest.importorskip("airflow.providers.common.ai")
 
-from airflow_provider_crew.local import LocalCrewService, Scenario
+from airflow_provider_crew.local import LocalCrewService
 from dev.stack import AirflowStack
-from tests.airflow_runs import ROOT, TOKEN, Run, eventually, task_processes
+from tests.airflow_runs import ROOT, TOKEN, Run, deployed, eventually, scenario, task_processes
 
 pytestmark = pytest.mark.nightly
 
-QUICK = Scenario.model_validate(
-    {"dialect": "deployed", "inputs": [], "tasks": [{"name": "writing_task", "output": "A briefing"}]}
-)
-SLOW = QUICK.model_copy(update={"tasks": (QUICK.tasks[0].model_copy(update={"seconds": 3600.0}),)})
+QUICK, SLOW = (deployed(scenario(inputs=(), seconds=last, output="A briefing")) for last in (0, 3600))
 SCENARIOS = {"single": QUICK, "uncertain": QUICK, "standby": QUICK, "killed_waiting": SLOW, "killed_sending": SLOW}
 
 

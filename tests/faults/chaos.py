@@ -20,41 +20,34 @@ from dev.postgres import PostgresServer
 from dev.rest import ApiError
 from dev.server import Server
 from dev.stack import AirflowStack
-from tests.airflow_runs import Run, eventually, task_processes
+from tests.airflow_runs import Run, deployed, eventually, scenario, task_processes
 from tests.faults.harm import whole
 
-_INPUTS = [{"name": "topic"}]
 _AFTERMATH = 5.0
 # There are more processes than tasks, so that no task waits for one.
 _FORGOTTEN = 60.0
 
 
-def story(seconds: float, error: str | None = None, *, person: float = 0, **habits: Any) -> Scenario:
+def story(seconds: float, error: str | None = None, *, person: float = 0) -> Scenario:
     """Return a crew with this duration, this wait for human input in the middle, and this end."""
-    tasks = [
-        {
-            "name": "research_task",
-            "seconds": seconds / 2,
-            "output": "Notes on {topic}",
-            "human_input": person or False,
-        },
-        {"name": "writing_task", "seconds": seconds / 2, "output": "Briefing: {topic}", "error": error},
-    ]
-    return Scenario.model_validate({"inputs": _INPUTS, "tasks": tasks} | habits)
+    told = scenario(seconds / 2, inputs=("topic",), error=error)
+    first, last = told.tasks
+    return told.model_copy(
+        update={"tasks": (first.model_copy(update={"human_input": float(person) or False}), last)}
+    )
 
 
-_LIVE: dict[str, Any] = {"dialect": "deployed"}
 # A third waits for human input, up to max_outage and longer. The dialect changes all the time.
 _STORIES = (
     story(0),
-    story(4, **_LIVE),
+    deployed(story(4)),
     story(15),
-    story(40, **_LIVE),
+    deployed(story(40)),
     story(3, error="out of credit"),
-    story(3, error="running out of credit", **_LIVE),
-    story(4, person=10, **_LIVE),
-    story(4, person=40, **_LIVE),
-    story(10, person=80, **_LIVE),
+    deployed(story(3, error="running out of credit")),
+    deployed(story(4, person=10)),
+    deployed(story(4, person=40)),
+    deployed(story(10, person=80)),
 )
 _CLEARED = ("queued", "scheduled", "running", "deferred", "up_for_retry", "up_for_reschedule")
 

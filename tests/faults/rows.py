@@ -15,6 +15,7 @@ from typing import Any, Literal
 import pytest
 
 from airflow_provider_crew.local import Scenario
+from tests.airflow_runs import scenario
 from tests.faults.harm import Harm
 from tests.faults.scenes import Scene
 from tests.supported import AIRFLOW
@@ -30,15 +31,7 @@ Crew = Literal["completed", "running", "revoked"]
 ANY = "*"
 
 # Long enough for every fault. A row completes it itself.
-LONG = Scenario.model_validate(
-    {
-        "inputs": [{"name": "topic"}],
-        "tasks": [
-            {"name": "research_task", "agent": "Researcher", "seconds": 1, "output": "Notes on {topic}"},
-            {"name": "writing_task", "agent": "Writer", "seconds": 3600, "output": "Briefing: {topic}"},
-        ],
-    }
-)
+LONG = scenario(1, seconds=3600, inputs=("topic",))
 
 
 @dataclass(frozen=True)

@@ -219,18 +219,14 @@ class Scene:
         """Wait until the crew has received this many requests."""
         eventually(lambda: len(self.crew.requests.on(operation)) >= times, pause=0.2)
 
-    def answered(self, operation: Any, number: int = 1) -> None:
-        """Wait until the crew has answered the nth request of that kind."""
+    def answered(self, operation: Any, status: int | None = None) -> None:
+        """Wait until the crew has answered such a request, optionally with this HTTP status."""
 
         def there() -> bool:
-            asked = self.crew.requests.on(operation)
-            return len(asked) >= number and asked[number - 1].status is not None
+            statuses = [request.status for request in self.crew.requests.on(operation)]
+            return status in statuses if status else any(statuses)
 
         eventually(there, pause=0.2)
-
-    def answered_with(self, status: int) -> None:
-        """Wait until a poll was answered with this HTTP status."""
-        eventually(lambda: any(it.status == status for it in self.crew.requests.on("status")), pause=0.2)
 
     def hold(self, operation: Any) -> HeldAnswer:
         """Let the crew process the next request, and hold its answer until the row releases it, if ever."""
@@ -311,16 +307,12 @@ class Scene:
     @property
     def tasks(self) -> list[dict[str, Any]]:
         """The instances of a mapped task in Airflow."""
-        found = self.airflow.api.task_instances(self.dag_id, self.run.run_id)
-        return [task for task in found if task["task_id"] == self.task_id and task["map_index"] >= 0]
+        return [task for task in self.run.tasks(self.task_id) if task["map_index"] >= 0]
 
-    def wait_for_all(self, state: str, seconds: float = 900) -> None:
+    def wait_for_all(self, state: str) -> None:
         """Wait until all mapped tasks are in a state."""
-        eventually(
-            lambda: len(found := self.tasks) == self.mapped and {task["state"] for task in found} == {state},
-            seconds=seconds,
-            pause=PAUSE,
-        )
+        wanted = [state] * self.mapped
+        eventually(lambda: [task["state"] for task in self.tasks] == wanted, seconds=900, pause=PAUSE)
 
     def log(self, map_index: int = -1) -> str:
         """Return the log of all attempts, one event per line."""
@@ -341,7 +333,7 @@ class Scene:
         def over() -> bool:
             for execution in self.crew.kickoffs if finishing else ():
                 self.crew.finish(execution.kickoff_id)
-            return self.airflow.api.run_state(self.dag_id, self.run.run_id) in _OVER
+            return self.run.state in _OVER
 
         eventually(over, seconds=seconds, pause=PAUSE)
 

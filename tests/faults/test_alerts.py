@@ -153,7 +153,6 @@ BY_TRIGGER: dict[str, Any] = {
     "kinds": ("being cancelled", "ended") if AIRFLOW >= (3, 3) else ("running",),
 }
 CASES: dict[str, Case] = {
-    "alert_killed": Case(kill),
     "alert_killed_in_successful_run": Case(kill),
     "alert_lost": Case(kill_with_supervisor),
     "alert_cleared": Case(clear),

@@ -9,27 +9,18 @@ import pytest
 import requests
 
 from airflow_provider_crew.answers.attempt import APPROVE, SEND_BACK
-from airflow_provider_crew.local import ScenarioTask
 from airflow_provider_crew.local.scenario import Delivery
 from airflow_provider_crew.triggers.events import HAS_ANSWERED
 from dev.rest import ApiError
 from dev.settings import WEBHOOK_SECRET
-from tests.airflow_runs import eventually
+from tests.airflow_runs import eventually, live
 from tests.faults.held import HeldAnswer
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, row
 from tests.supported import AIRFLOW
 
 pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A deferred task cannot ask before Airflow 3.3.")
 
-ASKS = LONG.model_copy(
-    update={
-        "dialect": "deployed",
-        "tasks": (
-            ScenarioTask(name="research_task", agent="Researcher", human_input=True, output="Notes on {topic}"),
-            LONG.tasks[-1],
-        ),
-    }
-)
+ASKS = live(LONG, human_input=True)
 
 
 def given(**changes: Any) -> dict[str, Any]:
@@ -37,15 +28,9 @@ def given(**changes: Any) -> dict[str, Any]:
     return {"scenario": ASKS.model_copy(update=changes), "answer_in_airflow": True}
 
 
-def open_requests(scene) -> list[dict[str, Any]]:
-    """Return the requests of the task that a user can answer now."""
-    path = f"{scene.run.path()}/hitlDetails"
-    return list(scene.airflow.api.get(path, response_received=False)["hitl_details"])
-
-
 def asked(scene) -> None:
     """Wait until a user can answer the crew."""
-    eventually(lambda: open_requests(scene) and scene.run.may_be_answered(scene.task_id), pause=1.0)
+    eventually(lambda: scene.run.open_requests() and scene.run.may_be_answered(scene.task_id), pause=1.0)
 
 
 def answer_of(scene) -> dict[str, Any]:
@@ -55,22 +40,16 @@ def answer_of(scene) -> dict[str, Any]:
     return dict(request.json)
 
 
-def choose(scene, option: str, **text: str) -> None:
-    """Answer the request."""
-    answer = {"chosen_options": [option], "params_input": text}
-    scene.airflow.api.patch(f"{scene.run.path(scene.task_id)}/-1/hitlDetails", answer)
-
-
 @row(COMPLETED, core=True, scenario=ASKS, human_input=True)
 def test_required_action_is_answered_too_early(scene):
     """A user chooses Answered, but the crew still waits. The user answers the crew and chooses Answered again."""
     scene.start()
     asked(scene)
-    choose(scene, HAS_ANSWERED)
-    eventually(lambda: not open_requests(scene), pause=1.0)
+    scene.run.respond(scene.task_id, HAS_ANSWERED)
+    eventually(lambda: not scene.run.open_requests(), pause=1.0)
     asked(scene)
     scene.crew.approve(scene.execution())
-    choose(scene, HAS_ANSWERED)
+    scene.run.respond(scene.task_id, HAS_ANSWERED)
     scene.finish()
 
 
@@ -85,9 +64,9 @@ def test_answer_of_two_users(scene):
     secret = {"Authorization": f"Bearer {WEBHOOK_SECRET}"}
     for status, body, headers in ((401, forged, {}), (422, other, secret)):
         assert requests.post(url, json=body, headers=headers, timeout=30).status_code == status
-    choose(scene, APPROVE)
+    scene.run.respond(scene.task_id, APPROVE)
     with pytest.raises(ApiError, match="409"):
-        choose(scene, SEND_BACK, text="No")
+        scene.run.respond(scene.task_id, SEND_BACK, text="No")
     answer = answer_of(scene)
     assert (answer["executionId"], answer["isApprove"]) == (scene.execution(), True)
     assert answer["humanInputWebhook"]["url"] == url
@@ -103,7 +82,7 @@ def test_answer_after_a_clear(scene):
     scene.run.clear(scene.task_id)
     scene.looked()
     asked(scene)
-    choose(scene, APPROVE)
+    scene.run.respond(scene.task_id, APPROVE)
     answer_of(scene)
     scene.finish()
 
@@ -115,7 +94,7 @@ def test_answer_and_a_killed_worker(scene):
     scene.crew.faults.add(held)
     scene.start()
     asked(scene)
-    choose(scene, APPROVE)
+    scene.run.respond(scene.task_id, APPROVE)
     eventually(lambda: held.is_held, pause=0.2)
     scene.kill()
     held.release()

@@ -40,6 +40,6 @@ def test_token_rotated(scene):
     """The token is rotated while the crew runs, and the connection is changed a little later."""
     waiting(scene)
     scene.crew.rotate_token(NEW_TOKEN)
-    scene.answered_with(401)
+    scene.answered("status", 401)
     scene.connect(password=NEW_TOKEN)
     scene.finish()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew.local import LocalCrewService
-from tests.airflow_runs import TOKEN, Run
+from tests.airflow_runs import TOKEN, Run, deployed
 from tests.faults.chaos import Chaos, story, table
 from tests.faults.harm import whole
 from tests.faults.verdict import judge
@@ -90,8 +90,7 @@ EACH = 5
 BETWEEN_RUNS = 6.0
 LONGEST = 2400.0
 ROWS, HARMS = 30, 8
-_LIVE: dict[str, Any] = {"dialect": "deployed"}
-OF_ROWS = (story(0), story(2, **_LIVE), story(6), story(3, error="out of credit"), story(15, **_LIVE))
+OF_ROWS = (story(0), deployed(story(2)), story(6), story(3, error="out of credit"), deployed(story(15)))
 _REPORTED = re.compile(r"Row (row \d+), uncertain")
 
 

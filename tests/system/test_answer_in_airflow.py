@@ -24,12 +24,11 @@ TASK = "report"
 
 
 def asks(run: Run) -> bool:
-    details = run.airflow.api.get(f"{run.path()}/hitlDetails", response_received=False)["hitl_details"]
-    return any(APPROVE in detail["options"] for detail in details) and run.may_be_answered(TASK)
+    return any(APPROVE in each["options"] for each in run.open_requests()) and run.may_be_answered(TASK)
 
 
 @pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium")
-def test_example_sends_the_answers_of_a_person(airflow, start, crews):
+def test_example_sends_the_answers_of_a_person(start, crews):
     run, crew = start("crew_answer_in_airflow", crew="crew_answering"), crews["answering"]
 
     def answers() -> list[dict[str, Any]]:
@@ -38,8 +37,7 @@ def test_example_sends_the_answers_of_a_person(airflow, start, crews):
         return [each for each in bodies if each["executionId"] in ids]
 
     eventually(partial(asks, run), pause=1.0)
-    sends_back = {"chosen_options": [SEND_BACK], "params_input": {"text": "Shorter, please"}}
-    airflow.api.patch(f"{run.path(TASK)}/-1/hitlDetails", sends_back)
+    run.respond(TASK, SEND_BACK, text="Shorter, please")
     eventually(answers, pause=1.0)
     eventually(partial(asks, run), pause=1.0)
     with Chromium() as chromium:

@@ -142,16 +142,15 @@ def test_retry_policy_fails_after_a_failed_crew(start, crew):
 @pytest.mark.parametrize(("answer", "then"), [("Approve", "success"), ("Reject", "skipped")])
 def test_output_is_published_after_approval_only(start, crew, airflow, answer, then):
     run = start("crew_approval")
-    path = f"{run.path('approval')}/-1/hitlDetails"
     eventually(lambda: run.task("approval")["state"] in {"deferred", "awaiting_input"})
-    asked = airflow.api.get(path)
+    asked = airflow.api.get(f"{run.path('approval')}/-1/hitlDetails")
     (execution,) = run.kickoffs(crew)
     brief = f"Briefing: {execution.inputs['topic']}"
     assert (asked["body"], asked["options"]) == (brief, ["Approve", "Reject"])
 
     # No person is faster. Airflow sometimes fails a task that goes on at once.
     time.sleep(timing.current().shortest_deferral)
-    airflow.api.patch(path, {"chosen_options": [answer], "params_input": {}})
+    run.respond("approval", answer)
 
     assert run.wait() == "success"
     assert run.task("publish")["state"] == then
