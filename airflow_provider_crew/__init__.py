@@ -23,12 +23,12 @@ __all__ = [
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "CrewBatchOperator": "operators",
-    "CrewExecutionSensor": "sensors",
-    "CrewHook": "hooks",
-    "CrewKickoffOperator": "operators",
-    "CrewRunOperator": "operators",
-    "crew_task": "decorators",
+    "CrewBatchOperator": "batch.operator",
+    "CrewExecutionSensor": "sensors.crew",
+    "CrewHook": "hooks.crew",
+    "CrewKickoffOperator": "operators.crew",
+    "CrewRunOperator": "operators.crew",
+    "crew_task": "decorators.crew",
 }
 
 
@@ -36,4 +36,4 @@ def __getattr__(name: str) -> Any:
     """Import an exported name on first use, which keeps DAG parsing fast."""
     if name not in _ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_ROOMS[name]}.crew"), name)
+    return getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import conf
@@ -24,13 +23,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_crew.hooks.connection import TokenType
     from airflow_provider_crew.task.attempt import Attempt
-
-
-def __getattr__(name: str) -> Any:
-    """Import the operator of a batch on first use."""
-    if name != "CrewBatchOperator":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module("airflow_provider_crew.batch.operator").CrewBatchOperator
 
 
 class CrewKickoffOperator(KickoffTask):

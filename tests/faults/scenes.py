@@ -40,7 +40,8 @@ import time
 
 from airflow.providers.common.compat.sdk import DAG
 
-from airflow_provider_crew.operators.crew import CrewBatchOperator, CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.batch.operator import CrewBatchOperator
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 
 

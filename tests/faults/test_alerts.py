@@ -28,7 +28,8 @@ import time
 from airflow.providers.common.compat.sdk import DAG, task
 
 from airflow_provider_crew.notifications import CrewAlert
-from airflow_provider_crew.operators.crew import CrewBatchOperator, CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.batch.operator import CrewBatchOperator
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 
 

@@ -68,7 +68,7 @@ import datetime
 
 from airflow.providers.common.compat.sdk import DAG
 
-from airflow_provider_crew.operators.crew import CrewBatchOperator
+from airflow_provider_crew.batch.operator import CrewBatchOperator
 
 with DAG({dag_id!r}, schedule=None):
     CrewBatchOperator(

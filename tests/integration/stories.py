@@ -35,9 +35,9 @@ from pydantic import BaseModel
 from airflow_provider_crew import api_server, versions
 from airflow_provider_crew.batch import recall
 from airflow_provider_crew.batch.files import ResultFiles
+from airflow_provider_crew.batch.operator import CrewBatchOperator
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
-from airflow_provider_crew.operators.crew import CrewBatchOperator
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING, read_event
 from tests.integration import batches
 from tests.integration.batches import TOKENS, Killed, killed_at
@@ -161,7 +161,12 @@ class Story:
         return self.operator
 
     def batch(self, **options: Any) -> CrewBatchOperator:
-        named = {"task_id": "crew", "key": "topic", "result_path": str(self.out), "poll_interval": 0.02}
+        named: dict[str, Any] = {
+            "task_id": "crew",
+            "key": "topic",
+            "result_path": str(self.out),
+            "poll_interval": 0.02,
+        }
         return CrewBatchOperator(inputs=self.rows, **named | options)
 
     def watched(self) -> dict[str, Any]:

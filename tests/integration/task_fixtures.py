@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from airflow_provider_crew.operators.crew import CrewBatchOperator
+from airflow_provider_crew.batch.operator import CrewBatchOperator
 from airflow_provider_crew.task import checks
 from tests.integration.batches import rows
 from tests.integration.ledger import Ledger
@@ -42,7 +42,7 @@ def batch(out: Path, store: TaskStateStore) -> Any:
 
     def make(given: Any = 10, **options: Any) -> Task:
         inputs = rows(given) if isinstance(given, int) else given
-        named = {"task_id": "crew", "result_path": str(out), "poll_interval": 0.02, "key": "topic"}
+        named: Any = {"task_id": "crew", "result_path": str(out), "poll_interval": 0.02, "key": "topic"}
         return Task(lambda: CrewBatchOperator(inputs=inputs, **named | options), store=store)
 
     return make

@@ -14,9 +14,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from airflow_provider_crew import versions
+from airflow_provider_crew.batch.operator import CrewBatchOperator
 from airflow_provider_crew.client.errors import WaitedTooLong
 from airflow_provider_crew.local import ScenarioTask
-from airflow_provider_crew.operators.crew import CrewBatchOperator
 from tests.integration.operators import both_ways, in_every_way, run, run_task
 from tests.integration.tasks import INPUTS, SLOW, Task, poked, skip_where_pokes_forget
 from tests.supported import AIRFLOW
@@ -118,7 +118,7 @@ def test_retry_that_reattaches_ends_the_one_span(live_crew, exporter, counted, w
 def test_each_row_of_a_batch_is_one_span(live_crew, exporter, store, tmp_path, deferrable):
     live_crew.faults.answer(422, on="kickoff")
     rows = [INPUTS, INPUTS | {"topic": "ferries"}, INPUTS | {"topic": "ships"}]
-    options = {"result_path": str(tmp_path / "out"), "poll_interval": 0.02, "max_failed": 1}
+    options: Any = {"result_path": str(tmp_path / "out"), "poll_interval": 0.02, "max_failed": 1}
     Task(
         lambda: CrewBatchOperator(task_id="crew", inputs=rows, deferrable=deferrable, **options), store=store
     ).run()

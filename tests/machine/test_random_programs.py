@@ -29,9 +29,10 @@ from hypothesis.stateful import (
 )
 
 from airflow_provider_crew.batch.files import ResultFiles
+from airflow_provider_crew.batch.operator import CrewBatchOperator
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.base import CrewTask
-from airflow_provider_crew.operators.crew import CrewBatchOperator, CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.task.stop import Pulse
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger

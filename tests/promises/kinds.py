@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from airflow_provider_crew.operators.crew import CrewBatchOperator, CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.batch.operator import CrewBatchOperator
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from tests.integration.tasks import INPUTS
 from tests.promises.harness import Outcome, Task, World

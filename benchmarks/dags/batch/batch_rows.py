@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow.providers.common.compat.sdk import DAG
 
-from airflow_provider_crew.operators.crew import CrewBatchOperator
+from airflow_provider_crew.batch.operator import CrewBatchOperator
 from benchmarks.batch_rows import (
     LONG,
     MANY,
