@@ -197,7 +197,7 @@ def sends(world: World, slot: str, question: str) -> Replies:
     dialog, (_, resumes) = world.dialog, getattr(world, slot).start.resumes
     name = from_json(resumes)["event"].get("responded_at", "")
     shown, told = dialog.read[int(name[1:]) - 1] if name else (question, frozenset())
-    name = name or world.kept(KEY)["answers"][-1]["at"]
+    name = name or [{"at": "unrecorded"}, *(world.kept(KEY) or {}).get("answers", [])][-1]["at"]
     others = {other for asked, other in dialog.sent if asked == question}
     what, sent = f"sends answer {name} to {question}", world.answers(sent=dialog.sent | {(question, name)})
     is_expected = world.crew[-1] == "waiting" and question == f"q{dialog.asked}"

@@ -48,10 +48,10 @@ def of_kickoff(world: World, slot: str) -> Wrong | None:
 def of_end(world: World, how: str, error: str) -> Wrong | None:
     """Return what is wrong if an attempt ends otherwise than the user had read."""
     effect, is_report = world.expects, error == "UncertainKickoff"
+    if world.is_heard and (is_report or (error and world.told()["cost"] == "unknown")):
+        return Wrong("An uncertain kickoff is reported although the crew had called.")
     if "row" in effect and (world.is_heard or error == "WaitedTooLong"):
         return None  # it waits for an execution whose crew has called, or starts the row in the next attempt
-    if is_report and world.is_heard:
-        return Wrong("An uncertain kickoff is reported although the crew had called.")
     is_open = any(words in effect for words in ("only if", "unless", "may be", "stopped", "or else reports"))
     has_execution = KICKOFF_ID in dict(world.xcoms) or how in {"success", "deferred"}
     starts = effect.startswith(("starts", "reruns"))
