@@ -120,73 +120,52 @@ def test_ctrl_c_prints_the_kickoff_id(check, moment):
     assert (code, told["kickoff_ids"], told["cost"]) == (INTERRUPTED, [kickoff.kickoff_id], Cost.RUNNING)
 
 
-class TestReceiver:
-    """What is told about ``[crew] events_url``."""
+def test_command_shows_the_receiver(check, monkeypatch):
+    with receiving({}, {}) as questions, playing("documented", WRITING) as service:
+        monkeypatch.setenv("AIRFLOW__CREW__EVENTS_URL", questions.url)
+        monkeypatch.delenv("AIRFLOW__CREW__WEBHOOK_CONN_ID", raising=False)
+        code, told = check(service)
 
-    @pytest.fixture
-    def told(self, monkeypatch) -> Callable[..., dict[str, Any]]:
-        def of(url: str, crew: str = "https://crew.example.com") -> dict[str, Any]:
-            monkeypatch.setenv("AIRFLOW__CREW__EVENTS_URL", url)
-            monkeypatch.setenv("AIRFLOW__CREW__WEBHOOK_CONN_ID", "crew_webhook")
-            return check_receiver(crew)
+        assert (code, told["receiver"], told["receiver_from_here"]) == (ANSWERED, questions.url, "proven")
+        assert [("webhook_conn_id" in doubt, "https" in doubt) for doubt in told["receiver_doubts"]] == [
+            (True, False),
+            (False, True),
+        ]
+        assert questions.changes == 0
 
-        return of
 
-    def test_command_shows_the_receiver(self, check, monkeypatch):
-        with receiving({}, {}) as questions, playing("documented", WRITING) as service:
-            monkeypatch.setenv("AIRFLOW__CREW__EVENTS_URL", questions.url)
-            monkeypatch.delenv("AIRFLOW__CREW__WEBHOOK_CONN_ID", raising=False)
-            code, told = check(service)
+@pytest.mark.parametrize(
+    ("way", "settles"), [({}, "proven"), ({"other_ids": True}, "different ID"), ({"times": 0}, "not called")]
+)
+def test_started_execution_proves_that_crews_call(check, monkeypatch, timing, way, settles):
+    timing(settle_look=0.02)
+    scenario = Scenario(tasks=(WRITING,), inputs=(), started_webhook=Delivery(**way))
+    monkeypatch.setenv("AIRFLOW_CONN_CREW_WEBHOOK", json.dumps({"conn_type": "generic", "password": SECRET}))
+    with (
+        receiving({}, {}) as questions,
+        LocalCrewService(scenario, token=TOKEN, call_webhooks=True) as service,
+    ):
+        monkeypatch.setenv("AIRFLOW__CREW__EVENTS_URL", questions.url)
+        monkeypatch.setenv("AIRFLOW__CREW__WEBHOOK_CONN_ID", "crew_webhook")
+        code, told = check(service, "--start", "--yes")
 
-            assert (code, told["receiver"], told["receiver_from_here"]) == (ANSWERED, questions.url, "proven")
-            assert [("webhook_conn_id" in doubt, "https" in doubt) for doubt in told["receiver_doubts"]] == [
-                (True, False),
-                (False, True),
-            ]
-            assert questions.changes == 0
+    assert code == ANSWERED
+    assert settles in told["settles"]
+    assert len(service.kickoffs) == 1
 
-    @pytest.mark.parametrize(
-        ("way", "settles"), [({}, "proven"), ({"other_ids": True}, "different ID"), ({"times": 0}, "not called")]
-    )
-    def test_started_execution_proves_that_crews_call(self, check, monkeypatch, timing, way, settles):
-        timing(settle_look=0.02)
-        scenario = Scenario(tasks=(WRITING,), inputs=(), started_webhook=Delivery(**way))
-        monkeypatch.setenv("AIRFLOW_CONN_CREW_WEBHOOK", json.dumps({"conn_type": "generic", "password": SECRET}))
-        with (
-            receiving({}, {}) as questions,
-            LocalCrewService(scenario, token=TOKEN, call_webhooks=True) as service,
-        ):
-            monkeypatch.setenv("AIRFLOW__CREW__EVENTS_URL", questions.url)
-            monkeypatch.setenv("AIRFLOW__CREW__WEBHOOK_CONN_ID", "crew_webhook")
-            code, told = check(service, "--start", "--yes")
 
-        assert code == ANSWERED
-        assert settles in told["settles"]
-        assert len(service.kickoffs) == 1
+def test_receivers_are_doubted_as_in_the_table(monkeypatch, timing, evaluated):
+    """Each line has what a request from here finds, and how many doubts there are whether the crew reaches it."""
+    timing(settle_look=0.02)
+    monkeypatch.setenv("AIRFLOW__CREW__WEBHOOK_CONN_ID", "crew_webhook")
 
-    @pytest.mark.parametrize(
-        ("url", "crew", "doubts"),
-        [
-            ("http://127.0.0.1:9", "https://crew.example.com", 2),
-            ("http://127.0.0.1:9", "http://127.0.0.1:8765", 1),
-            *((f"https://{host}/crew/events", "", 1) for host in ("host.invalid", "x..y", f"{'x' * 70}.invalid")),
-        ],
-    )
-    def test_private_or_unknown_address_is_a_doubt(self, told, url, crew, doubts):
-        assert len(told(url, crew)["receiver_doubts"]) == doubts
+    def found(url: str, crew: str = "https://crew.example.com") -> tuple[Any, int]:
+        monkeypatch.setenv("AIRFLOW__CREW__EVENTS_URL", url)
+        receiver: dict[str, Any] = check_receiver(crew)
+        return receiver["receiver_from_here"], len(receiver["receiver_doubts"])
 
-    def test_other_program_is_no_receiver(self, told, timing):
-        timing(settle_look=0.02)
-        with playing("documented", WRITING) as service:
-            for path, status in (("/kickoff", "401"), ("/crew/events", "404")):
-                assert status in told(f"{service.url}{path}")["receiver_from_here"]
-                assert "404" in what_settles(f"{service.url}{path}/address", "id")
-
-    def test_closed_port_is_no_receiver(self, told):
-        with playing("documented", WRITING) as service:
-            url = f"{service.url}/crew/events"
-
-        assert "ConnectionError" in told(url)["receiver_from_here"]
+    with playing("documented", WRITING) as service:
+        evaluated("receivers.txt", found=found, settles=what_settles, url=service.url)
 
 
 # Every text, name and number of this deployment has one of these.
