@@ -149,16 +149,18 @@ class Batch:
         names = {"dag_id", "run_id", "task_id", "map_index", "iteration"}
         owner = {"schema_version": 1} | {name: value for name, value in task.origin().items() if name in names}
         board.files.claim(owner, has_begun=bool(stored))
+        same_try = known.get("plan", plan)[1] == task.ti.try_number
         if is_same and event:
             board.restore(State(**known), event["known"])
         else:  # a new attempt, or a deferral that ended without an event
-            same_try = known.get("plan", plan)[1] == task.ti.try_number
             recall(board, stored, is_resumed=same_try and not lacks_event(next_kwargs))
         board.is_blind = False
         if event and (is_same or not known):  # dag.test() drops what a deferral passes on
             self._take_event(event, {})
-        elif "error" in next_kwargs:
+        elif "error" in next_kwargs or (event and same_try):
             collect(board, [(row, None) for row in board.running.values()], self.report.push_if_due)
+            if event:  # with values that change with each process, no process would end the batch
+                raise errors.InvalidInputs("The rows changed while the task was deferred, so no more started.")
             if not trigger_timed_out(next_kwargs):
                 self._reject_failed_trigger()
 

@@ -25,6 +25,7 @@ from airflow_provider_crew.exceptions import (
     BatchFailed,
     CrewTaskError,
     CrewTaskFailed,
+    InvalidInputs,
 )
 from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
@@ -208,6 +209,21 @@ def test_replaced_process_does_not_finish(batch, out, store):
     with pytest.raises(Exception, match="does not answer"):
         batch(rows(3)).run()
     assert not (out / "results.jsonl").exists()
+
+
+def test_rows_that_change_during_a_deferral_end_the_batch(live_crew, batch):
+    given = rows(3)
+    task = batch(given, max_active=1, deferrable=True)
+    waiting = task.deferred()
+    event = task.event_of(waiting)
+    given[:] = [row | {"at": 12.5} for row in given]
+    with pytest.raises(CrewTaskFailed) as raised:
+        task.resume(waiting, event)
+    assert isinstance(raised.value.failure, InvalidInputs)
+    assert raised.value.cost == "ended"
+    assert len(live_crew.kickoffs) == 1
+    task.clear()
+    assert task.run()["changed"] == 1
 
 
 def test_refused_intents_are_not_told_as_kickoff_ids(live_crew, batch, store, task_log):
