@@ -127,9 +127,7 @@ def _settle(board: Board, row: Row, decision: Decision, spent: Mapping[str, Any]
 
 def _poll(board: Board, row: Row) -> tuple[PolledStatus, Failed | None]:
     """Return the status of an execution that an earlier attempt has started, and how it has failed."""
-    status, failed = poll_earlier(board.task, board.client.status, row.kickoff_id)
-    # Not by a person.
-    return "failed" if status == "stopped" and row.is_cancelled else status, failed
+    return poll_earlier(board.task, board.client.status, row.kickoff_id, is_cancelled=row.is_cancelled)
 
 
 def _restarts(board: Board, row: Row, decision: Decision) -> bool:

@@ -119,7 +119,7 @@ class Board:
         self.store = Store(task.context["task_state_store"])
         self.files = ResultFiles(options.result_path, task.ti.try_number)
         self.stop = Stop(task)
-        self.output = Output(task, Record(task, is_shared=False))
+        self.output = Output(Record(task, is_shared=False))
         self.state = State(plan=[], deadline=now, started_at=now, logged_at=now)
         self.state.window = min(FIRST_WINDOW, options.max_active)
         self.rows: list[Row] = []

@@ -84,7 +84,7 @@ class Attempt:
             self.facts.kickoff_id = self.event.kickoff_id
             self.facts.phase = "ended" if self.event.completed else "waiting"
         self.record = Record(task, is_shared=task.options.durable and not self.facts.is_sensor, key=key)
-        self.output = Output(task, self.record)
+        self.output = Output(self.record)
         self.stop = Stop(task)
         self.waiting = self.wait_class(task, self.facts, self.record, self.output, self.stop)
         self.waiting.address = (self.next_kwargs or {}).get("address", "")
@@ -120,7 +120,7 @@ class Attempt:
         """Return the kickoff ID of an earlier attempt's execution. None if this attempt may start one."""
         self.output.push_name()
         self.output.push_link()
-        if kickoff_id := earlier(self.task, self.record, self.facts, self.output, self.status):
+        if kickoff_id := earlier(self.record, self.facts, self.output, self.status):
             self._has(kickoff_id)
             self.output.push_kickoff_id(kickoff_id)
         return kickoff_id
@@ -217,7 +217,7 @@ class Attempt:
             self.task.warn(f"The kickoff record is unreadable: {error}")
         else:
             facts.reattachable, facts.is_unnamed = record.is_shared, record.is_unnamed
-            facts.earlier = state_of(self.task, record, decision_of(self.task, record, other_inputs=False))
+            facts.earlier = state_of(record, decision_of(record, other_inputs=False))
         if not self.event:
             facts.kickoff_id = record.last_id
 
@@ -307,7 +307,7 @@ class Attempt:
         if option := chosen_option(next_kwargs.get("event")):
             return waiting.to_end(self.chose(option, next_kwargs))
         if lacks_event(next_kwargs):  # the task was cleared during its deferral
-            reattach(self.task, self.record)
+            reattach(self.record)
             return waiting.to_end(self._plan())
         return self._outcome_after_all(next_kwargs)
 

@@ -31,9 +31,7 @@ _ONE_ATTEMPT_TOO_MANY = (
 )
 
 
-def earlier(
-    task: Task, record: Record, facts: Facts, output: Output, poll: Callable[[str], Execution]
-) -> str | None:
+def earlier(record: Record, facts: Facts, output: Output, poll: Callable[[str], Execution]) -> str | None:
     """
     Return the kickoff ID to reattach to. None if this attempt may start an execution.
 
@@ -42,6 +40,7 @@ def earlier(
     :param facts: Gets the state of the earlier execution, for the verdict on an attempt that starts nothing.
     :param poll: Returns the status of an execution.
     """
+    task = record.task
     if not record.is_shared:
         _reject_extra_attempt(task)
     if record.may_be_deleted:
@@ -50,47 +49,45 @@ def earlier(
             "record. If so, an execution of an earlier attempt may still be running, and this attempt may start "
             "another. Both are billed."
         )
-    other_inputs = _has_other_inputs(task, record)
-    decision = decision_of(task, record, other_inputs=other_inputs)
+    other_inputs = _has_other_inputs(record)
+    decision = decision_of(record, other_inputs=other_inputs)
     if decision is Decision.ASK:
-        status = poll_recorded(task, record, output, poll)
-        decision = decision_of(task, record, status, other_inputs=other_inputs)
+        status = poll_recorded(record, output, poll)
+        decision = decision_of(record, status, other_inputs=other_inputs)
         if decision is Decision.REATTACH and status == "unknown":
             task.warn(
                 f"The crew reports NOT FOUND for execution {record.running} of an earlier attempt, as it does "
                 "while it waits for human input. The execution may be running and billed."
             )
-    facts.earlier = state_of(task, record, decision)
+    facts.earlier = state_of(record, decision)
     output.measure_decision(decision)
     if decision is not Decision.REATTACH:
         if record.was_cleared:
             record.update()  # a retry may start an execution from here on, as the Crew tab tells
-        _start_or_raise(task, record, decision)
+        _start_or_raise(record, decision)
         return None
     if other_inputs:
         task.warn(
             f"Execution {record.last_id} was started with other inputs than the task has now. The task "
             "returns the result of that execution."
         )
-    reattach(task, record)
+    reattach(record)
     return record.last_id
 
 
-def _has_other_inputs(task: Task, record: Record) -> bool:
+def _has_other_inputs(record: Record) -> bool:
     """Whether the inputs are known to differ from those of the kickoff."""
     if not (record.last and record.last.fingerprint):
         return False
-    is_mapped = task.ti.map_index >= 0
-    now = _fingerprint(task, required=record.is_of_this_attempt or (is_mapped and record.was_cleared))
+    is_mapped = record.task.ti.map_index >= 0
+    now = _fingerprint(record.task, required=record.is_of_this_attempt or (is_mapped and record.was_cleared))
     return now not in {None, record.last.fingerprint}
 
 
-def poll_recorded(task: Task, record: Record, output: Output, poll: Callable[[str], Execution]) -> PolledStatus:
+def poll_recorded(record: Record, output: Output, poll: Callable[[str], Execution]) -> PolledStatus:
     """Poll the execution in the record, and record its end."""
     kickoff_id, address = record.last_id, record.last.address if record.last else ""
-    status, failed = poll_earlier(task, poll, kickoff_id, address)
-    if status == "stopped" and record.is_cancelled:  # not by a person
-        status = "failed"
+    status, failed = poll_earlier(record.task, poll, kickoff_id, address, is_cancelled=record.is_cancelled)
     if status in {"completed", "failed", "stopped"}:
         record.update(end=status)
     if failed:
@@ -99,22 +96,22 @@ def poll_recorded(task: Task, record: Record, output: Output, poll: Callable[[st
     return status
 
 
-def decision_of(task: Task, record: Record, status: PolledStatus | None = None, *, other_inputs: bool) -> Decision:
+def decision_of(record: Record, status: PolledStatus | None = None, *, other_inputs: bool) -> Decision:
     """Return the decision about the execution in the kickoff record."""
     return decide(
         record.last,
         status,
         cleared=record.was_cleared,
         same_attempt=record.is_of_this_attempt,
-        chooses_twice=task.chooses_twice,
-        is_mapped=task.ti.map_index >= 0,
+        chooses_twice=record.task.chooses_twice,
+        is_mapped=record.task.ti.map_index >= 0,
         other_inputs=other_inputs,
     )
 
 
-def state_of(task: Task, record: Record, decision: Decision) -> Earlier:
+def state_of(record: Record, decision: Decision) -> Earlier:
     """Return the state of the execution of an earlier attempt, for the verdict on one that starts nothing."""
-    last = record.last
+    last, task = record.last, record.task
     if record.running:
         return "running"
     if last and last.end and decision is Decision.REATTACH:
@@ -125,12 +122,13 @@ def state_of(task: Task, record: Record, decision: Decision) -> Earlier:
 
 
 def poll_earlier(
-    task: Task, poll: Callable[[str], Execution], kickoff_id: str, address: str = ""
+    task: Task, poll: Callable[[str], Execution], kickoff_id: str, address: str = "", *, is_cancelled: bool = False
 ) -> tuple[PolledStatus, Failed | None]:
     """
     Return the status of an execution that an earlier attempt has started, and how it has failed.
 
     :param address: Address of the kickoff. Empty if it is not known.
+    :param is_cancelled: Whether that attempt has asked the crew to cancel it, so that no person has stopped it.
     """
     try:
         execution = poll(kickoff_id)
@@ -142,13 +140,13 @@ def poll_earlier(
         task.warn(f"The status of execution {kickoff_id} is unreadable. {error.event}")
         return "unreadable", None
     if isinstance(execution, Failed):
-        return "stopped" if execution.was_stopped else "failed", execution
+        return "stopped" if execution.was_stopped and not is_cancelled else "failed", execution
     return "completed" if execution.status == "completed" else "running", None
 
 
-def _start_or_raise(task: Task, record: Record, decision: Decision) -> None:
+def _start_or_raise(record: Record, decision: Decision) -> None:
     """Log why this attempt may start an execution, or raise why it may not."""
-    kickoff_id = record.last_id
+    kickoff_id, task = record.last_id, record.task
     match decision:
         case Decision.KICK_OFF:
             pass
@@ -173,10 +171,10 @@ def _start_or_raise(task: Task, record: Record, decision: Decision) -> None:
             raise UncertainKickoff(f"{_NO_RESPONSE}{silence(record.last)}")
 
 
-def reattach(task: Task, record: Record) -> None:
+def reattach(record: Record) -> None:
     """Record and log that this attempt reattaches."""
     record.save_reattached()
-    task.log.info("Reattached to execution %s, which an earlier attempt started.", record.last_id)
+    record.task.log.info("Reattached to execution %s, which an earlier attempt started.", record.last_id)
 
 
 def _reject_extra_attempt(task: Task) -> None:

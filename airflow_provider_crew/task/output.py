@@ -13,7 +13,6 @@ from airflow_provider_crew.task.decide import Decision
 from airflow_provider_crew.task.progress import TaskProgress
 from airflow_provider_crew.task.record import KICKOFF_ID, ROW, Record
 from airflow_provider_crew.task.result import USAGE, without_reserved_keys
-from airflow_provider_crew.task.task import Task
 
 # Values of a result in the asset event extras, besides the kickoff ID.
 _EXTRAS = ("usage", "execution_time")
@@ -36,11 +35,11 @@ class Output:
     """
     Output of one attempt of a task. The execution is billed already, so an error here is only logged.
 
-    :param record: Kickoff record, for the span of an execution.
+    :param record: Kickoff record of the task, for the span of an execution.
     """
 
-    def __init__(self, task: Task, record: Record) -> None:
-        self._task = task
+    def __init__(self, record: Record) -> None:
+        self._task = task = record.task
         self.record = record
         self.progress = TaskProgress(task.ti, task.log, task.started_at)
         self._link: str | None = None

@@ -172,7 +172,7 @@ class Record:
     """
 
     def __init__(self, task: Task, *, is_shared: bool, key: str = KEY) -> None:
-        self._task = task
+        self.task = task
         self._ti: Any = task.ti
         self._wants_store = is_shared
         self.key = key
@@ -193,7 +193,7 @@ class Record:
     def read(self) -> None:
         """Read what earlier attempts have stored. If this raises, the next attempt reads it, or sends nothing."""
         self.last, self.ended_id = None, ""
-        self._store = store_of(self._task.context) if self._wants_store else None
+        self._store = store_of(self.task.context) if self._wants_store else None
         kept = None if self._store is None else self._store.get(self.key)
         if kept is None:
             return
@@ -219,7 +219,7 @@ class Record:
         if self.last and self._store and self.awaits_call:
             store, call, until = self._store, self.last.call, settles_until(self.last.kicked_off_at)
             self._take_call(
-                wait_for_call(self._task, lambda: store.heard_now([call]).get(call, ""), until, interrupted)
+                wait_for_call(self.task, lambda: store.heard_now([call]).get(call, ""), until, interrupted)
             )
         return bool(self.last_id)
 
@@ -395,7 +395,7 @@ class Record:
             return
         with self._saving:  # so that the last write stores the latest record
             if self.last:
-                task = self._task
+                task = self.task
                 choices: Any = {"may_start_twice": task.chooses_twice, "cleared": self.was_cleared}
                 kept = as_stored(self.last, meta=task.meta, **choices)
                 self._store.set(self.key, kept, is_patient=is_patient)

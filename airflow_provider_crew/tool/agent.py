@@ -241,9 +241,7 @@ def _reject_unless_ended(call: Attempt, last: Any, conn_id: str, digest: str) ->
         event = "An earlier attempt sent a kickoff with other inputs, so an execution may have started."
         raise errors.UncertainKickoff(event)
     elif (
-        last.end is None
-        and last.kickoff_id
-        and poll_recorded(call.task, call.record, call.output, call.status) not in _ENDED
+        last.end is None and last.kickoff_id and poll_recorded(call.record, call.output, call.status) not in _ENDED
     ):
         event = "The execution of an earlier attempt has other inputs, and may be running."
         raise OtherInputs(event, kickoff_id=last.kickoff_id)

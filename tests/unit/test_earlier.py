@@ -140,7 +140,7 @@ class Attempt:
         record, facts, output = Record(self.task, is_shared=self.store is not None), Facts(), self
         record.read()
         try:
-            found = earlier(self.task, record, facts, output, self.poll)  # type: ignore[arg-type]
+            found = earlier(record, facts, output, self.poll)  # type: ignore[arg-type]
             self.done.append(f"reattaches to {found}" if found else "may start one")
         except CrewError as error:
             assert " " in error.event  # noqa: PT017 - an outcome among others
