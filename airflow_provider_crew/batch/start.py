@@ -20,7 +20,7 @@ from airflow_provider_crew.client.models import CrewInputs
 from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.text import in_words, one_line
 from airflow_provider_crew.exceptions import CrewTaskError
-from airflow_provider_crew.task.checks import count_kickoffs, listed_inputs
+from airflow_provider_crew.task.checks import count_kickoffs, listed_inputs, today
 from airflow_provider_crew.task.record import BATCH
 from airflow_provider_crew.task.send import request_of, send, webhook_secret
 from airflow_provider_crew.task.settle import address_of, signing_key
@@ -124,6 +124,8 @@ class Starter:
     def _counted(self, rows: list[Row]) -> list[Row]:
         """Count rows against the daily limit, and return those for which there is room."""
         board, task, state = self._board, self._board.task, self._board.state
+        if state.counted_on != (day := today()):
+            state.counted_on, state.counted = day, 0
         room = min(state.counted, len(rows))  # rows that were taken back are counted already
         if missing := len(rows) - room:
             try:

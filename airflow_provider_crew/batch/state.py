@@ -59,6 +59,7 @@ class State:
     :param not_before: Time before which no row is started, after the crew did not respond.
     :param outage_since: Time since when the crew does not respond to kickoffs.
     :param counted: Kickoffs that count against the daily limit and have started nothing.
+    :param counted_on: Day on which they count.
     :param changed: Rows that earlier attempts knew with other inputs.
     :param removed: Rows of earlier attempts that are no longer among the inputs.
     :param gone: Removed rows that this attempt has found uncertain.
@@ -88,6 +89,7 @@ class State:
     not_before: float = 0.0
     outage_since: float | None = None
     counted: int = 0
+    counted_on: str = ""
     changed: int = 0
     removed: int = 0
     gone: int = 0

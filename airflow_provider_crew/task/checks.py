@@ -53,6 +53,11 @@ def warn_of_retries(task: Task) -> None:
 BUDGET_DAG = "crew_budget"
 
 
+def today() -> str:
+    """Return the day of the daily limit."""
+    return f"{datetime.now(UTC):%Y-%m-%d}"
+
+
 def count_kickoffs(hook: CrewHook, ti: Any, origin: dict[str, Any], log: Any, wanted: int) -> int:
     """
     Count a block of kickoffs against the daily limit with one run of the budget DAG. Raise DailyLimitReached.
@@ -67,7 +72,7 @@ def count_kickoffs(hook: CrewHook, ti: Any, origin: dict[str, Any], log: Any, wa
         return wanted
     # Airflow rejects most other characters in a run ID.
     connection = quote(conn_id, safe="").replace("%", "~")
-    day = f"{connection}.{datetime.now(UTC):%Y-%m-%d}"
+    day = f"{connection}.{today()}"
     try:
         # Numbers are used in order, so a binary search finds the first one that may be free.
         numbers = range(1, limit + 1)

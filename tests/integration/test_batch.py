@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from airflow_provider_crew.exceptions import (
     InvalidInputs,
     InvalidResultPath,
 )
+from airflow_provider_crew.task import checks
 from tests.integration.batches import lines, rows
 from tests.integration.operators import both_ways
 from tests.integration.tasks import CONNECTION, QUICK, TaskStateStore
@@ -162,12 +164,17 @@ def test_daily_limit_counts_each_kickoff_that_may_have_started(live_crew, ledger
     assert [*ledger.runs.values()][-1]["total"] == 4
 
 
-def test_kickoff_that_starts_nothing_counts_once_over_a_deferral(live_crew, ledger, batch, monkeypatch):
+@pytest.mark.parametrize(("is_next_day", "totals"), [(False, [2]), (True, [2, 1])])
+def test_kickoff_that_starts_nothing_counts_once_a_day(live_crew, ledger, batch, monkeypatch, is_next_day, totals):
     monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?max_kickoffs_per_day=4")
     live_crew.faults.hang(on="kickoff", seconds=0.01, after_taken=True)
     live_crew.faults.answer(429, on="kickoff", for_seconds=math.inf)
     task = batch(2, max_active=2, deferrable=True)
     waiting = task.deferred()
     live_crew.faults.clear()
+    if is_next_day:
+        monkeypatch.setattr(
+            checks, "datetime", SimpleNamespace(now=lambda zone: datetime(2031, 5, 7, tzinfo=zone))
+        )
     assert task.finish(waiting)["counts"]["success"] == len(live_crew.kickoffs) == 2
-    assert [*ledger.runs.values()][-1]["total"] == 2
+    assert [run["total"] for run in ledger.runs.values()] == totals
