@@ -264,16 +264,9 @@ def test_row_shows_where_its_crew_is_and_what_it_costs(page):
     assert {name: each for name, each in missing.items() if each} == {}
 
 
-@pytest.mark.parametrize(
-    ("index", "region", "end"),
-    [
-        (-1, {}, "/dags/a%2Fb/runs/r%3F1/tasks/%E2%80%AEt/plugin/crew"),
-        (3, {}, "/tasks/%E2%80%AEt/mapped/3/plugin/crew"),
-        (-1, {"region_id": "a-region", "region_index": 1}, "/plugin/crew?region_id=a-region&region_index=1"),
-    ],
-)
-def test_row_links_to_the_tab_of_its_task(page, index, region, end):
-    of = instance("r?1", dag_id="a/b", task_id="\u202et", map_index=index, **region)
+@pytest.mark.parametrize(("others", "end"), FILE["crew links"])
+def test_row_links_to_the_tab_of_its_task(page, others, end):
+    of = instance("r?1", dag_id="a/b", task_id="\u202et", **others)
     watch(page, world([of], {}) | {"xcoms": []})
     (crew,) = crews(page)
 

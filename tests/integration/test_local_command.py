@@ -120,14 +120,7 @@ def test_server_that_cannot_start_tells_why(capsys, tmp_path, options, error):
 
 @pytest.fixture
 def host(terminal, tmp_path):
-    task = {"task": "research", "agent": "Researcher"}
-    steps = [
-        {"said": "task_started", **task, "index": 0, "of": 1},
-        {"do": "print", "text": "thinking"},
-        {"do": "until", "file": "go"},
-        {"said": "task_completed", **task, "description": "", "output": "found", "seconds": 0.5},
-        {"said": "completed", "output": "sent", "json": None, "tasks": [], "usage": None, "seconds": 1.0},
-    ]
+    steps = [{"do": "print", "text": "thinking"}, {"do": "until", "file": "go"}]
     write_project(tmp_path, steps=steps)
     return lambda *options: terminal("--crew", str(tmp_path), "--dialect", "deployed", *options)
 
