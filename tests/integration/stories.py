@@ -26,7 +26,7 @@ from unittest.mock import Mock
 import httpx
 import pytest
 from airflow.exceptions import AirflowRescheduleException
-from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTaskTimeout, TaskDeferred
+from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTaskTimeout, BaseHook, TaskDeferred
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
@@ -255,8 +255,8 @@ class Story:
         """Run the trigger up to its event."""
         self.event = self.task.event_of(self.waiting)
         self._calls = len(self.crew.calls)
-        if "chosen_options" in self.event:
-            return "event: answer"
+        if self.kind == "deferred batch" or "chosen_options" in self.event:
+            return "event"
         end = read_event(self.event)
         ends = {"large": end.too_large, "result": end.result, "completed": end.completed, "error": end.error}
         return f"event: {next(name for name in ends if ends[name])}"
@@ -282,6 +282,11 @@ class Story:
         """Let the crew have this output."""
         output = ScenarioTask(name="a", output=text.replace("\\n", "\n"), seconds=0.2 if after else 0.0)
         self.crew.scenario = Scenario(tasks=(output,), inputs=())
+
+    def sleep(self, number: str) -> None:
+        """Let the crew sleep, until it has got so many requests."""
+        self.crew.fall_asleep(3600)
+        self.crew.after = lambda _: self.crew.fall_asleep(0) if len(self.crew.calls) == int(number) else None
 
     def ask(self) -> None:
         """Let the crew wait for a person at once, and be known at once."""
@@ -374,6 +379,11 @@ class Story:
         drafts = ", ".join(str(each["output"]) for each in known["tasks"])
         return f"{known['state']} {known['completed']}/{known['total']}; steps: {steps}; outputs: {drafts}"
 
+    def resume_without_values(self) -> str:
+        """Resume as dag.test() does."""
+        self.waiting.kwargs.clear()
+        return self.outcome(lambda: self.task.resume(self.waiting, self.event | {"is_quick": False}))
+
     def resume_in_next(self) -> str:
         """Resume the next attempt with the event of this one."""
         self.task.ti.try_number += 1
@@ -424,6 +434,9 @@ STEPS: dict[str, Callable[..., object]] = {
         it.take("crew tells no usage"),
     )[1],
     "crew writes (.+?)( after a while)?": Story.write,
+    r"crew sleeps up to request (\d+)": Story.sleep,
+    r"inputs hang (\d+) times": lambda it, n: it.crew.faults.hang(on="inputs", times=int(n)),
+    "crew lists (.+)": lambda it, text: it.crew.faults.answer(200, body={"inputs": json.loads(text)}, on="inputs"),
     "each poll takes (.+) seconds": lambda it, seconds: it.each_poll_takes(float(seconds)),
     "no response to a kickoff": lambda it: it.crew.faults.reset(on="kickoff", after_taken=True),
     "e1 is (.+)": lambda it, name: it.crew.set_status(it.crew.ids[0], *STATUSES[name]),
@@ -450,6 +463,8 @@ STEPS: dict[str, Callable[..., object]] = {
     "one poke": lambda it: it.outcome(it.task.run),
     "trigger": Story.fire,
     "resume": Story.resume,
+    "resume without values": Story.resume_without_values,
+    "resume with (quick|slow) rows": lambda it, pace: it.resume(is_quick=pace == "quick"),
     "resume late": lambda it: it.resume(deadline=0.0),
     "resume with progress (.+)": lambda it, text: it.resume(progress=json.loads(text)),
     "next attempt resumes": Story.resume_in_next,
@@ -516,13 +531,17 @@ STEPS: dict[str, Callable[..., object]] = {
     "reasons": lambda it: it.reasons,
     "elsewhere": lambda it: it.failure.elsewhere,
     "lacks connection": lambda it: it.failure.cause.lacks_connection,
-    "log of (.+)": lambda it, text: "has it" if text in it.log.text + it.traceback else "lacks it",
+    "log of (.+)": lambda it, text: "has it" if text in it.log.text else "lacks it",
     "log": lambda it: "warns of e1" if it.crew.ids[0] in it.log.warnings else "does not warn of e1",
     "next step": lambda it: it.failure.next_step,
     "misfits": lambda it: ", ".join(each.partition(":")[0] for each in it.failure.misfits),
+    "requests for inputs": lambda it: it.crew.calls.count("inputs"),
+    "secrets backend fails": lambda it: it.monkeypatch.setattr(
+        BaseHook, "get_connection", Mock(side_effect=RuntimeError("the secrets backend broke"))
+    ),
     "counted": lambda it: ", ".join(run.rpartition(".")[2] for run in it.ledger.runs) or "none",
     "spans": lambda it: it.traced,
-    "error names (.+)": lambda it, names: ", ".join(str(name in str(it.failure)) for name in names.split(", ")),
+    "error names (.+)": lambda it, names: ", ".join(str(name in it.traceback) for name in names.split(", ")),
     "pause": lambda it: (
         "over a minute" if it.waiting.trigger.rules["first_poll_at"] > time.time() + 60 else "short"
     ),

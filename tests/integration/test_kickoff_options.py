@@ -12,16 +12,14 @@ import pytest
 
 from airflow_provider_crew.client.errors import InvalidInputs, InvalidSettings
 from airflow_provider_crew.client.options import SENT_AS
-from airflow_provider_crew.client.timing import Timing
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from airflow_provider_crew.task.task import Options
 from airflow_provider_crew.task.task import Task as KitTask
-from tests.integration.operators import every_operator as every_kickoff
 from tests.integration.operators import kickoff, run, run_deferred
-from tests.integration.tasks import CONNECTION, INPUTS, Task, TaskInstance, WatchedService
+from tests.integration.tasks import INPUTS, Task, TaskInstance, WatchedService
 from tests.option_values import FIELDS, OPTIONS
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -141,25 +139,6 @@ def test_user_token_is_sent_if_chosen(live_crew, monkeypatch):
     assert sent == {f"Bearer {live_crew.user_token}"}
 
 
-@pytest.mark.parametrize(("status", "checks"), [(404, True), (403, True), (302, True), (404, False), (500, False)])
-def test_kickoff_without_listed_inputs_is_at_most_a_warning(live_crew, status, checks, task_log):
-    live_crew.faults.answer(status, on="inputs", times=3)
-
-    assert Task(lambda: kickoff(inputs={**INPUTS, "odd": 1}, validate_inputs=checks)).run()
-
-    assert len(live_crew.kickoffs) == 1
-    assert str(status) in task_log.warnings or not checks
-
-
-def test_unchecked_inputs_are_requested_only_to_wake_the_crew(live_crew, task_log):
-    live_crew.faults.answer(200, body={"inputs": [{"name": "port", "required": True}]}, on="inputs")
-
-    assert Task(lambda: kickoff(inputs={**INPUTS, "prot": 1}, validate_inputs=False)).run()
-
-    assert live_crew.calls == ["inputs", "kickoff"]
-    assert "port" not in task_log.text
-
-
 def test_multiple_outputs_of_a_kickoff_are_rejected():
     with pytest.raises(ValueError, match="multiple_outputs"):
         CrewKickoffOperator(task_id="crew", inputs=INPUTS, multiple_outputs=True)
@@ -193,34 +172,3 @@ def test_option_rendered_to_nothing_is_rejected(name, rendered):
         KitTask(options, {"ti": TaskInstance()}, None).check()
 
     assert "{{ upstream }}" in str(caught.value)
-
-
-FIVE_MINUTES = Timing().waking_up
-
-
-@pytest.fixture
-def patient(live_crew, timing) -> None:  # noqa: ARG001 - whose impatience it takes back
-    timing(waking_up=FIVE_MINUTES)
-
-
-@every_kickoff
-@pytest.mark.parametrize("validate_inputs", [True, False])
-@pytest.mark.usefixtures("patient")
-def test_waking_crew_is_waited_for_and_kicked_off_once(live_crew, store, operator, validate_inputs, task_log):
-    live_crew.fall_asleep(3600)
-    live_crew.after = lambda _: live_crew.fall_asleep(0) if len(live_crew.calls) == 5 else None
-
-    Task(lambda: operator(validate_inputs=validate_inputs), store=store).run()
-
-    assert live_crew.calls.count("inputs") == 6, "more often than any other call is repeated"
-    assert live_crew.calls.count("kickoff") == len(live_crew.kickoffs) == 1
-    assert "503" in task_log.warnings
-
-
-@pytest.mark.usefixtures("patient")
-def test_missing_answer_is_waited_for(live_crew, monkeypatch):
-    monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?request_timeout=0.3")
-    live_crew.faults.hang(on="inputs", times=3)
-
-    assert Task(kickoff).run()
-    assert live_crew.calls == ["inputs"] * 4 + ["kickoff"]

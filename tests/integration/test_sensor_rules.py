@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from airflow.exceptions import AirflowRescheduleException
-from airflow.providers.common.compat.sdk import AirflowSkipException, BaseHook
 
 from airflow_provider_crew.client.errors import InvalidSettings
 from airflow_provider_crew.client.watch import Watch
@@ -75,15 +73,3 @@ def test_poke_without_news_stores_nothing(live_crew, store):
     poked(waiting(kickoff_id, **RESCHEDULE, store=store))
 
     assert (asked.count("get"), asked.count("set")) == (7, 2)
-
-
-@in_every_mode
-@pytest.mark.parametrize(("skips", "ends"), [("never_fail", AirflowSkipException), ("soft_fail", RuntimeError)])
-def test_unexpected_exception_skips_only_with_never_fail(live_crew, monkeypatch, task_log, mode, skips, ends):
-    kickoff_id = live_crew.new_execution()
-    monkeypatch.setattr(BaseHook, "get_connection", Mock(side_effect=RuntimeError("the secrets backend broke")))
-
-    with pytest.raises(ends, match="the secrets backend broke"):
-        waiting(kickoff_id, **{skips: True}, **mode).run()
-
-    assert "The task is skipped" not in task_log.text
