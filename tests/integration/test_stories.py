@@ -16,7 +16,7 @@ pytest_plugins = ["tests.integration.task_fixtures"]
 _STORY = re.compile(r"^# (.+)\n(.+?)(?: \((.+)\))?\n((?:  .+\n)*)", re.MULTILINE)
 STORIES = [
     pytest.param(table.name, title, kind, options, steps.splitlines(), id=f"{title}: {kind}")
-    for table in Path(__file__).parent.glob("stories*.txt")
+    for table in sorted(Path(__file__).parent.glob("stories*.txt"))
     for title, kinds, options, steps in _STORY.findall(table.read_text())
     for kind in kinds.split(", ")
 ]
