@@ -88,7 +88,7 @@ def test_each_webhook_is_called_for_its_event(serve, dialect):
     with http_receiver() as (heard, address):
         events = {"events": ["task_completed"], "url": f"{address}/events", "authentication": PROOF}
         named = {"taskWebhookUrl": f"{address}/task", "crewWebhookUrl": f"{address}/crew", "webhooks": events}
-        kickoff_id = client.kickoff({"topic": "tides"}, meta={"a": 1}, **named)
+        kickoff_id = client.kickoff(meta={"a": 1}, **named)
         eventually(lambda: len(heard) == 5, pause=0.02)
         dead = client.kickoff({"topic": "tides"}, taskWebhookUrl=DEAD)
         eventually(lambda: len(said) == 2, pause=0.02)
