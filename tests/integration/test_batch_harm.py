@@ -21,6 +21,7 @@ from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[impor
 
 from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.rows import STATUSES
+from airflow_provider_crew.batch.state import Board
 from airflow_provider_crew.exceptions import (
     BatchFailed,
     CrewTaskError,
@@ -42,6 +43,7 @@ from tests.integration.tasks import (
     api_error,
     fired,
 )
+from tests.machine.virtual import one_by_one
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -198,6 +200,14 @@ def test_late_response_to_a_replaced_process_is_found(live_crew, batch, store):
     second.clear()
     assert second.run()["counts"]["success"] == 3
     assert len(live_crew.kickoffs) == 3
+
+
+def test_replaced_process_sends_no_further_row(live_crew, batch, store, monkeypatch):
+    monkeypatch.setattr(Board, "each", one_by_one)
+    store.breaks_at = lambda call: call == "set" and bool(live_crew.ids)
+    with pytest.raises(Exception, match="does not answer"):
+        batch(rows(3), max_active=3).run()
+    assert len(live_crew.ids) == 1
 
 
 @pytest.mark.usefixtures("live_crew")
