@@ -1,4 +1,4 @@
-"""Counts of a batch: its rows and tokens are the same in manifest, files, Crew tab and log."""
+"""Rows and tokens of a batch: the same in manifest, files, Crew tab and log; its pilot, limit and progress."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import Stats
 
-from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed, WaitedTooLong
+from airflow_provider_crew.batch.rows import STATUSES
+from airflow_provider_crew.client.errors import Cost
+from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed, EndedByAirflow, WaitedTooLong
+from airflow_provider_crew.local import Scenario
+from airflow_provider_crew.local.scenario import ScenarioTask
 from tests.integration.batches import FAILING, QUICK, SLOW, TOKENS, lines, rows
 from tests.integration.operators import both_ways
 from tests.supported import AIRFLOW
@@ -142,3 +146,112 @@ def test_metrics_count_rows_as_runs(live_crew, batch, mocker, deferrable):
     names = ("uncertain", "started", "not_taken")
     assert [counts[f"crew.kickoff.{name}"] for name in names] == [1, 2, 1]
     assert [counts[f"crew.{name}"] for name in ("execution.completed", "tokens.total")] == [2, 2 * TOKENS]
+
+
+# The first rows, and the limit of tokens.
+
+
+ABOUT = round(40 * TOKENS, -4)
+
+
+def topics(live_crew: Any) -> list[int]:
+    return [int(kickoff.inputs["topic"].split()[1]) for kickoff in live_crew.kickoffs]
+
+
+@both_ways
+def test_pilot_that_passes_runs_alone(live_crew, batch, task_log, deferrable):
+    manifest = batch(40, max_active=100, pilot=10, deferrable=deferrable).run()
+
+    assert manifest["counts"]["success"] == 40
+    assert sorted(topics(live_crew)[:10]) == list(range(10))
+    polls = [at for at, call in enumerate(live_crew.calls) if call == "kickoff"]
+    assert "status" in live_crew.calls[polls[9] : polls[10]], "it started others before the pilot had ended"
+    assert manifest["usage"]["total_tokens"] == 40 * TOKENS
+    assert manifest["estimated_tokens"] == ABOUT
+    estimates = [progress["batch"]["estimate"] for progress in live_crew.xcoms.progress]
+    assert estimates[0] is None
+    assert estimates[-1] == ABOUT
+    (line,) = [line for line in task_log.text.splitlines() if "Pilot: " in line]
+    assert f"{10 * TOKENS:,}" in line
+    assert f"{ABOUT:,}" in line
+
+
+def test_output_that_is_checked_again_uses_no_tokens(live_crew, batch):
+    fixed: list[bool] = []
+    task = batch(12, max_active=100, max_tokens=12 * TOKENS, max_failed=5, pilot=6, check=lambda *_: bool(fixed))
+    with pytest.raises(CrewTaskFailed):
+        task.run()
+    assert len(live_crew.kickoffs) == 6
+    fixed.append(True)
+    task.clear()
+    assert task.run()["counts"]["success"] == 12
+
+
+@both_ways
+@pytest.mark.parametrize(("end", "kickoffs"), [("finish", 10), ("revoke", 14)])
+def test_running_rows_that_are_given_up_count_as_average_ones(
+    live_crew, batch, each_look_takes, deferrable, end, kickoffs
+):
+    live_crew.scenario = SLOW
+    each_look_takes(5)
+    task = batch(
+        40, max_active=100, max_tokens=10 * TOKENS, row_timeout=60, max_failed=None, deferrable=deferrable
+    )
+    with pytest.raises(BatchFailed) as raised:
+        task.run()
+    assert (len(live_crew.kickoffs), raised.value.cost) == (4, "running")
+    for kickoff in live_crew.kickoffs:
+        getattr(live_crew, end)(kickoff.kickoff_id)
+    live_crew.scenario = QUICK
+    task.clear()
+    with pytest.raises(CrewTaskFailed):
+        task.run()
+    assert len(live_crew.kickoffs) == kickoffs
+
+
+@both_ways
+def test_pilot_goes_on_after_a_back_off(live_crew, batch, deferrable):
+    live_crew.scenario = Scenario(tasks=(ScenarioTask(name="writing_task", seconds=1.0),), inputs=())
+    live_crew.faults.answer(503, on="kickoff")
+    manifest = batch(40, max_active=100, pilot=10, max_failed="50%", deferrable=deferrable, timeout=120).run()
+    assert (manifest["counts"]["success"], manifest["counts"]["uncertain"]) == (39, 1)
+    assert len(live_crew.xcoms.progress) < 30, "it woke up again and again, instead of polling"
+
+
+# Progress, which the Crew tab and alerts show.
+
+
+def test_sentences_are_pushed_before_the_first_kickoff(live_crew, batch):
+    pushed: list[dict[str, Any]] = []
+    live_crew.at_kickoff = lambda: pushed.extend(live_crew.xcoms.progress[:1])
+    batch().run()
+
+    lost = pushed[0]["if_lost"]
+    assert lost["cost"] == Cost.UNKNOWN.value
+    assert {"billed", "if_retried", "next_step", "choices"} <= lost.keys()
+
+
+def test_batch_without_news_is_pushed_again(live_crew, batch, timing):
+    timing(batch_progress=0.05)
+    live_crew.scenario = SLOW
+    live_crew.at_look(40, lambda: live_crew.finish(live_crew.kickoffs[0].kickoff_id))
+    batch(1).run()
+
+    waiting = [each["polled_at"] for each in live_crew.xcoms.progress if each["batch"]["running"]]
+    assert len(waiting) > 4
+    assert waiting == sorted(set(waiting))
+
+
+def test_manifest_of_a_cancelled_batch_says_so(live_crew, batch, out, monkeypatch):
+    live_crew.scenario = SLOW
+    monkeypatch.setattr("airflow_provider_crew.api_server.has_ended", lambda _: True)
+    task = batch(cancel_on_kill=True)
+    begun = task.begin()
+    live_crew.after = lambda _: begun.on_kill() if len(live_crew.kickoffs) == 4 else None
+    with pytest.raises(CrewTaskFailed) as raised:
+        begun.execute(task.context)
+    assert isinstance(raised.value.failure, EndedByAirflow)
+
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["terminal_reason"] == "cancelled"
+    assert manifest["counts"] == dict.fromkeys(STATUSES, 0) | {"cancelled": 4, "not_started": 6}
