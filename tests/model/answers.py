@@ -21,7 +21,7 @@ _MOST_CLICKS = 2
 # States of a task whose questions the receiver takes.
 _GOES_ON = frozenset({"running", "deferred", "queued"})
 _STEPS = frozenset({"status", "open", "answer", "finish"})
-_MAY_HAVE_ARRIVED = frozenset({"sending", "sent", "uncertain"})
+_MAY_HAVE_ARRIVED = frozenset({"sent", "uncertain"})
 
 Event = tuple[str, "World", dict[str, Any]]
 
