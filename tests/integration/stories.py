@@ -197,7 +197,7 @@ class Story:
         """Return a text with short names of executions and addresses."""
         for number, kickoff_id in enumerate(self.crew.ids, 1):
             text = text.replace(kickoff_id, f"e{number}")
-        return text.replace(self.crew.url, "CREW").replace("\n", "\\n")
+        return text.replace(self.crew.url, "CREW").replace(versions.KEEP, "").replace("\n", "\\n")
 
     @property
     def last(self) -> dict[str, Any]:
