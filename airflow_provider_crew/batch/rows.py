@@ -180,7 +180,7 @@ def rows_of(given: Iterable[Any], key: str | None, state_id: Any) -> list[Row]:
     if not rows:
         raise InvalidInputs("inputs is empty.")
     if twice := [name for name, times in Counter(row.key for row in rows).items() if times > 1]:
-        raise InvalidInputs(f"{len(twice)} keys name more than one row: {some_names(twice)}.")
+        raise InvalidInputs(f"Keys that name more than one row: {some_names(twice)}.")
     return rows
 
 
