@@ -204,6 +204,7 @@ def _take_record(call: Attempt) -> None:
         calls = store.get(CALLS) or []
     except Exception as error:  # noqa: BLE001 - a store may raise anything
         raise unread(error) from None
+    call.facts.earlier = "none"
     failed, elsewhere, others = list[int](), list[int](), list[int]()
     for number, names in enumerate(calls):
         if number in taken or conn_id not in names or (last := _open(call, number)) is None:
