@@ -83,6 +83,7 @@ def _note_lost_lines(board: Board, stored: Any) -> None:
     lost = [(row, number) for row, number in known if number > row.attempts]
     for row, number in lost:
         row.attempts, row.sent_at, row.line = number, board.state.started_at, None
+        row.kickoff_id = ""  # a line may have that of an earlier kickoff
     if lost:
         board.task.warn(f"The result files lack {len(lost):,} rows that earlier attempts have started.")
 

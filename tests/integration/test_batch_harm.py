@@ -342,6 +342,23 @@ def test_lost_result_file_makes_its_rows_uncertain(live_crew, batch, out, monkey
     assert {key for key, status in statuses(out).items() if status == "uncertain"} == keys != set()
 
 
+def test_lost_result_of_a_row_whose_wait_had_failed_makes_it_uncertain(live_crew, batch, out, monkeypatch):
+    live_crew.scenario = SLOW.failing("no")
+    task = batch(rows(2), row_timeout=0.3, max_failed=None)
+    task.run()
+    for started in live_crew.kickoffs:
+        live_crew.finish(started.kickoff_id)
+    live_crew.scenario = QUICK
+    with monkeypatch.context() as patch:
+        killed_at(patch, ResultFiles, "compact")
+        died(task)
+    for lost in (out / "parts").iterdir():
+        lost.unlink()
+
+    assert task.run()["counts"]["uncertain"] == 2
+    assert len(live_crew.kickoffs) == 4
+
+
 @pytest.mark.parametrize("is_resumed", [False, True], ids=["in the next attempt", "in the same attempt"])
 def test_result_file_lost_after_a_deferral_makes_its_rows_uncertain(live_crew, batch, out, is_resumed):
     task = batch(rows(4), max_active=1, max_failed=None, deferrable=True)
