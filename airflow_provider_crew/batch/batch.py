@@ -160,7 +160,7 @@ class Batch:
         elif "error" in next_kwargs or (event and same_try):
             collect(board, [(row, None) for row in board.running.values()], self.report.push_if_due)
             if event:  # with values that change with each process, no process would end the batch
-                raise errors.InvalidInputs("The rows changed while the task was deferred, so no more started.")
+                raise errors.InvalidInputs("The rows changed while the task was deferred, so no others started.")
             if not trigger_timed_out(next_kwargs):
                 self._reject_failed_trigger()
 

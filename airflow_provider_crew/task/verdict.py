@@ -648,7 +648,7 @@ def fix_for(error: CrewError) -> str:  # noqa: PLR0911, PLR0912, C901 - a table
         case errors.Unreachable(sent=False):
             return (
                 "Check the host, port and proxy in the connection, whether the crew is deployed, and whether a "
-                "firewall blocks the way."
+                "firewall blocks the connection."
             )
         case errors.UnreadableResponse():
             return "Check the host in the connection: another server may be responding."

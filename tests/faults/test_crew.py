@@ -1,4 +1,4 @@
-"""The crew returns what is hard to store, or rejects the token."""
+"""The crew returns output that is hard to store, or rejects the token."""
 
 from __future__ import annotations
 
