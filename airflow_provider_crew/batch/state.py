@@ -4,10 +4,11 @@ import math
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from airflow_provider_crew.batch.files import ResultFiles
@@ -254,12 +255,20 @@ class Board:
             self.task.hook = fresh
         return self.task.hook is not old
 
-    def each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[list[tuple[T, Future[R]]]]:
+    def each(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[list[tuple[T, Future[R]]]]:
         """Do work on each item in threads. Yield the items that are done at a time, with their outcomes."""
-        left = {self._threads.submit(work, item): item for item in items}
+        done: SimpleQueue[tuple[T, Future[R]]] = SimpleQueue()
+
+        def note(item: T, outcome: Future[R]) -> None:
+            done.put((item, outcome))
+
+        for item in items:
+            self._threads.submit(work, item).add_done_callback(partial(note, item))
+        left = len(items)
         while left:
-            done, _ = wait(left, return_when=FIRST_COMPLETED)
-            yield [(left.pop(outcome), outcome) for outcome in done]
+            some = [done.get(), *(done.get() for _ in range(done.qsize()))]
+            left -= len(some)
+            yield some
 
     def carried(self) -> State:
         """Return the state for the process that resumes."""
