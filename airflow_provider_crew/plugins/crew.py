@@ -6,6 +6,7 @@ Every Airflow process loads this module, so the applications are created only wh
 
 from __future__ import annotations
 
+import logging
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,14 @@ from urllib.parse import urlsplit
 
 from airflow.providers.common.compat.sdk import AirflowPlugin, conf
 
+from airflow_provider_crew.get_provider_info import is_on
+
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
 _PREFIX = "/crew-tab"
+
+log = logging.getLogger(__name__)
 
 
 class CrewPlugin(AirflowPlugin):
@@ -28,7 +33,7 @@ class CrewPlugin(AirflowPlugin):
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override] # created on first use, not at import
         """Return the applications for the tab's files and for webhooks, as far as they are turned on."""
         apps: list[dict[str, Any]] = []
-        if _has_tab():
+        if is_on("tab", log):
             apps.append({"name": "Crew tab", "app": _file_server(), "url_prefix": _PREFIX})
         if conf.get("crew", "events_url", fallback=""):
             from airflow_provider_crew.answers.receiver import app
@@ -44,7 +49,7 @@ class CrewPlugin(AirflowPlugin):
         The URLs are absolute paths, because Airflow 3.1 and 3.2 resolve a relative one against their own bundle,
         and later versions against the page.
         """
-        if not _has_tab():
+        if not is_on("tab", log):
             return []
         root = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/") + _PREFIX
         files = {
@@ -58,10 +63,6 @@ class CrewPlugin(AirflowPlugin):
         # Only Airflow 3.4 and later read this. In earlier versions, the tab itself checks the task.
         scope = {"applies_to": {"task.template_fields": ["crew_conn_id"]}}
         return [tab | files | scope, page | files]
-
-
-def _has_tab() -> bool:
-    return bool(conf.getboolean("crew", "tab", fallback=True))
 
 
 def _file_server() -> FastAPI:
