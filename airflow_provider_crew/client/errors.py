@@ -232,7 +232,7 @@ class Unreachable(TransientError):
     """
     There was no response. ``sent`` is False only if the request was certainly not sent.
 
-    ``tls_failed``: TLS was not established or broke. If nothing was sent, the certificate was rejected.
+    ``tls_failed``: TLS was not established or broke.
     ``lacks_connection``: Airflow's connection is unreadable.
     """
 

@@ -638,12 +638,10 @@ def fix_for(error: CrewError) -> str:  # noqa: PLR0911, PLR0912, C901 - a table
                 "Check that the connection exists, that its type is Crew, and that Airflow's API server and "
                 "secrets backend respond. Percent-encode the token in a URI."
             )
-        case errors.Unreachable(sent=True, tls_failed=True):
-            return "Check the scheme (http or https), host and port in the connection."
         case errors.Unreachable(tls_failed=True):
             return (
-                "Check the host in the connection. If your own certificate authority signed the certificate, put "
-                "the path of that authority's certificate into `verify`."
+                "Check the scheme (http or https), host and port in the connection. If your own certificate "
+                "authority signed the certificate, put the path of that authority's certificate into `verify`."
             )
         case errors.Unreachable(sent=False):
             return (
