@@ -344,7 +344,7 @@ def test_calls_that_are_unreadable_start_no_standby(crew, standby, group, task):
     assert kickoffs(crew, standby) == [1, 0]
 
 
-def test_standby_answers_if_airflow_refuses_the_first_record_of_the_task(crew, standby, group, task):
+def test_standby_answers_if_airflow_refuses_the_first_record(crew, standby, group, task):
     writes = iter([True])
     task.store.breaks_at = lambda what: what == "set" and next(writes, False)
     ask(client=group)

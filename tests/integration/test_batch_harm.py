@@ -342,7 +342,7 @@ def test_lost_result_file_makes_its_rows_uncertain(live_crew, batch, out, monkey
     assert {key for key, status in statuses(out).items() if status == "uncertain"} == keys != set()
 
 
-def test_lost_result_of_a_row_whose_wait_had_failed_makes_it_uncertain(live_crew, batch, out, monkeypatch):
+def test_lost_result_after_a_failed_wait_makes_a_row_uncertain(live_crew, batch, out, monkeypatch):
     live_crew.scenario = SLOW.failing("no")
     task = batch(rows(2), row_timeout=0.3, max_failed=None)
     task.run()
