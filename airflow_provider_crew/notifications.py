@@ -352,11 +352,12 @@ def _unreported(
     kickoff_id = progress["kickoff_id"]
     is_sensor = "kickoff_id" in _fields(context, task_id)
     is_late = context.get("reason") == "timed_out"
-    stopped_by = "the run exceeded its dagrun_timeout" if is_late else "of fail_fast, or a user skipped it"
+    late = "Airflow stopped the task because the run exceeded its dagrun_timeout."
+    skipped = late if is_late else "The task was skipped before the execution ended: by fail_fast, or by a user."
     ended = "ended without a report: its process was lost, or a user marked it as failed"
     event = {
         "failed": f"The task {ended if _is_crew_task(context, task_id) else 'has failed. It had called a crew'}.",
-        "skipped": f"Airflow stopped the task because {stopped_by}.",
+        "skipped": skipped,
         "upstream_failed": "The task did not run because an upstream task failed.",
         "removed": "The task was removed from the run while it waited: its mapped list, or the DAG, has changed.",
         "success": "The batch succeeded, but some of its kickoffs are uncertain.",
