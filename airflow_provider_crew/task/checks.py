@@ -88,8 +88,8 @@ def count_kickoffs(hook: CrewHook, ti: Any, origin: dict[str, Any], log: Any, wa
         if refuses_runs(error):
             raise errors.InvalidSettings(
                 f"The DAG crew_budget, which max_kickoffs_per_day of connection {conn_id!r} needs, is missing: "
-                f"{in_words(error)}. Add a file to your dags folder: "
-                "from airflow_provider_crew.dags.crew_budget import dag"
+                f"{in_words(error)}. Add a file to your dags folder that contains "
+                "`from airflow_provider_crew.dags.crew_budget import dag`."
             ) from None
         raise errors.TransientError(
             f"Airflow did not count the kickoff, so nothing was sent: {in_words(error)}.",
