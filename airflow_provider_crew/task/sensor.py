@@ -14,7 +14,7 @@ from airflow_provider_crew.client.progress import PROGRESS
 from airflow_provider_crew.client.text import warn
 from airflow_provider_crew.client.watch import WatchState
 from airflow_provider_crew.task.attempt import Attempt
-from airflow_provider_crew.task.task import Task, is_nothing
+from airflow_provider_crew.task.task import Task, is_nothing, rendered_to
 from airflow_provider_crew.task.verdict import while_waiting
 from airflow_provider_crew.task.wait import Wait
 from airflow_provider_crew.triggers.events import lacks_event
@@ -124,8 +124,8 @@ class SensorAttempt(Attempt):
         if type(given) is int:  # not isinstance, because True is an int
             given = str(given)  # native rendering turns a numeric kickoff ID into an int
         if is_nothing(given):
-            template = self.task.template("kickoff_id", given)
-            raise errors.InvalidKickoffId(f"kickoff_id {given!r} is not a kickoff ID. Its template: {template}.")
+            template = self.task.options.given.get("kickoff_id", given)
+            raise errors.InvalidKickoffId(rendered_to("kickoff_id", given, template))
         return checked_kickoff_id(given)
 
 

@@ -79,6 +79,13 @@ def is_nothing(value: Any) -> bool:
     return value is None or (isinstance(value, str) and value.strip() in _NOTHING)
 
 
+def rendered_to(name: str, value: Any, template: Any) -> str:
+    """Return the message about an argument without a value. One that was not rendered is its own template."""
+    shown = one_line(str(template), _SHOWN) or repr(template)
+    check = "Check that the task it reads from returned a value."
+    return f"`{name}` rendered to {value!r:.40}. Template: {shown}. {check}"
+
+
 class Task:
     """
     Task in the current process.
@@ -162,6 +169,7 @@ class Task:
         for name, value in self.options.kickoff.items():
             self._check_option(name, value, errors.InvalidInputs)
         self._check_option("webhook_conn_id", self.options.webhook_conn_id, errors.InvalidSettings)
+        self._check_inputs()
         self.check_output_type()
 
     def check_output_type(self) -> None:
@@ -173,15 +181,16 @@ class Task:
         """Raise an error if an option was given to the operator, but renders to nothing."""
         template = self.options.given.get(name)
         if is_nothing(value) and (is_set or value is not None or template is not None):
-            raise kind(
-                f"`{name}` rendered to {value!r:.40}. Template: {self.template(name, value)}. Check that the task "
-                "it reads from returned a value."
-            )
+            raise kind(rendered_to(name, value, self.options.given.get(name, value)))
 
-    def template(self, name: str, value: Any) -> str:
-        """Return a template for a message. An option that was not rendered is its own template."""
-        shown = self.options.given.get(name, value)
-        return one_line(str(shown), _SHOWN) or repr(shown)
+    def _check_inputs(self) -> None:
+        """Reject an input whose template found no value. An empty text may be meant."""
+        templates, inputs = self.options.given.get("inputs"), self.options.inputs
+        if isinstance(templates, Mapping) and isinstance(inputs, Mapping):
+            for name, template in templates.items():
+                value = inputs.get(name)
+                if isinstance(template, str) and value in (None, "None") and value != template:
+                    raise errors.InvalidInputs(rendered_to(f"inputs.{name}", value, template))
 
     def cancels_on(self, event: Literal["kill", "timeout"]) -> bool:
         """Whether to cancel an execution on a kill or a timeout. The connection has the default."""
