@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,61 +17,53 @@ from tests.integration.pages import PAGES, blocks
 from tests.supported import LOCK
 
 PAGE = "docs/quickstart.md"
-NAME = "airflow-provider-crew"
 PORT = "8765"
-MARK = "-- done --"
 INSTALL, CREW, HOME, RUN = blocks(PAGE, "console")
 (DAG,) = blocks(PAGE, "python")
 (SHOWN,) = blocks(PAGE, "text")
-
-
-class Terminal:
-    """A shell that goes on from command to command, with nothing set for Airflow, pip or Python."""
-
-    def __init__(self, folder: Path) -> None:
-        ours = ("AIRFLOW", "_AIRFLOW", "CREW_", "VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-        environment["PATH"] = f"{sys.base_prefix}/bin:{environment['PATH']}"
-        self._shell = subprocess.Popen(
-            ["bash", "-e"],  # noqa: S607 - as people have it
-            cwd=folder,
-            env=environment,
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-
-    def type(self, commands: str, until: str = MARK) -> str:
-        """Return what commands show, to a line with this in it. The first one that fails ends the shell."""
-        assert self._shell.stdin is not None
-        assert self._shell.stdout is not None
-        self._shell.stdin.write(f"{{\n{commands}\n}} </dev/null\necho {MARK}\n")
-        self._shell.stdin.flush()
-        shown = ""
-        for line in self._shell.stdout:
-            shown += line
-            if until in line:
-                return shown
-        raise AssertionError(f"it ended without {until!r}:\n{shown}")
-
-    def close(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._shell.pid, signal.SIGTERM)
-        self._shell.communicate()
+(FILE,) = re.findall(r"Save this as `(.*)`:", PAGES[PAGE])
 
 
 def follow(folder: Path, install: str) -> str:
-    """Do what the page says, and return what the last command shows. The crew has a port that is free here."""
+    """
+    Do what the page says, with nothing set for Airflow, pip or Python, and return what the first terminal shows.
+
+    The crew, in the second one, has a port that is free here. At the end, Airflow lists its hooks.
+    """
+    ours = ("AIRFLOW", "_AIRFLOW", "CREW_", "VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    environment["PATH"] = path = f"{sys.base_prefix}/bin:{environment['PATH']}"
     port = str(free_port())
-    with closing(Terminal(folder)) as first, closing(Terminal(folder)) as second:
-        first.type(install)
-        second.type(f"{CREW.rstrip()} --port {port}", until=f":{port}")
-        first.type(HOME.replace(PORT, port))
-        (path,) = re.findall(r"Save this as `(.*)`:", PAGES[PAGE])
-        (folder / path).write_text(DAG)
-        return first.type(RUN)
+    script = f"""
+{install}
+PATH='{path}' bash -e > crew.log 2>&1 <<'END' &
+{CREW.rstrip()} --port {port}
+END
+until grep --quiet :{port} crew.log; do kill -0 $!; sleep 0.2; done
+{HOME.replace(PORT, port)}
+cat > {FILE} <<'END'
+{DAG}
+END
+{RUN}
+airflow providers hooks --output json
+"""
+    shell = subprocess.Popen(
+        ["bash", "-ec", script],  # noqa: S607 - as people have it
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        shown, _ = shell.communicate()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGTERM)
+    assert shell.returncode == 0, shown
+    return shown
 
 
 def assert_shown(said: str) -> None:
@@ -90,4 +82,7 @@ def test_it_ends_with_what_the_crew_puts_out(tmp_path, wheel):
     options = f"--quiet --python .venv --constraints {LOCK} --find-links {wheel.parent}"
     faster = f'pip() {{ {sys.executable} -m uv pip "$@" {options}; }}\n'
 
-    assert_shown(follow(tmp_path, faster + INSTALL))
+    said = follow(tmp_path, faster + INSTALL)
+
+    assert_shown(said)
+    assert "airflow_provider_crew.hooks.crew.CrewHook" in said, "Airflow has not found the provider"
