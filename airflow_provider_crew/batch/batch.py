@@ -124,6 +124,10 @@ class Batch:
     def told_to_end(self) -> None:
         """Do nothing: the batch looks before it sends, and while it waits."""
 
+    def returned(self, value: Any, operator: Any) -> Any:  # noqa: ARG002 - as an Attempt
+        """Return the value. The batch has shown its end."""
+        return value
+
     def succeeded(self, operator: Any) -> None:
         """Do nothing: an asset event needs no ten thousand kickoff IDs."""
 
@@ -284,7 +288,7 @@ class Batch:
         board = self.board
         if not board.stop.is_told():
             return
-        event = f"Airflow is ending the task. {len(board.running)} rows are running."
+        event = f"Airflow is ending the task. Running rows: {len(board.running):,}."
         if board.active and board.stop.cancels():
             raise EndedByAirflow(event)
         raise CrewError(event)
@@ -311,7 +315,7 @@ class Batch:
         value = manifest(board, reason, statuses, usage)
         board.files.write(MANIFEST, [value])
         if is_late:
-            event = f"The batch had not ended when its timeout passed: {left:,} rows were running."
+            event = f"The batch had not ended when its timeout passed. Running rows: {left:,}."
             raise errors.WaitedTooLong(event)
         if board.trouble:
             raise board.trouble

@@ -72,9 +72,9 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
         row.line = row.line and {"status": row.status}  # an output may be large
     state.earlier = sum(not (row.is_to_be_started or row.sent_at) for row in board.rows)
     if state.earlier:
-        task.log.info("%d rows have ended in earlier attempts.", state.earlier)
+        task.log.info("Rows that have ended in earlier attempts: %d.", state.earlier)
     if board.running:
-        task.log.info("Reattached to %d executions of earlier attempts.", len(board.running))
+        task.log.info("Reattached to executions of earlier attempts: %d.", len(board.running))
 
 
 def _note_lost_lines(board: Board, stored: Any) -> None:
@@ -85,7 +85,7 @@ def _note_lost_lines(board: Board, stored: Any) -> None:
         row.attempts, row.sent_at, row.line = number, board.state.started_at, None
         row.kickoff_id = ""  # a line may have that of an earlier kickoff
     if lost:
-        board.task.warn(f"The result files lack {len(lost):,} rows that earlier attempts have started.")
+        board.task.warn(f"Rows that earlier attempts have started, and that the result files lack: {len(lost):,}.")
 
 
 def _settle(board: Board, row: Row, decision: Decision, spent: Mapping[str, Any]) -> bool:

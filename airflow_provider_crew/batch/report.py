@@ -86,6 +86,7 @@ class Report:
             is_blind=board.is_blind,
             runs_all=runs_all,
             may_start_twice=board.task.chooses_twice,
+            is_spent=board.options.max_tokens is not None and board.state.tokens >= board.options.max_tokens,
             is_stuck=board.is_stuck_with(kept, len(running)),
             is_stuck_if_cleared=not runs_all and board.is_stuck_with(invalid, len(running)),
         )
@@ -137,5 +138,5 @@ def spent(board: Board) -> BatchFailed:
     elif not board.state.tokens:
         used, needs = "The crew does not report the tokens that max_tokens limits", "removed"
     others = len(board.rows) - board.statuses["success"]
-    event = f"{used}, and {others:,} rows have failed, are running or have not started."
+    event = f"{used}. Rows that have failed, are running or have not started: {others:,}."
     return BatchFailed(event, max_tokens_needs=needs)

@@ -203,7 +203,7 @@ class Board:
         else:  # few, until the first one tells; none, if the crew does not report its usage
             statuses = self.statuses
             is_silent = self.state.is_silent or statuses["success"] or statuses["invalid_output"]
-            executions = 0 if is_silent else FIRST_WINDOW
+            executions = 0 if is_silent or self.state.unmetered >= _ENOUGH_TO_TELL else FIRST_WINDOW
         return executions - self.active - len(self.state.left)
 
     def has_too_many_failed(self, enough: int) -> bool:

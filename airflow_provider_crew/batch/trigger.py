@@ -33,4 +33,4 @@ class CrewBatchTrigger(CrewExecutionTrigger):
     @property
     def subject(self) -> str:
         """Executions that are polled, for the log."""
-        return f"{len(self.running)} executions of the batch"
+        return f"running rows of the batch: {len(self.running)}"

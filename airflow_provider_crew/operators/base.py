@@ -15,6 +15,7 @@ from airflow.providers.common.compat.sdk import BaseOperator, TaskDeferred, XCom
 
 from airflow_provider_crew.client.options import SENT_AS, OnInvalidOutput, OnResponseTimeout, OnUncertainKickoff
 from airflow_provider_crew.links.crew import CrewDashboardLink
+from airflow_provider_crew.versions import HAS_STORE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -151,15 +152,26 @@ class CrewTask(BaseOperator):
         attempt: Attempt | None = None
         try:
             attempt = self._attempt = self._new_attempt(context, next_kwargs)
-            return self._steps(attempt)
+            return attempt.returned(self._steps(attempt), self)
         except (TaskDeferred, AirflowRescheduleException):
             raise
         except BaseException as error:
-            is_first = context["ti"].try_number == 1 and next_kwargs is None
-            end = attempt.end(error) if attempt else _end_without_attempt(error, is_first=is_first)
+            end = attempt.end(error) if attempt else self._end_without_attempt(error, context, next_kwargs)
             if end is error:
                 raise
             raise end from None  # a chain of tracebacks would hide the message
+
+    def _end_without_attempt(self, error: BaseException, context: Context, next_kwargs: Any) -> BaseException:
+        """Return the exception with which a process ends that could not begin its attempt, or continue it."""
+        from airflow_provider_crew.task.verdict import Facts, verdict
+
+        facts = Facts(earlier="none" if context["ti"].try_number == 1 else "unreadable")
+        if next_kwargs is not None:
+            facts.earlier = "unreadable"
+            if hasattr(self, "durable") and not (HAS_STORE and self.durable):  # a retry would start another
+                facts.phase, facts.reattachable = "waiting", False
+                facts.kickoff_id = (next_kwargs.get("event") or {}).get("kickoff_id", "")
+        return verdict(error, facts).exception()
 
     def _options(self, kind: type[Any], **more: Any) -> Any:
         """Return the arguments of this operator as options. It has an attribute for each that it takes."""
@@ -202,13 +214,6 @@ class CrewTask(BaseOperator):
         if next_method == TRIGGER_FAILED:
             next_kwargs.setdefault("error", "its event cannot be read")
         return resume(context, **next_kwargs)
-
-
-def _end_without_attempt(error: BaseException, *, is_first: bool) -> BaseException:
-    """Return the exception with which a process ends that could not begin its attempt, or continue it."""
-    from airflow_provider_crew.task.verdict import Facts, verdict
-
-    return verdict(error, Facts(earlier="none" if is_first else "unreadable")).exception()
 
 
 class KickoffTask(CrewTask):

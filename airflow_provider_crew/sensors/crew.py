@@ -91,7 +91,7 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         return self._run(context, next_kwargs)
 
     def _steps(self, attempt: SensorAttempt) -> Any:
-        if self._render_error and not attempt.event:
+        if self._render_error and attempt.next_kwargs is None:
             raise self._render_error
         attempt.find()
         is_rescheduled = self.reschedule and not self.deferrable

@@ -192,14 +192,18 @@ class Attempt:
         self.record.save_again()
         self.stop.interrupt()
 
+    def returned(self, value: Any, operator: Any) -> Any:
+        """Return the value. If the task still fails, its alerts know that the execution has ended."""
+        if self.facts.phase == "ended":  # the author's hooks may fail, or Airflow may not store the value
+            show = partial(self.output.progress.completed, self.kickoff_id, value, is_returned=False)
+            for kind in ("on_failure_callback", "on_retry_callback"):
+                callbacks_of(operator, kind).insert(0, lambda _: show())
+        return value
+
     def succeeded(self, operator: Any) -> None:
         """Add the execution to the asset events of the task's outlets, and note the delivery of its result."""
         self.output.add_asset_extras(self.kickoff_id, self._value)
         self.record.save_delivery_on_success(operator)
-        if self.facts.phase == "ended":  # Airflow may fail to store the value, and an alert reads the progress
-            show = partial(self.output.progress.completed, self.kickoff_id, self._value, is_returned=False)
-            for kind in ("on_failure_callback", "on_retry_callback"):
-                callbacks_of(operator, kind).insert(0, lambda _: show())
 
     def _recall(self) -> None:
         """Read the kickoff record of earlier attempts. If it is unreadable, no kickoff may be sent."""

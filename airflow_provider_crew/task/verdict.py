@@ -117,6 +117,7 @@ class RowCounts:
     :param may_start_twice: Whether ``on_uncertain_kickoff`` is ``retry``.
     :param is_stuck: Whether a retry starts nothing, because the failed rows that it keeps exceed ``max_failed``.
     :param is_stuck_if_cleared: The same if the task is cleared, because of invalid rows.
+    :param is_spent: Whether ``max_tokens`` is used, whatever the running rows use.
     """
 
     statuses: Mapping[Any, int]
@@ -131,6 +132,7 @@ class RowCounts:
     may_start_twice: bool = False
     is_stuck: bool = False
     is_stuck_if_cleared: bool = False
+    is_spent: bool = False
 
     @property
     def cost(self) -> Cost:
@@ -149,7 +151,7 @@ class RowCounts:
     @property
     def has_more(self) -> bool:
         """Whether a retry starts rows or waits for some."""
-        useful = {"waits for"} if self.is_stuck else {"waits for", "reruns", "starts"}
+        useful = {"waits for"} if self.is_stuck or self.is_spent else {"waits for", "reruns", "starts"}
         return any(verb in useful for verb, _ in self._steps(is_cleared=False))
 
     def effect(self, *, is_cleared: bool) -> str:
@@ -158,7 +160,8 @@ class RowCounts:
         if self.is_blind:
             return _CONTINUES_WITH_ALL if runs_all else _CONTINUES
         steps = self._steps(is_cleared=is_cleared)
-        if is_stuck := self.is_stuck_if_cleared if is_cleared else self.is_stuck:
+        is_stuck = self.is_spent or (self.is_stuck_if_cleared if is_cleared else self.is_stuck)
+        if is_stuck:
             steps = [step for step in steps if step[0] in {"keeps", "rechecks", "waits for"}]
         elif not steps:
             return _STARTS_ROWS
@@ -169,7 +172,8 @@ class RowCounts:
             parts.append(f"{verb} {which} {of}{'' if sum(counts.values()) == 1 else 's'}")
             noun = "one"
         if is_stuck:
-            return _listed([*parts, "starts nothing while max_failed is exceeded"])
+            limit = "until max_tokens is raised" if self.is_spent else "while max_failed is exceeded"
+            return _listed([*parts, f"starts nothing {limit}"])
         is_billed = steps[-1][0] in {"reruns", "starts"}
         cost = "which is billed" if is_billed else "at no further cost" if self.running else "at no cost"
         return f"{_listed(parts)}, {cost}"
@@ -369,8 +373,11 @@ def if_lost(  # noqa: PLR0913 - facts of a record
 
 def after_adopting(kickoff_id: str, end: str | None, *, keeping: str, is_row: bool) -> str:
     """Return the next step after a task, or a row of a batch, was given an execution."""
-    others = " It also starts the other rows that failed or were not started, which is billed." if is_row else ""
-    return str(if_lost(kickoff_id, end, keeping=keeping)["next_step"]) + others
+    others = (
+        " A row with a later execution keeps that one. Clearing also starts the other rows that failed or were "
+        "not started, which is billed."
+    )
+    return str(if_lost(kickoff_id, end, keeping=keeping)["next_step"]) + (others if is_row else "")
 
 
 def while_cancelled(is_sensor: bool) -> str:  # noqa: FBT001 - a fact

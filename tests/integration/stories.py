@@ -269,6 +269,7 @@ class Story:
 
     def answered(self, option: str, by: str | None = "Ada") -> dict[str, Any]:
         """Return the event with which Airflow resumes a task after an answer."""
+        self.task.ti.xcoms["crew_progress"] = self.last
         user = by and {"id": "1", "name": by}
         return {"chosen_options": [option], "params_input": {}, "responded_by_user": user}
 

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
 
-from airflow_provider_crew.exceptions import CrewTaskTimeout
+from airflow_provider_crew.exceptions import CrewTaskFailed, CrewTaskTimeout
 from airflow_provider_crew.task import task as kit
 from airflow_provider_crew.triggers.events import DEFERRAL
 from tests.integration.operators import both_ways, in_every_way, run, run_task
@@ -54,10 +54,11 @@ def test_own_deadline_comes_before_that_of_airflow():
 
 @both_ways
 @pytest.mark.parametrize("kind", ["on_failure_callback", "on_retry_callback"])
-def test_alert_of_a_result_that_airflow_cannot_store_knows_the_end(live_crew, store, deferrable, kind):
+def test_alert_of_a_task_that_fails_with_its_result_knows_the_end(live_crew, store, deferrable, kind, monkeypatch):
     shown: list[Any] = []
     own = {kind: lambda _: shown.append(live_crew.xcoms.progress[-1]["state"])}
     made = run(deferrable=deferrable, **own)
+    monkeypatch.setattr(made, "post_execute", lambda _: None)  # a hook of the author has failed before
     live_crew.scenario = SLOW
     live_crew.at_look(2, lambda: live_crew.finish(live_crew.ids[0]))
     task = Task(lambda: made, store=store, retries=1)
@@ -160,13 +161,14 @@ def test_request_shows_page_and_last_output_without_effect(live_crew, monkeypatc
     assert block.splitlines() == (shown if shows else [])
 
 
-def test_time_over_before_a_resumed_attempt_continues_is_not_free(live_crew, store, monkeypatch):
+@pytest.mark.parametrize("durable", [True, False])
+def test_time_over_before_a_resumed_attempt_continues_is_not_free(live_crew, store, monkeypatch, durable):
     live_crew.scenario = SLOW
-    task = Task(lambda: run(deferrable=True), store=store)
+    task = Task(lambda: run(deferrable=True, durable=durable), store=store)
     waiting = task.deferred()
     slow_import = Mock(side_effect=AirflowTaskTimeout("Timeout"))
     monkeypatch.setattr("airflow_provider_crew.operators.base.resolve_name", slow_import)
 
-    with pytest.raises(CrewTaskTimeout) as caught:
-        task.resume(waiting, {})
-    assert caught.value.cost == "unknown"
+    with pytest.raises(CrewTaskTimeout if durable else CrewTaskFailed) as caught:
+        task.resume(waiting, {"kickoff_id": live_crew.ids[0]})
+    assert caught.value.cost == ("unknown" if durable else "running")
