@@ -27,25 +27,34 @@ from airflow_provider_crew.task.stop import Stop
 from airflow_provider_crew.tool import agent
 from airflow_provider_crew.tool.agent import CrewAgentHook, CrewToolFailed, CrewToolInterrupted
 from tests.airflow_runs import eventually
+from tests.integration import tasks
 from tests.integration.pages import blocks
-from tests.integration.tasks import FAILING, QUICK, SLOW, TOKEN, TaskInstance, TaskStateStore
+from tests.integration.tasks import TOKEN, TaskInstance, TaskStateStore
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
 STANDBY = "AIRFLOW_CONN_CREW_STANDBY"
-LIVE = {"dialect": "deployed", "inputs": ()}
+QUICK, SLOW, FAILING = (
+    each.model_copy(update={"dialect": "deployed", "inputs": ()})
+    for each in (tasks.QUICK, tasks.SLOW, tasks.FAILING)
+)
 FAST: dict[str, Any] = {"timeout": 0.3}
 
 
 class AgentTask:
     """A task that calls agents, attempt after attempt. ``context`` is that of the attempt that runs now."""
 
-    def __init__(self) -> None:
+    def __init__(self, mocker: Any) -> None:
+        self.mocker = mocker
         self.store = TaskStateStore()
         dag_run = SimpleNamespace(clear_number=0)
         self.context: Any = {"dag_run": dag_run, "task_state_store": self.store}
         self.ti = TaskInstance(try_number=0, max_tries=3)
         self.begin()
+
+    def breaks(self, method: str) -> None:
+        """Raise what nothing expects, as a full disk does."""
+        self.mocker.patch.object(Stop, method, side_effect=OSError("the disk is full"))
 
     def begin(self, *, cleared: bool = False) -> None:
         """Begin the next attempt, in another process."""
@@ -57,21 +66,21 @@ class AgentTask:
 
 
 @pytest.fixture(autouse=True)
-def task():
-    task = AgentTask()
+def task(mocker):
+    task = AgentTask(mocker)
     with set_current_context(task.context):
         yield task
 
 
 @pytest.fixture
 def crew(live_crew):
-    live_crew.scenario = QUICK.model_copy(update=LIVE)
+    live_crew.scenario = QUICK
     return live_crew
 
 
 @pytest.fixture
 def standby(monkeypatch):
-    with LocalCrewService(QUICK.model_copy(update=LIVE), token=TOKEN) as running:
+    with LocalCrewService(QUICK, token=TOKEN) as running:
         monkeypatch.setenv(STANDBY, running.connection_uri)
         yield running
 
@@ -84,6 +93,13 @@ def group():
 
 def ask(prompt: str = "ferries", client: Any = None, **options: Any) -> Any:
     return (client or CrewAgentHook().agent()).invoke(ManagedAgentRequest(prompt=prompt, **options))
+
+
+def ask_in_vain(crew: Any, client: Any = None) -> None:
+    """Call a crew, until the time of the call is over and its execution is left running."""
+    crew.scenario = SLOW
+    with pytest.raises(CrewToolInterrupted):
+        ask(client=client, **FAST)
 
 
 def kickoffs(*crews: Any) -> list[int]:
@@ -111,24 +127,18 @@ def test_identity_needs_no_request_and_no_connection():
 
 
 @pytest.mark.parametrize(
-    "request_",
+    ("given", "has_store"),
     [
-        {"messages": [{"role": "user", "content": "ferries"}]},
-        {"prompt": "ferries", "vendor_options": {"topic": "trains"}},
+        ({"messages": [{"role": "user", "content": "ferries"}]}, True),
+        ({"prompt": "ferries", "vendor_options": {"topic": "trains"}}, True),
+        ({"prompt": "ferries"}, False),
     ],
-    ids=["messages", "another prompt"],
+    ids=["messages", "another prompt", "no store"],
 )
-def test_request_that_a_crew_cannot_take_sends_nothing(crew, request_):
+def test_call_that_is_impossible_sends_nothing(crew, task, given, has_store):
+    task.context["task_state_store"] = task.store if has_store else None
     with pytest.raises(ManagedAgentInvocationError):
-        CrewAgentHook().agent().invoke(ManagedAgentRequest(**request_))
-
-    assert crew.calls == []
-
-
-def test_call_without_a_store_sends_nothing(crew, task):
-    task.context["task_state_store"] = None
-    with pytest.raises(ManagedAgentInvocationError):
-        ask()
+        CrewAgentHook().agent().invoke(ManagedAgentRequest(**given))
 
     assert crew.calls == []
 
@@ -152,88 +162,98 @@ def test_blocks_of_the_page_are_run(crew):
 # What a failover group and the toolset do with each failure. An uncertain kickoff must reach neither.
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 405, None])
-def test_first_that_certainly_fails_lets_the_second_answer(crew, standby, group, status):
-    if status:
-        crew.faults.answer(status, on="kickoff")
-    else:
-        crew.scenario = FAILING.model_copy(update=LIVE)
-    ask(client=group)
+def answers(status: int) -> Any:
+    return lambda crew, _: crew.faults.answer(status, on="kickoff", times=2, after_taken=status == 502)
 
-    assert kickoffs(crew, standby) == [0 if status else 1, 1]
+
+def plays(scenario: Any) -> Any:
+    return lambda crew, _: setattr(crew, "scenario", scenario)
+
+
+def loses_the_first_record(_: Any, task: AgentTask) -> None:
+    writes = iter([True])
+    task.store.breaks_at = lambda what: what == "set" and next(writes, False)
+
+
+def breaks_at_the_first_poll(crew: Any, task: AgentTask) -> None:
+    crew.scenario = SLOW
+    task.breaks("sleep")
+
+
+def is_ended_by_airflow(crew: Any, task: AgentTask) -> None:
+    crew.after = lambda request: task.task.on_kill() if request.operation == "inputs" else None
 
 
 @pytest.mark.parametrize(
-    ("status", "started", "error", "cost"),
+    ("spoil", "started", "error", "cost"),
     [
-        (422, 0, ManagedAgentRejected, "none"),
-        (502, 1, CrewToolFailed, "unknown"),
-        (None, 1, CrewToolInterrupted, "running"),
+        *((answers(status), [0, 1], None, "") for status in (401, 403, 404, 405)),
+        (plays(FAILING), [1, 1], None, ""),
+        (loses_the_first_record, [0, 1], None, ""),
+        (answers(422), [0, 0], ManagedAgentRejected, "none"),
+        (answers(502), [1, 0], CrewToolFailed, "unknown"),
+        (plays(SLOW), [1, 0], CrewToolInterrupted, "running"),
+        (breaks_at_the_first_poll, [1, 0], CrewToolInterrupted, "running"),
+        (is_ended_by_airflow, [0, 0], CrewTaskError, "none"),
     ],
 )
-def test_first_that_may_run_or_rejects_the_inputs_is_the_last(crew, standby, group, status, started, error, cost):
-    crew.scenario = SLOW.model_copy(update=LIVE)
-    if status:
-        crew.faults.answer(status, on="kickoff", after_taken=bool(started))
-    with pytest.raises(error) as caught:
-        ask(client=group, **FAST)
+def test_standby_is_called_if_the_first_certainly_failed(crew, standby, group, task, spoil, started, error, cost):
+    spoil(crew, task)
+    with pytest.raises(error) if error else nullcontext() as caught:
+        ask(client=group, timeout=FAST["timeout"] if error is CrewToolInterrupted else None)
 
-    assert kickoffs(crew, standby) == [started, 0]
-    assert getattr(caught.value, "cost", "none") == cost
-
-
-def test_error_of_airflow_during_the_wait_starts_no_second(crew, standby, group, mocker):
-    crew.scenario = SLOW.model_copy(update=LIVE)
-    mocker.patch.object(Stop, "sleep", side_effect=OSError("the disk is full"))
-    with pytest.raises(CrewToolInterrupted) as caught:
-        ask(client=group)
-
-    assert kickoffs(crew, standby) == [1, 0]
-    assert caught.value.kickoff_id == crew.kickoffs[0].kickoff_id
+    assert kickoffs(crew, standby) == started
+    if error:
+        assert getattr(caught.value, "cost", "none") == cost
+        assert cost != "running" or caught.value.kickoff_id == crew.kickoffs[0].kickoff_id
 
 
-def test_error_before_a_retry_reattaches_starts_no_second(crew, standby, group, task, mocker):
-    crew.scenario = SLOW.model_copy(update=LIVE)
-    with pytest.raises(CrewToolInterrupted):
-        ask(**FAST)
+def cannot_be_read(task: AgentTask) -> None:
+    reads = iter([True])
+    task.store.breaks_at = lambda _: next(reads, False)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "cost"), [(lambda task: task.breaks("interruptibly"), "running"), (cannot_be_read, "unknown")]
+)
+def test_retry_that_cannot_reattach_starts_no_standby(crew, standby, group, task, spoil, cost):
+    ask_in_vain(crew)
     task.begin()
-    mocker.patch.object(Stop, "interruptibly", side_effect=OSError("Too many open files"))
+    spoil(task)
     with pytest.raises(CrewToolInterrupted) as caught:
         ask(client=group)
 
     assert kickoffs(crew, standby) == [1, 0]
-    assert (caught.value.cost, caught.value.kickoff_id) == (errors.Cost.RUNNING, crew.kickoffs[0].kickoff_id)
+    assert caught.value.cost == cost
+    assert cost == "unknown" or caught.value.kickoff_id == crew.kickoffs[0].kickoff_id
 
 
-def test_uncertain_kickoff_is_not_repeated_by_the_model(crew):
-    crew.faults.answer(502, on="kickoff", after_taken=True)
-    toolset = ManagedAgentToolset(CrewAgentHook().agent(), tool_name="research", max_retries=3)
-    with pytest.raises(CrewToolFailed):
-        Agent(TestModel(), toolsets=[toolset]).run_sync("Ask the crew.")
-
-    assert kickoffs(crew) == [1]
-
-
-def test_rejected_inputs_are_repeated_by_the_model_only(crew):
-    crew.faults.answer(422, on="kickoff", times=2)
+@pytest.mark.parametrize(
+    ("status", "error", "sent"), [(502, CrewToolFailed, (1, 1)), (422, UnexpectedModelBehavior, (0, 2))]
+)
+def test_model_repeats_only_what_has_started_nothing(crew, task, status, error, sent):
+    answers(status)(crew, task)
     toolset = ManagedAgentToolset(CrewAgentHook().agent(), tool_name="research")
-    with pytest.raises(UnexpectedModelBehavior):
+    with pytest.raises(error):
         Agent(TestModel(), toolsets=[toolset]).run_sync("Ask the crew.")
 
-    assert kickoffs(crew) == [0]
-    assert crew.calls.count("kickoff") == 2
+    assert (len(crew.kickoffs), crew.calls.count("kickoff")) == sent
 
 
 # Later attempts.
 
 
-def test_second_call_of_one_attempt_is_another_execution(crew, task):
-    first, second = ask(), ask()
+def test_parallel_equal_calls_are_executions_of_their_own(crew, task):
+    said: list[str] = []
+    threads = [threading.Thread(target=lambda: said.append(ask().trace_ref)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     task.begin()
-    again = [ask().trace_ref, ask().trace_ref]
 
-    assert again == [first.trace_ref, second.trace_ref]
-    assert kickoffs(crew) == [2]
+    assert {ask().trace_ref for _ in range(3)} == {*said} == {kickoff.kickoff_id for kickoff in crew.kickoffs}
+    assert kickoffs(crew) == [3]
 
 
 def test_deliveries_of_all_calls_are_recorded_at_once(crew, task, monkeypatch):
@@ -258,9 +278,7 @@ def test_deliveries_of_all_calls_are_recorded_at_once(crew, task, monkeypatch):
 
 
 def test_retry_with_another_prompt_starts_none_meanwhile(crew, task):
-    crew.scenario = SLOW.model_copy(update=LIVE)
-    with pytest.raises(CrewToolInterrupted):
-        ask(**FAST)
+    ask_in_vain(crew)
     task.begin()
     with pytest.raises(CrewToolFailed) as caught:
         ask("ships")
@@ -269,7 +287,7 @@ def test_retry_with_another_prompt_starts_none_meanwhile(crew, task):
 
     crew.finish(crew.kickoffs[0].kickoff_id)
     task.begin()
-    crew.scenario = QUICK.model_copy(update=LIVE)
+    crew.scenario = QUICK
     ask("ships")
     assert kickoffs(crew) == [2]
 
@@ -296,18 +314,16 @@ def test_uncertain_kickoff_is_reported_before_another_is_sent(crew, task, prompt
 @pytest.mark.parametrize("has_failed", [True, False])
 def test_retry_returns_to_the_standby_though_the_first_is_back(crew, standby, group, task, has_failed, is_running):
     if has_failed:
-        crew.scenario = FAILING.model_copy(update=LIVE)
+        crew.scenario = FAILING
     else:
         crew.faults.answer(401, on="kickoff")
     if is_running:
-        standby.scenario = SLOW.model_copy(update=LIVE)
-        with pytest.raises(CrewToolInterrupted):
-            ask(client=group, **FAST)
+        ask_in_vain(standby, group)
         standby.finish(standby.kickoffs[0].kickoff_id)
     else:
         ask(client=group)
     task.begin()
-    crew.scenario = QUICK.model_copy(update=LIVE)
+    crew.scenario = QUICK
 
     assert ask(client=group).trace_ref == standby.kickoffs[0].kickoff_id
     assert kickoffs(crew, standby) == [int(has_failed), 1]
@@ -316,10 +332,10 @@ def test_retry_returns_to_the_standby_though_the_first_is_back(crew, standby, gr
 @pytest.mark.parametrize("has_ended", [True, False])
 def test_retry_calls_another_tool_though_a_first_has_equal_inputs(crew, standby, task, has_ended):
     other = CrewAgentHook("crew_standby").agent()
-    if not has_ended:
-        crew.scenario = SLOW.model_copy(update=LIVE)
-    with nullcontext() if has_ended else pytest.raises(CrewToolInterrupted):
-        ask(**FAST)
+    if has_ended:
+        ask()
+    else:
+        ask_in_vain(crew)
     task.begin()
     second = ask(client=other)
     crew.finish(crew.kickoffs[0].kickoff_id)
@@ -330,55 +346,16 @@ def test_retry_calls_another_tool_though_a_first_has_equal_inputs(crew, standby,
     assert kickoffs(crew, standby) == [1, 1]
 
 
-def test_calls_that_are_unreadable_start_no_standby(crew, standby, group, task):
-    crew.scenario = SLOW.model_copy(update=LIVE)
-    with pytest.raises(CrewToolInterrupted):
-        ask(**FAST)
-    task.begin()
-    reads = iter([True])
-    task.store.breaks_at = lambda _: next(reads, False)
-    with pytest.raises(CrewToolInterrupted) as caught:
-        ask(client=group)
-
-    assert caught.value.cost is errors.Cost.UNKNOWN
-    assert kickoffs(crew, standby) == [1, 0]
-
-
-def test_standby_answers_if_airflow_refuses_the_first_record(crew, standby, group, task):
-    writes = iter([True])
-    task.store.breaks_at = lambda what: what == "set" and next(writes, False)
-    ask(client=group)
-
-    assert kickoffs(crew, standby) == [0, 1]
-
-
 def test_call_waits_for_the_running_one_of_two_equal_calls(crew, task):
-    crew.scenario = FAILING.model_copy(update=LIVE)
+    crew.scenario = FAILING
     with pytest.raises(errors.ExecutionFailed):
         ask()
-    crew.scenario = SLOW.model_copy(update=LIVE)
-    with pytest.raises(CrewToolInterrupted):
-        ask(**FAST)
+    ask_in_vain(crew)
     task.begin()
     crew.finish(crew.kickoffs[1].kickoff_id)
 
     assert ask(timeout=5.0).trace_ref == crew.kickoffs[1].kickoff_id
     assert kickoffs(crew) == [2]
-
-
-def test_parallel_calls_have_records_of_their_own(crew, task):
-    said: list[str] = []
-    threads = [threading.Thread(target=lambda: said.append(ask().trace_ref)) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert sorted(said) == sorted(kickoff.kickoff_id for kickoff in crew.kickoffs)
-    assert len(set(said)) == 3
-    assert [task.store.get(f"crew_kickoff_{number}")["kickoff_id"] is not None for number in range(3)] == [
-        True
-    ] * 3
 
 
 @pytest.mark.parametrize(
@@ -391,11 +368,11 @@ def test_parallel_calls_have_records_of_their_own(crew, task):
     ids=["completes", "is uncertain", "is rejected"],
 )
 def test_cost_of_two_parallel_calls_is_the_most_urgent(crew, fault, error, cost):
-    crew.scenario = SLOW.model_copy(update=LIVE)
+    crew.scenario = SLOW
     running = threading.Thread(target=ask)
     running.start()
     eventually(lambda: crew.calls.count("status"))
-    crew.scenario = QUICK.model_copy(update=LIVE)
+    crew.scenario = QUICK
     if fault:
         crew.faults.answer(on="kickoff", **fault)
     with pytest.raises(error) if error else nullcontext() as caught:
@@ -441,15 +418,7 @@ def test_call_sends_nothing_once_a_parallel_one_has_ended_the_task(crew, standby
     assert kickoffs(crew, standby) == [0, 1]
 
 
-def test_standby_is_sent_nothing_once_airflow_ends_the_task(crew, standby, group, task):
-    crew.after = lambda request: task.task.on_kill() if request.operation == "inputs" else None
-    with pytest.raises(CrewTaskError):
-        ask(client=group)
-
-    assert kickoffs(crew, standby) == [0, 0]
-
-
-def test_alert_knows_of_a_call_before_its_kickoff(crew):
+def test_alert_knows_of_a_call_before_its_kickoff(crew, task):
     known = []
     crew.at_kickoff = lambda: known.append(crew.xcoms.progress[-1]["kickoff_id"])
 
@@ -458,12 +427,7 @@ def test_alert_knows_of_a_call_before_its_kickoff(crew):
 
     assert known == ["", ""]
     assert crew.xcoms.progress[-1]["kickoff_id"] == crew.kickoffs[1].kickoff_id
-
-
-def test_alert_knows_of_an_agent_that_airflow_ends(crew, task):
-    ask()
-
     task.task.on_kill()
 
     assert task.task.is_told_to_end
-    assert len(crew.kickoffs) == 1
+    assert kickoffs(crew) == [2]

@@ -155,24 +155,38 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in records if record.levelno >= logging.WARNING]
 
 
-def test_interrupted_kickoff_is_logged(hook, live_crew, monkeypatch, caplog, task_log):
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_interrupted_kickoff_is_logged(hook, live_crew, monkeypatch, caplog, task_log, is_lost):
     is_cancelled = threading.Event()
 
-    class LostOnceCancelled(ResetFault):
+    class AfterCancellation(ResetFault):
         async def happen(self, exchange: Exchange) -> None:
-            await exchange.take()
+            answer = await exchange.take()
             while not is_cancelled.is_set():  # which only kickoff_async() does; without it, the client is gone
                 await exchange.pause(0.02)
-            await exchange.reset()
+            await (exchange.reset() if is_lost else exchange.send(answer))
 
     monkeypatch.setattr("airflow_provider_crew.hooks.crew.threading", SimpleNamespace(Event=lambda: is_cancelled))
-    live_crew.faults.add(LostOnceCancelled(on="kickoff"))
+    live_crew.faults.add(AfterCancellation(on="kickoff"))
 
     with interrupted(lambda: live_crew.kickoffs):
         hook.kickoff(INPUTS)
 
-    assert len(live_crew.kickoffs) == 1
-    assert warnings_of(caplog) or "may have started" in task_log.warnings
+    (kickoff,) = live_crew.kickoffs
+    if is_cancelled.is_set() and not is_lost:
+        assert kickoff.kickoff_id in task_log.text
+    else:
+        assert warnings_of(caplog) or "may have started" in task_log.warnings
+
+
+def test_interrupted_kickoff_is_not_repeated(hook, live_crew, timing):
+    timing(longest_retry_after=30.0)
+    live_crew.faults.answer(429, on="kickoff", headers={"retry-after": "30"})
+
+    with interrupted(lambda: live_crew.requests.on("kickoff")):
+        hook.kickoff(INPUTS)
+
+    assert len(live_crew.requests.on("kickoff")) == 1
 
 
 @pytest.mark.parametrize(

@@ -327,33 +327,26 @@ def python_memory() -> Iterator[Callable[[], int]]:
 
 
 @pytest.mark.usefixtures("small_limit")
-@pytest.mark.parametrize("endless", ENDLESS)
-def test_endless_answer_is_given_up(connect, hostile, memory, endless):
+@pytest.mark.parametrize(
+    ("call", "endless"),
+    [*product(["status"], ENDLESS), *product(["kickoff"], ["a header", "interim answers", "a body"])],
+)
+def test_endless_answer_is_given_up(connect, hostile, memory, call, endless):
     if endless in {"100 Continue", "trailers"}:
         connect.needs_one_deadline()
     crew = connect(hostile.url, request_timeout=0.3)
     hostile.says = [ENDLESS[endless]]
     began = time.thread_time()
 
-    with pytest.raises((Unreachable, ResponseTooLarge, UnreadableResponse)):
-        crew.status("some-id")
+    with pytest.raises((Unreachable, ResponseTooLarge, UnreadableResponse, UncertainKickoff)) as caught:
+        CALLS[call](crew)
 
+    assert isinstance(caught.value, UncertainKickoff) is (call == "kickoff")
     # It computes for as long as it reads. What reads headers without a bound takes its time as well.
     assert time.thread_time() - began < (3 if BOUNDS_HEADERS else 15)
     assert not (BOUNDS_HEADERS and BOUNDS_CHUNK_LINES) or memory() < 40 * LIMIT
     # On a machine with other work the deadline may be over before the request has arrived.
     assert len(hostile.requests) <= 1
-
-
-@pytest.mark.usefixtures("small_limit")
-@pytest.mark.parametrize("endless", ["a header", "interim answers", "a body"])
-def test_endless_answer_to_kickoff_is_uncertain(connect, hostile, endless):
-    hostile.says = [ENDLESS[endless]]
-
-    with pytest.raises(UncertainKickoff):
-        connect(hostile.url, request_timeout=0.3).kickoff(KICKOFF)
-
-    assert len(hostile.requests) == 1
 
 
 def test_endless_error_is_read_in_part(connect, hostile):
