@@ -16,7 +16,6 @@ RED: dict[tuple[str, str], str] = {}
 ABSENT: dict[tuple[str, str], str] = {
     ("kickoff_option_rendered_to_nothing_sends_nothing", "tool"): "takes no such option",
     ("template_that_cannot_be_rendered_costs_nothing", "tool"): "takes no such option",
-    ("secret_connection_rendered_to_nothing_sends_nothing", "tool"): "takes no such option",
     ("unusable_output_type_is_found_before_anything_is_billed", "tool"): "takes no output_type",
     ("echoed_secret_of_webhooks_is_shown_nowhere", "tool"): "takes no such option",
     ("echoed_secret_of_webhooks_is_shown_nowhere", "sensor"): "takes no such option",
