@@ -6,6 +6,7 @@ A story has a title, its kinds of task with their options, and steps. What follo
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import os
@@ -67,6 +68,7 @@ CREWS |= {
     "quick and metered": batches.QUICK,
     "failing and metered": batches.FAILING,
     "slow and metered": batches.SLOW,
+    "slow and failing": batches.SLOW.failing("out of credit"),
 }
 DONE = {"status": "completed", "result": {"output": "Done.", "tasks": [{"task_id": "a", "output": "A."}]}}
 # A deployed crew, which tells the last task alone, and not how it went on when it has failed.
@@ -163,11 +165,12 @@ class Story:
     def batch(self, **options: Any) -> CrewBatchOperator:
         named: dict[str, Any] = {
             "task_id": "crew",
+            "inputs": self.rows,
             "key": "topic",
             "result_path": str(self.out),
             "poll_interval": 0.02,
         }
-        return CrewBatchOperator(inputs=self.rows, **named | options)
+        return CrewBatchOperator(**named | options)
 
     def watched(self) -> dict[str, Any]:
         """Return the execution of a sensor."""
@@ -299,6 +302,12 @@ class Story:
         self.monkeypatch.setattr(api_server, "has_ended", lambda _: True)
         self.operator.on_kill()
 
+    def mark_deferred(self) -> None:
+        """Mark the task as failed while its trigger polls."""
+        for kind in ("triggers", "batch"):
+            self.monkeypatch.setattr(f"airflow_provider_crew.{kind}.watching.is_marked", lambda _: True)
+        asyncio.run(self.task.revived(self.waiting).on_kill())
+
     def resume_without(self, why: str) -> str:
         """Resume as Airflow does when a trigger has failed, or did not fire in time."""
         if self.last:
@@ -369,7 +378,8 @@ class Story:
                 ends = ["ERROR", known["error.type"]] if span.status.status_code is StatusCode.ERROR else []
                 events = [each.name for each in span.events]
                 number = str(known["airflow.task_instance.try_number"])
-                told.append(f"{known['crewai.execution_uuid']}: {', '.join([number, *ends, *events])}")
+                row = [f"row {known['crew.row']}"] if "crew.row" in known else []
+                told.append(f"{known['crewai.execution_uuid']}: {', '.join([number, *row, *ends, *events])}")
         return "; ".join(told) or "none"
 
     @property
@@ -466,6 +476,7 @@ STEPS: dict[str, Callable[..., object]] = {
     "resume": Story.resume,
     "resume without values": Story.resume_without_values,
     "resume with (quick|slow) rows": lambda it, pace: it.resume(is_quick=pace == "quick"),
+    "trigger is told of a mark": Story.mark_deferred,
     "resume late": lambda it: it.resume(deadline=0.0),
     "resume with progress (.+)": lambda it, text: it.resume(progress=json.loads(text)),
     "next attempt resumes": Story.resume_in_next,
@@ -528,6 +539,8 @@ STEPS: dict[str, Callable[..., object]] = {
     "rows": lambda it: batches.counted(batches.statuses(it.out).values()),
     "files are lost": lambda it: shutil.rmtree(it.out),
     "parts are lost": lambda it: [part.unlink() for part in (it.out / "parts").iterdir()] and None,
+    "a part is lost": lambda it: min((it.out / "parts").iterdir()).unlink(),
+    "results are lost": lambda it: (it.out / "results.jsonl").unlink(),
     "manifest": lambda it: it._value(json.loads((it.out / "manifest.json").read_text())),
     "reasons": lambda it: it.reasons,
     "elsewhere": lambda it: it.failure.elsewhere,

@@ -9,12 +9,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.batch.rows import STATUSES, last_kickoff, with_execution
+from airflow_provider_crew.batch.rows import STATUSES
 from airflow_provider_crew.exceptions import (
-    BatchFailed,
     CrewTaskFailed,
-    DailyLimitReached,
-    InvalidInputs,
     InvalidResultPath,
 )
 from airflow_provider_crew.task import checks
@@ -66,27 +63,6 @@ def test_one_rejected_row_fails_alone_and_is_input_of_another_batch(live_crew, b
     assert len(live_crew.kickoffs) == 10
 
 
-@both_ways
-@pytest.mark.parametrize("status", [401, 422])
-def test_row_is_adopted_after_it_was_to_start_again(live_crew, batch, out, store, deferrable, status):
-    live_crew.faults.reset(after_taken=True, on="kickoff")
-    task = batch(1, max_failed=0, deferrable=deferrable)
-    with pytest.raises((BatchFailed, CrewTaskFailed)):
-        task.run()
-    live_crew.faults.answer(status, on="kickoff")
-    task.clear()
-    with pytest.raises((BatchFailed, CrewTaskFailed)):
-        task.run()
-    assert lines(out)[0]["attempts"] == 1
-
-    group, _ = last_kickoff(store.entries, "topic 0")
-    execution = live_crew.kickoffs[0].kickoff_id
-    store.set(group, [with_execution(line, "topic 0", execution) for line in store.entries[group]])
-    task.clear()
-    assert task.run()["counts"]["success"] == 1
-    assert [each.kickoff_id for each in live_crew.kickoffs] == [execution]
-
-
 def test_changed_and_removed_rows_are_named(live_crew, batch, out):
     given = rows()
     task = batch(given)
@@ -103,12 +79,6 @@ def test_changed_and_removed_rows_are_named(live_crew, batch, out):
     assert [line["key"] for line in sorted(lines(out), key=lambda line: line["index"])] == [
         row["topic"] for row in given
     ]
-
-
-@pytest.mark.usefixtures("live_crew")
-def test_rows_that_the_check_rejects_are_invalid(batch, out):
-    batch(check=lambda inputs, output: inputs["topic"] in output and "3" not in output, max_failed=None).run()
-    assert [line["key"] for line in lines(out) if line["status"] == "invalid_output"] == ["topic 3"]
 
 
 @pytest.mark.parametrize("rejects", [1, 2])
@@ -129,15 +99,6 @@ def test_output_that_is_checked_again_is_the_same(live_crew, batch, out, text, d
     assert len(live_crew.kickoffs) == 1
 
 
-def test_unusable_rows_are_rejected_before_the_first_kickoff(live_crew, batch):
-    """Those of every kind are in tests/unit/test_batch_rows.py."""
-    with pytest.raises(CrewTaskFailed) as raised:
-        batch([{"topic": {1, 2}}]).run()
-    assert isinstance(raised.value.failure, InvalidInputs)
-    assert raised.value.cost == "none"
-    assert not live_crew.calls
-
-
 @pytest.mark.parametrize("iteration", [None, 1])
 def test_result_path_of_another_batch_is_rejected(live_crew, batch, iteration):
     batch().run()
@@ -152,16 +113,6 @@ def test_result_path_of_another_batch_is_rejected(live_crew, batch, iteration):
         assert "billed" not in live_crew.xcoms.progress[-1]["end"]["if_cleared"]
         other.clear()
     assert len(live_crew.kickoffs) == 10
-
-
-def test_daily_limit_counts_each_kickoff_that_may_have_started(live_crew, ledger, batch, monkeypatch):
-    monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?max_kickoffs_per_day=4")
-    live_crew.faults.answer(429, on="kickoff", times=12)  # which starts nothing, so each is sent again later
-    with pytest.raises(CrewTaskFailed) as raised:
-        batch().run()
-    assert isinstance(raised.value.failure, DailyLimitReached)
-    assert len(live_crew.kickoffs) == 4
-    assert [*ledger.runs.values()][-1]["total"] == 4
 
 
 @pytest.mark.parametrize(("is_next_day", "totals"), [(False, [2]), (True, [2, 1])])

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import Stats
 
-from airflow_provider_crew.batch.rows import STATUSES
 from airflow_provider_crew.client.errors import Cost
-from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed, EndedByAirflow, WaitedTooLong
+from airflow_provider_crew.exceptions import BatchFailed
 from airflow_provider_crew.local import Scenario
 from airflow_provider_crew.local.scenario import ScenarioTask
 from tests.integration.batches import FAILING, QUICK, SLOW, TOKENS, lines, rows
@@ -76,33 +75,6 @@ def test_tokens_include_failed_executions_of_earlier_attempts(live_crew, batch, 
     assert tokens_of(live_crew, out, task_log.text) == {len(live_crew.kickoffs) * TOKENS}
 
 
-def test_tokens_of_a_failure_between_attempts_count(live_crew, batch, out, task_log):
-    live_crew.scenario = SLOW
-    task = batch(1, deferrable=True)
-    task.deferred()
-    failing = {"state": "FAILED", "status": "out of credit", "usage_metrics": {"total_tokens": 7}}
-    live_crew.set_status(live_crew.kickoffs[0].kickoff_id, failing)
-    live_crew.scenario = QUICK
-    task.run()
-    assert tokens_of(live_crew, out, task_log.text) == {7 + TOKENS}
-
-
-def test_tokens_of_an_execution_that_outlasts_the_batch_count(live_crew, batch, out, each_look_takes, task_log):
-    live_crew.scenario = SLOW
-    each_look_takes(5)
-    task = batch(4, timeout=300, max_active=2, max_tokens=2 * TOKENS, max_failed=None)
-    with pytest.raises(WaitedTooLong):
-        task.run()
-    for kickoff in live_crew.kickoffs:
-        live_crew.finish(kickoff.kickoff_id)
-    live_crew.scenario = QUICK
-    for _ in range(2):
-        with pytest.raises(CrewTaskFailed):
-            task.run()
-        assert tokens_of(live_crew, out, task_log.text) == {2 * TOKENS}
-    assert len(live_crew.kickoffs) == 2
-
-
 @both_ways
 def test_reason_of_a_row_is_the_same_everywhere(live_crew, batch, out, task_log, deferrable):
     reason = "out of credit (402 from the model's provider)"
@@ -118,21 +90,6 @@ def test_reason_of_a_row_is_the_same_everywhere(live_crew, batch, out, task_log,
     assert (group["reason"], raised.value.reasons) == (reason, (f"{reason} (1)",))
     assert f"Row topic 0, error: {reason}" in task_log.warnings
     assert f"Of 1 rows, 1 failed (max_failed: 0): {reason} (1)." in live_crew.xcoms.progress[-1]["end"]["event"]
-
-
-@both_ways
-def test_row_whose_execution_runs_on_is_counted_once(live_crew, batch, each_look_takes, task_log, deferrable):
-    live_crew.scenario = SLOW
-    each_look_takes(5)
-    with pytest.raises(BatchFailed) as raised:
-        batch(3, row_timeout=300, max_failed=0, deferrable=deferrable).run()
-
-    counts = live_crew.xcoms.progress[-1]["batch"]
-    assert counts["ended"] + counts["running"] + counts["waiting"] == counts["total"] == 3
-    assert counts["failed"] == 0 < counts["running"]
-    assert "0 failed" not in raised.value.event
-    assert f"{counts['running']} running" in raised.value.event
-    assert re.search(rf"0 succeeded, {counts['running']} running", task_log.text)
 
 
 @both_ways
@@ -176,39 +133,6 @@ def test_pilot_that_passes_runs_alone(live_crew, batch, task_log, deferrable):
     assert f"{ABOUT:,}" in line
 
 
-def test_output_that_is_checked_again_uses_no_tokens(live_crew, batch):
-    fixed: list[bool] = []
-    task = batch(12, max_active=100, max_tokens=12 * TOKENS, max_failed=5, pilot=6, check=lambda *_: bool(fixed))
-    with pytest.raises(CrewTaskFailed):
-        task.run()
-    assert len(live_crew.kickoffs) == 6
-    fixed.append(True)
-    task.clear()
-    assert task.run()["counts"]["success"] == 12
-
-
-@both_ways
-@pytest.mark.parametrize(("end", "kickoffs"), [("finish", 10), ("revoke", 14)])
-def test_running_rows_that_are_given_up_count_as_average_ones(
-    live_crew, batch, each_look_takes, deferrable, end, kickoffs
-):
-    live_crew.scenario = SLOW
-    each_look_takes(5)
-    task = batch(
-        40, max_active=100, max_tokens=10 * TOKENS, row_timeout=60, max_failed=None, deferrable=deferrable
-    )
-    with pytest.raises(BatchFailed) as raised:
-        task.run()
-    assert (len(live_crew.kickoffs), raised.value.cost) == (4, "running")
-    for kickoff in live_crew.kickoffs:
-        getattr(live_crew, end)(kickoff.kickoff_id)
-    live_crew.scenario = QUICK
-    task.clear()
-    with pytest.raises(CrewTaskFailed):
-        task.run()
-    assert len(live_crew.kickoffs) == kickoffs
-
-
 @both_ways
 def test_pilot_goes_on_after_a_back_off(live_crew, batch, deferrable):
     live_crew.scenario = Scenario(tasks=(ScenarioTask(name="writing_task", seconds=1.0),), inputs=())
@@ -240,18 +164,3 @@ def test_batch_without_news_is_pushed_again(live_crew, batch, timing):
     waiting = [each["polled_at"] for each in live_crew.xcoms.progress if each["batch"]["running"]]
     assert len(waiting) > 4
     assert waiting == sorted(set(waiting))
-
-
-def test_manifest_of_a_cancelled_batch_says_so(live_crew, batch, out, monkeypatch):
-    live_crew.scenario = SLOW
-    monkeypatch.setattr("airflow_provider_crew.api_server.has_ended", lambda _: True)
-    task = batch(cancel_on_kill=True)
-    begun = task.begin()
-    live_crew.after = lambda _: begun.on_kill() if len(live_crew.kickoffs) == 4 else None
-    with pytest.raises(CrewTaskFailed) as raised:
-        begun.execute(task.context)
-    assert isinstance(raised.value.failure, EndedByAirflow)
-
-    manifest = json.loads((out / "manifest.json").read_text())
-    assert manifest["terminal_reason"] == "cancelled"
-    assert manifest["counts"] == dict.fromkeys(STATUSES, 0) | {"cancelled": 4, "not_started": 6}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 import threading
@@ -14,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow.sdk import ObjectStoragePath
 from airflow.sdk.io import attach
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
@@ -23,14 +21,12 @@ from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.rows import STATUSES
 from airflow_provider_crew.batch.state import Board
 from airflow_provider_crew.exceptions import (
-    BatchFailed,
     CrewTaskError,
     CrewTaskFailed,
-    InvalidInputs,
 )
 from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
-from tests.integration.batches import Killed, killed_at, lines, rows, statuses
+from tests.integration.batches import Killed, killed_at, lines, rows
 from tests.integration.operators import both_ways
 from tests.integration.tasks import (
     CONNECTION,
@@ -39,9 +35,7 @@ from tests.integration.tasks import (
     SLOW,
     Task,
     TaskStateStore,
-    WatchedService,
     api_error,
-    fired,
 )
 from tests.machine.virtual import one_by_one
 from tests.supported import AIRFLOW
@@ -221,30 +215,6 @@ def test_replaced_process_does_not_finish(batch, out, store):
     assert not (out / "results.jsonl").exists()
 
 
-def test_rows_that_change_during_a_deferral_end_the_batch(live_crew, batch):
-    given = rows(3)
-    task = batch(given, max_active=1, deferrable=True)
-    waiting = task.deferred()
-    event = task.event_of(waiting)
-    given[:] = [row | {"at": 12.5} for row in given]
-    with pytest.raises(CrewTaskFailed) as raised:
-        task.resume(waiting, event)
-    assert isinstance(raised.value.failure, InvalidInputs)
-    assert raised.value.cost == "ended"
-    assert len(live_crew.kickoffs) == 1
-    task.clear()
-    assert task.run()["changed"] == 1
-
-
-def test_refused_intents_are_not_told_as_kickoff_ids(live_crew, batch, store, task_log):
-    store.breaks_at = lambda call: call == "set" and any(name.startswith("crew_batch_") for name in store.texts)
-    with pytest.raises(CrewTaskError) as raised:
-        batch(rows(3)).run()
-    assert raised.value.cost == "none"
-    assert "kickoff IDs" not in task_log.text
-    assert not live_crew.kickoffs
-
-
 def test_files_that_vanish_while_read_start_nothing(live_crew, batch, out, monkeypatch):
     task = batch(rows(3))
     compact = ResultFiles.compact
@@ -324,55 +294,6 @@ def test_unreadable_storage_leaves_the_cost_unknown(batch, bucket):
     assert raised.value.cost == "unknown"
 
 
-@pytest.mark.parametrize("name", ["results.jsonl", "parts"])
-def test_lost_result_file_makes_its_rows_uncertain(live_crew, batch, out, monkeypatch, name):
-    task = batch(rows(6), max_active=2, max_failed=None)
-    if name == "parts":
-        killed_at(monkeypatch, ResultFiles, "compact")
-        died(task)
-        lost = min((out / "parts").iterdir())
-    else:
-        task.run()
-        lost = out / name
-    keys = {line["key"] for line in map(json.loads, lost.read_text().splitlines()) if line["kickoff_id"]}
-    lost.unlink()
-    task.run()
-
-    assert len(live_crew.kickoffs) == 6
-    assert {key for key, status in statuses(out).items() if status == "uncertain"} == keys != set()
-
-
-def test_lost_result_after_a_failed_wait_makes_a_row_uncertain(live_crew, batch, out, monkeypatch):
-    live_crew.scenario = SLOW.failing("no")
-    task = batch(rows(2), row_timeout=0.3, max_failed=None)
-    task.run()
-    for started in live_crew.kickoffs:
-        live_crew.finish(started.kickoff_id)
-    live_crew.scenario = QUICK
-    with monkeypatch.context() as patch:
-        killed_at(patch, ResultFiles, "compact")
-        died(task)
-    for lost in (out / "parts").iterdir():
-        lost.unlink()
-
-    assert task.run()["counts"]["uncertain"] == 2
-    assert len(live_crew.kickoffs) == 4
-
-
-@pytest.mark.parametrize("is_resumed", [False, True], ids=["in the next attempt", "in the same attempt"])
-def test_result_file_lost_after_a_deferral_makes_its_rows_uncertain(live_crew, batch, out, is_resumed):
-    task = batch(rows(4), max_active=1, max_failed=None, deferrable=True)
-    then = task.deferred()
-    for _ in range(2):
-        with pytest.raises(TaskDeferred) as again:
-            task.resume(then, asyncio.run(fired(task.revived(then))) | {"is_quick": False})
-        then = again.value
-    min((out / "parts").iterdir()).unlink()
-
-    assert (task.finish(then) if is_resumed else task.run())["counts"]["uncertain"] == 1
-    assert len(live_crew.kickoffs) == 4
-
-
 def test_killed_while_airflow_is_away_keeps_kickoff_ids(live_crew, batch, store):
     live_crew.scenario = SLOW
     task, writes = batch(rows(3), max_active=3), count(1)
@@ -428,22 +349,3 @@ def test_token_renewed_before_a_group_stops_no_row(live_crew, batch, monkeypatch
     assert counts["success"] == len(live_crew.kickoffs) == 12
     # The others of the group may be sent when the first response has been read.
     assert 1 <= len([each for each in live_crew.requests.on("kickoff") if each.status == 401]) <= 4
-
-
-@pytest.mark.parametrize("is_retry", [False, True])
-def test_batch_that_goes_on_elsewhere_stops_nothing_there(live_crew, batch, monkeypatch, timing, is_retry):
-    timing(batch_wait=0.5)
-    live_crew.scenario = SLOW
-    task = batch(2, max_active=2, deferrable=True, cancel_on_kill=True)
-    waiting = task.deferred()
-    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
-    event = asyncio.run(fired(task.revived(waiting)))
-    monkeypatch.setattr("airflow_provider_crew.batch.watching.is_marked", lambda _: True)
-    with WatchedService(scenario=SLOW) as other:
-        monkeypatch.setenv(CONNECTION, other.connection_uri)
-        with pytest.raises((TaskDeferred, BatchFailed)) as caught:
-            _ = task.begin().execute(task.context) if is_retry else task.resume(waiting, event)
-        if isinstance(caught.value, TaskDeferred):
-            asyncio.run(task.revived(caught.value).on_kill())
-
-        assert not other.requests.on("stop")

@@ -12,16 +12,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import BaseHook, TaskDeferred
+from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew import api_server, cli, versions
 from airflow_provider_crew.client.errors import (
     Cost,
     ExecutionCancelled,
     NotCancelled,
-    WaitedTooLong,
 )
-from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.task.verdict import Facts, while_waiting
@@ -183,53 +181,3 @@ def test_trigger_cancels_nothing_in_a_task_loop(live_crew, is_in_a_loop):
     assert trigger.cancel_on_kill is cancels
     assert (DEFERRAL in task.ti.xcoms) is cancels
     assert trigger.shown == while_waiting(Facts(), reattachable=False, cancels=cancels)
-
-
-@pytest.mark.skipif(not versions.TRIGGERS_CANCEL, reason="no trigger cancels before Airflow 3.3")
-@pytest.mark.parametrize(("status", "starts"), [(200, True), (404, False)])
-def test_clear_after_a_mark_may_start_another_if_the_crew_was_asked(
-    live_crew, store, monkeypatch, task_log, status, starts
-):
-    live_crew.scenario = SLOW
-    rejects(status)(live_crew)
-    task = Task(lambda: run(deferrable=True, cancel_on_kill=True), store=store)
-    trigger = task.revived(task.deferred())
-    monkeypatch.setattr("airflow_provider_crew.triggers.watching.is_marked", lambda _: True)
-
-    asyncio.run(trigger.on_kill())
-
-    assert live_crew.requests.on("stop")
-    assert ("starts a new execution" in task_log.text) is starts
-
-
-def test_stop_counts_as_that_of_a_person_if_the_request_was_not_sent(live_crew, store, monkeypatch):
-    live_crew.scenario = SLOW
-    task = Task(lambda: run(deferrable=True, timeout=0.5, cancel_on_timeout=True), store=store, retries=1)
-    waiting = task.deferred()
-    event = task.event_of(waiting)
-    with LocalCrewService(token=TOKEN) as another, monkeypatch.context() as moved:
-        moved.setenv(CONNECTION, another.connection_uri)
-        with pytest.raises(WaitedTooLong):
-            task.resume(waiting, event)
-    live_crew.revoke(live_crew.ids[0])
-
-    with pytest.raises(CrewTaskFailed):
-        task.run()
-    assert len(live_crew.kickoffs) == 1
-
-
-@pytest.mark.skipif(not versions.TRIGGERS_CANCEL, reason="no trigger cancels before Airflow 3.3")
-@pytest.mark.parametrize("kind", ["triggers", "batch"])
-def test_trigger_tells_that_it_could_not_ask_the_crew_to_stop(live_crew, batch, mocker, task_log, kind):
-    live_crew.scenario = SLOW
-    options = {"deferrable": True, "cancel_on_kill": True}
-    task = batch(2, **options) if kind == "batch" else Task(lambda: run(**options))
-    trigger = task.revived(task.deferred())
-    mocker.patch(f"airflow_provider_crew.{kind}.watching.is_marked", return_value=True)
-    mocker.patch.object(BaseHook, "get_connection", side_effect=PermissionError("the vault is sealed"))
-
-    asyncio.run(trigger.on_kill())
-
-    told = task_log.text
-    assert told.count("the vault is sealed") == len(live_crew.ids)
-    assert ("0 of 2 executions were cancelled" if kind == "batch" else Cost.RUNNING.sentence) in told

@@ -14,12 +14,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from airflow_provider_crew import versions
-from airflow_provider_crew.batch.operator import CrewBatchOperator
 from airflow_provider_crew.client.errors import WaitedTooLong
 from airflow_provider_crew.local import ScenarioTask
-from tests.integration.operators import both_ways, in_every_way, run, run_task
-from tests.integration.tasks import INPUTS, SLOW, Task, poked, skip_where_pokes_forget
-from tests.supported import AIRFLOW
+from tests.integration.operators import in_every_way, run, run_task
+from tests.integration.tasks import SLOW, Task, poked, skip_where_pokes_forget
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -76,57 +74,25 @@ def test_completed_execution_is_one_span_with_its_task_below(live_crew, exporter
     assert not [word for word in ("secret", "harbours", "sailors") if word in told]
 
 
-@pytest.fixture
-def counted(mocker):
-    counts: list[str] = []
-
-    def note(name: str, *_: Any, tags: dict[str, str]) -> None:
-        if name.startswith("resumable_job."):
-            assert tags.keys() == {"operator"}
-            counts.append(name.removeprefix("resumable_job."))
-
-    mocker.patch.object(Stats, "incr", side_effect=note)
-    return counts
-
-
-@pytest.fixture
-def waited_too_long(live_crew, store) -> Task:
-    """A task whose first attempt has left a running execution."""
+def test_retry_that_reattaches_ends_the_one_span(live_crew, exporter, store, mocker):
+    incr = mocker.patch.object(Stats, "incr")
     live_crew.scenario = SLOW
     task = Task(lambda: run(timeout=0.2), store=store, retries=1)
     with pytest.raises(WaitedTooLong):
         task.run()
-    return task
-
-
-def test_retry_that_reattaches_ends_the_one_span(live_crew, exporter, counted, waited_too_long):
     assert named(exporter, "invoke_workflow crew_default") == []
     live_crew.finish(live_crew.ids[0])
-    waited_too_long.run()
+    task.run()
 
     (span,) = named(exporter, "invoke_workflow crew_default")
     assert span.attributes["airflow.task_instance.try_number"] == 2
     (event,) = span.events
     assert event.name == "resumable_job.resume_decision"
     assert dict(event.attributes) == {"resumable.decision": "reconnect", "resumable.external_id": live_crew.ids[0]}
-    assert span.start_time < waited_too_long.ti.start_date.timestamp() * 1e9
-    assert counted == ["fresh_submit", "reconnect_attempt", "reconnect_success"]
-
-
-@pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
-@both_ways
-def test_each_row_of_a_batch_is_one_span(live_crew, exporter, store, tmp_path, deferrable):
-    live_crew.faults.answer(422, on="kickoff")
-    rows = [INPUTS, INPUTS | {"topic": "ferries"}, INPUTS | {"topic": "ships"}]
-    options: Any = {"result_path": str(tmp_path / "out"), "poll_interval": 0.02, "max_failed": 1}
-    Task(
-        lambda: CrewBatchOperator(task_id="crew", inputs=rows, deferrable=deferrable, **options), store=store
-    ).run()
-
-    spans = named(exporter, "invoke_workflow crew_default")
-    assert {span.attributes["crewai.execution_uuid"] for span in spans} == {*live_crew.ids}
-    assert len(spans) == 2
-    assert len({span.attributes["crew.row"] for span in spans}) == 2
+    assert span.start_time < task.ti.start_date.timestamp() * 1e9
+    counted = [(name, [*each.kwargs["tags"]]) for each in incr.mock_calls if "resumable" in (name := each.args[0])]
+    names = ("fresh_submit", "reconnect_attempt", "reconnect_success")
+    assert counted == [(f"resumable_job.{name}", ["operator"]) for name in names]
 
 
 def test_tracer_that_fails_costs_no_result(live_crew, monkeypatch, store, task_log):
