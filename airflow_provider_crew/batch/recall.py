@@ -120,7 +120,8 @@ def _settle(board: Board, row: Row, decision: Decision, spent: Mapping[str, Any]
             sent_at = row.sent_at or line.get("started_at")
             row.lost_at = sent_at if decision is Decision.KICK_OFF_BY_CHOICE else None
             row.kickoff_id, row.sent_at = "", None
-            row.end("not_started", usage=usage)
+            kept = {name: line.get(name) for name in ("output", "raw_output")}  # it may never start again
+            row.end("not_started", usage=usage, **kept)
             board.pending.append(row)
             return True
     return False

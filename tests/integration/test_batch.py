@@ -81,6 +81,20 @@ def test_changed_and_removed_rows_are_named(live_crew, batch, out):
     ]
 
 
+def test_results_are_kept_until_rows_start_again(live_crew, batch, out):
+    task = batch(rerun="all")
+    task.run()
+    outputs = {line["raw_output"] for line in lines(out)}
+    task.clear()
+    live_crew.faults.answer(401, on="kickoff", for_seconds=math.inf)
+    with pytest.raises(CrewTaskFailed):
+        task.run()
+
+    found = lines(out)
+    assert {line["status"] for line in found} == {"not_started"}
+    assert {line["raw_output"] for line in found} == outputs != {None}
+
+
 @pytest.mark.parametrize("rejects", [1, 2])
 @pytest.mark.parametrize(("text", "data"), [('["a"]', None), ("a text", ["a"])])
 def test_output_that_is_checked_again_is_the_same(live_crew, batch, out, text, data, rejects):
