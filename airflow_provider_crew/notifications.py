@@ -46,8 +46,9 @@ class CrewAlert(BaseNotifier):
     failed in the run and have not sent their own. That includes tasks whose process was killed, or that
     ``dagrun_timeout`` stopped: Airflow may not call their callbacks.
 
-    As ``on_success_callback``, it reports the uncertain rows of a batch that succeeded. It ignores tasks without a
-    crew, and never waits: Airflow runs the callbacks of a DAG file one after the other, and parses it after that.
+    As ``on_success_callback``, it reports a batch that succeeded with uncertain or running rows. It ignores tasks
+    without a crew, and never waits: Airflow runs the callbacks of a DAG file one after the other, and parses it
+    after that.
 
     :param channel: Function that sends a subject and a text, or an Airflow notifier whose templates contain
         ``{{ crew_alert.subject }}`` and ``{{ crew_alert.text }}``.
@@ -243,7 +244,7 @@ def _failure(context: Context, task_id: str, map_index: int, state: str) -> _Fai
     kickoff_id = next(iter(left), kickoff_id)
     is_silent = state in {"skipped", "upstream_failed"} and not (end or kickoff_id or batch)
     is_silent = is_silent or (state == "skipped" and end.get("action") == "skip")
-    is_silent = is_silent or (state == "success" and not _is_uncertain(batch))
+    is_silent = is_silent or (state == "success" and not (_is_uncertain(batch) or batch.get("running")))
     is_silent = is_silent or (state == "removed" and (not kickoff_id or _is_over(progress, read)))
     if is_silent or (is_of_run and read(SENT)):
         return None
@@ -360,7 +361,7 @@ def _unreported(
         "skipped": skipped,
         "upstream_failed": "The task did not run because an upstream task failed.",
         "removed": "The task was removed from the run while it waited: its mapped list, or the DAG, has changed.",
-        "success": "The batch succeeded, but some of its kickoffs are uncertain.",
+        "success": "The batch succeeded, but some of its executions may be running.",
     }.get(state, "The task was cleared, or its process was killed or lost.")
     mark = (progress.get("choices") or {}).get("mark")
     # A process may still be cancelling the execution.
@@ -376,7 +377,8 @@ def _unreported(
     if is_being_cancelled:
         event += f" {'Its executions are' if of_batch else 'The execution is'} being cancelled."
         next_step = next_step if of_batch else while_cancelled(is_sensor)
-    cost = Cost.RUNNING if is_being_cancelled else Cost(lost["cost"])
+    is_running = is_being_cancelled or (state == "success" and not _is_uncertain(progress["batch"]))
+    cost = Cost.RUNNING if is_running else Cost(lost["cost"])
     return CrewError(event, cost=cost, next_step=next_step, kickoff_id=kickoff_id)
 
 

@@ -160,7 +160,7 @@ def of_rows(*, running=16, gone=0, **told):
         for status in ("error", "uncertain")
         if status == "error" or gone or statuses.get(status)
     ]
-    batch = {"total": 3, "uncertain": statuses.get("uncertain", 0), "reasons": reasons}
+    batch = {"total": 3, "uncertain": statuses.get("uncertain", 0), "running": running, "reasons": reasons}
     return progress("", batch=batch, doing=COUNTS, **sentences | told)
 
 
@@ -191,6 +191,7 @@ XCOMS: dict[str, dict[str, Any]] = {
     "batch ended": of_rows(end=BATCH.as_dict()),
     "uncertain rows": of_rows(running=0, state="completed", success=1, uncertain=2),
     "replaced rows": of_rows(running=0, state="completed", success=3, gone=2),
+    "rows that outlast": of_rows(running=2, state="completed", success=1),
     "green": of_rows(running=0, state="completed", success=3),
 }
 TASK = re.compile(r"(task)? *(\w+)(?:\[(\d)\])? (\w+)(?:, (\w+))?(?:: (.+))?")
