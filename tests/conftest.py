@@ -89,7 +89,8 @@ def evaluated(printed: Callable[..., None]) -> Callable[..., None]:
     """
     Compare a table of expressions beside a test. The line below each is its value, or the error that it raises.
 
-    Imports and assignments in a table are for the expressions below them. It may use ``names``.
+    An iterator has a line for each of its texts. Imports and assignments in a table are for the expressions below
+    them. It may use ``names``.
     """
 
     def table(known: list[str], names: dict[str, Any]) -> Iterator[str]:
@@ -97,21 +98,46 @@ def evaluated(printed: Callable[..., None]) -> Callable[..., None]:
             if not line.startswith("    "):
                 yield line
                 if isinstance(code := next(iter(ast.parse(line).body), None), ast.Expr):
-                    yield f"    {_value(line, names)}"
+                    yield from (f"    {each}" for each in _value(line, names))
                 elif code:
                     exec(line, names)  # noqa: S102 - our own
 
     return lambda name, **names: printed(name, lambda known: table(known, names))
 
 
-def _value(expression: str, names: dict[str, Any]) -> str:
+def _value(expression: str, names: dict[str, Any]) -> list[str]:
     try:
-        return saferepr(eval(expression, names))  # noqa: S307 - our own
+        value = eval(expression, names)  # noqa: S307 - our own
+        return [*value] if isinstance(value, Iterator) else [saferepr(value)]
     except (NameError, TypeError):
         raise
     except Exception as error:  # noqa: BLE001 - a value among others
         cost = f" (cost: {error.cost})" if hasattr(error, "cost") else ""
-        return f"! {type(error).__name__}{cost}: {' '.join(str(getattr(error, 'event', error)).split())}"
+        return [f"! {type(error).__name__}{cost}: {' '.join(str(getattr(error, 'event', error)).split())}"]
+
+
+@pytest.fixture
+def tabulated(printed: Callable[..., None]) -> Callable[..., None]:
+    """
+    Compare a table beside a test. A function makes the other columns from the cells of the first ``given``.
+
+    The last cell of a row may have further lines, which are indented.
+    """
+
+    def table(known: list[str], given: int, others: Callable[..., Iterable[str]]) -> Iterator[str]:
+        lines = [line for line in known if " | " in line or not line.startswith("    ")]
+        cells = [[each.strip() for each in line.split("|")[:given]] if _is_row(line) else [] for line in lines]
+        rows = [[*row, *others(*row)] if row else [] for row in cells]
+        widths = [max(map(len, column)) for column in zip(*filter(None, rows), strict=True)]
+        for line, row in zip(lines, rows, strict=True):
+            padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+            yield " | ".join(padded).rstrip() if row else line
+
+    return lambda name, given, others: printed(name, lambda known: table(known, given, others))
+
+
+def _is_row(line: str) -> bool:
+    return " | " in line and line[0] != "#"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

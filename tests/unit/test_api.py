@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Iterator
-from itertools import product
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
@@ -77,19 +76,16 @@ def outcome(script: Script) -> str:
     return f"{found} from {' '.join(script.paths[asked:]).replace(KICKOFF_ID, 'ID')}"
 
 
-def table(_: list[str]) -> Iterator[str]:
-    """Yield the first two responses to requests of a status, what comes of them, and the paths of later ones."""
-    for first, second in product(RESPONSES, RESPONSES):
-        script = Script(RESPONSES[first], RESPONSES[second])
-        if second == "running" or "404" in first:
-            found = outcome(script)
-            script.outcomes = [answer(404), answer(404)]
-            later = outcome(script).partition(" from ")[2]
-            yield f"{first:<15} | {second if '404' in first else '':<15} | {found}; then {later}"
+def outcomes(first: str, second: str) -> tuple[str, str]:
+    """Return what comes of the first two responses to requests of a status, and the paths of later ones."""
+    script = Script(RESPONSES[first], RESPONSES[second or "running"])
+    found = outcome(script)
+    script.outcomes = [answer(404), answer(404)]
+    return found, outcome(script).partition(" from ")[2]
 
 
-def test_path_of_a_status_is_found_as_in_the_table(printed: Any) -> None:
-    printed("status_paths.txt", table)
+def test_path_of_a_status_is_found_as_in_the_table(tabulated: Any) -> None:
+    tabulated("status_paths.txt", 2, outcomes)
 
 
 @pytest.mark.parametrize("credentials", ["me:hunter2-0123", "m:x", "me:p%2fword-0123"])
@@ -173,16 +169,12 @@ ERRORS: dict[str, Exception] = {
 }
 
 
-def repeats(repeated: Repeated) -> Iterator[str]:
-    yield f"{'error':<24} | {'read':<13} | {'kickoff':<13} | {'of a waking crew':<16} | {'':<15} | kickoff"
-    for name, error in ERRORS.items():
-        plain = f"{repeated.times(error):<13} | {repeated.times(error, kickoff=True):<13}"
-        waking = f"{repeated.times(error, within=300.0):<16} | {repeated.times(error, within=60.0):<15}"
-        yield f"{name:<24} | {plain} | {waking} | {repeated.times(error, kickoff=True, within=300.0)}"
+def test_calls_are_repeated_as_in_the_table(repeated: Repeated, tabulated: Any) -> None:
+    def times(name: str) -> Iterator[str]:
+        for kickoff, within in ((False, 0.0), (True, 0.0), (False, 300.0), (False, 60.0), (True, 300.0)):
+            yield repeated.times(ERRORS[name], kickoff=kickoff, within=within)
 
-
-def test_calls_are_repeated_as_in_the_table(repeated: Repeated, printed: Any) -> None:
-    printed("repeating.txt", lambda _: repeats(repeated))
+    tabulated("repeating.txt", 1, times)
 
 
 def test_other_error_does_not_end_the_wake_up_time(repeated: Repeated) -> None:

@@ -7,16 +7,10 @@ To add a line to ``rows.txt``, write its first three columns.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 from airflow_provider_crew.batch.reasons import count_reason, most_common
-from airflow_provider_crew.batch.rows import (
-    Row,
-    Spent,
-    decision_of,
-    merged,
-)
+from airflow_provider_crew.batch.rows import Row, Spent, decision_of, merged
 
 
 def line(key: str = "a", status: str = "success", attempts: int = 1, **more: Any) -> dict[str, Any]:
@@ -70,34 +64,25 @@ ATTEMPTS: list[Any] = [
 ]
 
 
-def decisions(row: Row, status: Any) -> str:
+def meaning(lines: str, kickoffs: str, status: Any) -> tuple[str, ...]:
+    """Return what is known of a row, and the decisions of each kind of attempt."""
+    row = Row(0, "a", "digest")
+    known = [LINES[name] for name in lines.split("; ") if name]
+    assert merged([row], known, [KICKOFFS[name] for name in kickoffs.split("; ") if name]) == []
+    assert not row.line or row.line["index"] == 0
+    assert row.sent_at is None or row.group == "g"
+    is_lost = ", lost" if row.is_lost else ""
+    known_id = (row.line or {}).get("kickoff_id") or "-"
+    found = f"{row.status} {row.kickoff_id or '-'} {row.sent_at or '-'} {row.attempts}{is_lost} ({known_id})"
     made = (
-        decision_of(row, status, cleared=clear, chooses_twice=twice, rerun=rerun)
+        decision_of(row, status or None, cleared=clear, chooses_twice=twice, rerun=rerun)
         for clear, twice, rerun in ATTEMPTS
     )
-    return " | ".join(f"{each.name:<18}" for each in made).rstrip()
+    return found, *(each.name for each in made)
 
 
-def table(written: list[str]) -> Iterator[str]:
-    for told in written:
-        cells = [cell.strip() for cell in told.split("|")]
-        if len(cells) < 3 or told.startswith("#"):
-            yield told
-            continue
-        lines, kickoffs, status = cells[:3]
-        row = Row(0, "a", "digest")
-        known = [LINES[name] for name in lines.split("; ") if name]
-        assert merged([row], known, [KICKOFFS[name] for name in kickoffs.split("; ") if name]) == []
-        assert not row.line or row.line["index"] == 0
-        assert row.sent_at is None or row.group == "g"
-        is_lost = ", lost" if row.is_lost else ""
-        known_id = (row.line or {}).get("kickoff_id") or "-"
-        found = f"{row.status} {row.kickoff_id or '-'} {row.sent_at or '-'} {row.attempts}{is_lost} ({known_id})"
-        yield f"{lines:<42} | {kickoffs:<18} | {status:<10} | {found:<25} | {decisions(row, status or None)}"
-
-
-def test_rows_go_on_as_in_the_table(printed: Any) -> None:
-    printed("rows.txt", table)
+def test_rows_go_on_as_in_the_table(tabulated: Any) -> None:
+    tabulated("rows.txt", 3, meaning)
 
 
 def test_reasons_of_many_rows_stay_small():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -154,18 +154,8 @@ class Attempt:
         return "; ".join((*self.done, f"earlier {facts.earlier}", *warnings, *found_out))
 
 
-def table(known: list[str]) -> Iterator[str]:
-    lines = [line.split("|")[:3] for line in known]
-    for first, *others in lines:
-        cells = [cell.strip() for cell in (first, *others)]
-        if others:
-            yield f"{cells[0]:<42} | {cells[1]:<43} | {cells[2]:<20} | {Attempt(*cells).outcome()}"
-        else:
-            yield first
-
-
-def test_attempts_do_what_the_table_says(printed: Any) -> None:
-    printed("earlier.txt", table)
+def test_attempts_do_what_the_table_says(tabulated: Any) -> None:
+    tabulated("earlier.txt", 3, lambda *cells: [Attempt(*cells).outcome()])
 
 
 def test_poll_tells_the_status_of_an_execution() -> None:

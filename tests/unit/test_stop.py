@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from itertools import chain, product, repeat
+from itertools import chain, repeat
 from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
@@ -95,15 +94,21 @@ ERRORS: dict[str, Any] = {
 }
 
 
-def heeded(phase: Any, own: str, earlier: str | None, **options: Any) -> str:
-    stop, warnings = ending(**options)
+def heeded(phase: Any, own: str, earlier: str | None, *, marked: bool = True, **options: Any) -> str:
+    """Return what a task does that Airflow ends, of which a user may have marked it."""
+    stop, warnings = ending(**{"cancel_on_kill": True} | options)
     facts = Facts(phase=phase, kickoff_id=own)
-    try:
-        stop.heed(facts, earlier)
-        assert facts == Facts(phase=phase, kickoff_id=own)
-    except EndedByAirflow as error:
-        assert (facts.kickoff_id, facts.phase, facts.has_retry) == (error.kickoff_id, "waiting", False)  # noqa: PT017
-        return f"cancels {error.kickoff_id}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "airflow_provider_crew.api_server.has_ended", lambda ti: hasattr(ti, "start_date") and marked
+        )
+        try:
+            stop.heed(facts, earlier)
+        except EndedByAirflow as error:
+            known = facts.kickoff_id, facts.phase, facts.has_retry
+            assert known == (error.kickoff_id, "waiting", False)  # noqa: PT017 - an outcome among others
+            return f"cancels {error.kickoff_id}"
+    assert facts == Facts(phase=phase, kickoff_id=own)
     if not warnings:
         return "nothing"
     (told,) = warnings
@@ -115,8 +120,9 @@ def heeded(phase: Any, own: str, earlier: str | None, **options: Any) -> str:
     return f"warns: {event} ({execution[0]})"
 
 
-def looked(limit: float | None, interrupted: Any, **options: Any) -> str:
-    stop, _ = ending(execution_timeout=limit and timedelta(seconds=limit), **options)
+def looked(limit: float | None = None, *, told: bool = False, interrupted: bool | None = None) -> str:
+    """Return what comes of the last look before a kickoff, a minute after the task has begun."""
+    stop, _ = ending(told=told, execution_timeout=limit and timedelta(seconds=limit))
     stop._task.began -= 60.0
     event = None if interrupted is None else Event()
     if event and interrupted:
@@ -129,16 +135,18 @@ def looked(limit: float | None, interrupted: Any, **options: Any) -> str:
     return "sends"
 
 
-def cut_short(error: Exception, limit: float | None) -> str:
+def cut_short(name: str, limit: float | None) -> str:
+    """Return the error of a wait of 60 seconds, with execution_timeout."""
     stop, _ = ending(execution_timeout=limit and timedelta(seconds=limit), timeout=60.0)
-    ended: Any = as_cut_short(stop._task, error, "k")
-    if ended is error:
+    ended: Any = as_cut_short(stop._task, ERRORS[name], "k")
+    if ended is ERRORS[name]:
         return "as it is"
     assert " " in ended.event
     return f"{type(ended).__name__} {ended.kickoff_id} {ended.at}".strip()
 
 
-def cancelled(error: Exception, *, on_timeout: bool, fails: bool) -> str:
+def cancelled(name: str, *, on_timeout: bool = True, fails: bool = False) -> str:
+    """Return what a wait with this error does at its end, also if the request to cancel fails."""
     asked: list[int] = []
 
     def cancel() -> Failed:
@@ -147,45 +155,15 @@ def cancelled(error: Exception, *, on_timeout: bool, fails: bool) -> str:
             raise RuntimeError("no secrets")
         return STOPPED
 
-    told, end = cancelled_if_wanted(ending(cancel_on_timeout=on_timeout)[0]._task, error, cancel)
-    assert len(asked) == (told is not error)
+    told, end = cancelled_if_wanted(ending(cancel_on_timeout=on_timeout)[0]._task, ERRORS[name], cancel)
+    assert len(asked) == (told is not ERRORS[name])
     assert end is (STOPPED if asked and not fails else None)
     assert ("no secrets" in str(told.args)) == bool(asked and fails)
     return f"asks, and raises {type(told).__name__}" if asked else "as it is"
 
 
-def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Yield what becomes of each end: of a task that Airflow ends, before a kickoff, and of a wait."""
-    asked: list[Any] = []
-    has_ended = False
-
-    def answer(ti: Any) -> bool:
-        asked.append(ti)
-        return has_ended
-
-    monkeypatch.setattr("airflow_provider_crew.api_server.has_ended", answer)
-    for has_ended, cancels in ((True, True), (True, False), (False, True)):
-        yield f"# Airflow ends a task: a user has marked it ({has_ended}), cancel_on_kill={cancels}"
-        for phase, own, earlier in product(("before", "waiting", "ended"), ("", "k"), (None, "e")):
-            does = heeded(phase, own, earlier, cancel_on_kill=cancels)
-            yield f"{phase:<7} | {own or '-'} | {earlier or '-'} | {does}"
-        yield f"suspended: {heeded('waiting', 'k', None, cancel_on_kill=cancels, suspended=True)}"
-        yield f"not told: {heeded('waiting', 'k', None, cancel_on_kill=cancels, told=False)}"
-    assert {hasattr(ti, "start_date") for ti in asked} == {True}
-    yield "# The last look before a kickoff: told to end, interrupted, execution_timeout after a minute"
-    for told, interrupted, limit in product((True, False), (None, False, True), (None, 0.001, 3600.0)):
-        yield f"{told!s:<5} | {interrupted!s:<5} | {limit!s:<6} | {looked(limit, interrupted, told=told)}"
-    yield "# The end of a wait of 60 seconds, with execution_timeout"
-    for (name, error), limit in product(ERRORS.items(), (None, 30.0, 60.0, 90.0)):
-        yield f"{name:<17} | {limit!s:<4} | {cut_short(error, limit)}"
-    yield "# The end of a wait, with cancel_on_timeout, and whether the request to cancel fails"
-    for (name, error), on_timeout, fails in product(ERRORS.items(), (False, True), (False, True)):
-        does = cancelled(error, on_timeout=on_timeout, fails=fails)
-        yield f"{name:<17} | {on_timeout!s:<5} | {fails!s:<5} | {does}"
-
-
-def test_ends_are_those_of_the_table(monkeypatch: pytest.MonkeyPatch, printed: Any) -> None:
-    printed("stop.txt", lambda _: table(monkeypatch))
+def test_ends_are_those_of_the_table(tabulated: Any) -> None:
+    tabulated("stop.txt", 1, lambda expression: [eval(expression)])  # noqa: S307 - our own
 
 
 @pytest.mark.parametrize(("told", "seconds", "heeds"), [(True, 0.05, 1), (False, 0.05, 0), (True, 0.0, 0)])
@@ -283,9 +261,9 @@ def ring() -> Iterator[None]:
 
 @pytest.mark.usefixtures("ring")
 def test_second_signal_ends_the_wait_but_not_the_work() -> None:
-    goes_on, done = threading.Event(), threading.Event()
+    goes_on, done = Event(), Event()
 
-    def work(interrupted: threading.Event) -> None:
+    def work(interrupted: Event) -> None:
         os.kill(os.getpid(), signal.SIGALRM)
         assert interrupted.wait(240)
         os.kill(os.getpid(), signal.SIGALRM)
