@@ -105,7 +105,7 @@ def _settle(board: Board, row: Row, decision: Decision, spent: Mapping[str, Any]
             end_row(row, "uncertain", errors.UncertainKickoff(event), "kickoff")
             board.output.measure("kickoff.uncertain")
             return True
-        case Decision.REATTACH if row.status == "invalid_output":  # it was billed
+        case Decision.REATTACH if row.status == "invalid_output" and row.index >= 0:  # it was billed
             row.kickoff_id, row.sent_at = line["kickoff_id"], line["started_at"]
             about = {"ended_at": line["ended_at"]}  # its usage is known
             fit(board, row, line["raw_output"], line["output"], about)

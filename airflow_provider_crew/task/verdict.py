@@ -160,7 +160,8 @@ class RowCounts:
         if self.is_blind:
             return _CONTINUES_WITH_ALL if runs_all else _CONTINUES
         steps = self._steps(is_cleared=is_cleared)
-        is_stuck = self.is_spent or (self.is_stuck_if_cleared if is_cleared else self.is_stuck)
+        is_spent = self.is_spent and bool(steps) and steps[-1][0] in {"reruns", "starts"}
+        is_stuck = is_spent or (self.is_stuck_if_cleared if is_cleared else self.is_stuck)
         if is_stuck:
             steps = [step for step in steps if step[0] in {"keeps", "rechecks", "waits for"}]
         elif not steps:
@@ -172,7 +173,7 @@ class RowCounts:
             parts.append(f"{verb} {which} {of}{'' if sum(counts.values()) == 1 else 's'}")
             noun = "one"
         if is_stuck:
-            limit = "until max_tokens is raised" if self.is_spent else "while max_failed is exceeded"
+            limit = "until max_tokens is raised" if is_spent else "while max_failed is exceeded"
             return _listed([*parts, f"starts nothing {limit}"])
         is_billed = steps[-1][0] in {"reruns", "starts"}
         cost = "which is billed" if is_billed else "at no further cost" if self.running else "at no cost"
