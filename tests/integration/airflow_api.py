@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.integration import receivers
 
 TASK = {"dag_id": "crew_report", "task_id": "report", "map_index": -1, "state": "failed"}
 TASK |= {"try_number": 2, "max_tries": 0}
@@ -72,13 +73,5 @@ def serving(version: str) -> Iterator[AirflowApi]:
 
         do_GET = do_PUT = do_PATCH = do_DELETE = _respond  # noqa: N815 - names of http.server
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        api.url = f"http://127.0.0.1:{server.server_port}"
-        Thread(target=server.serve_forever, args=(0.05,)).start()
-        try:
-            yield api
-        finally:
-            server.shutdown()
+    with receivers.serving(Handler) as api.url:
+        yield api

@@ -48,12 +48,6 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", PAGES[page], re.DOTALL | re.MULTILINE)
 
 
-def block(page: str, language: str, containing: str) -> str:
-    """Return the one block of a page with this in it."""
-    (found,) = (text for text in blocks(page, language) if containing in text)
-    return found
-
-
 def anywhere(language: str, containing: str) -> str:
     """Return the one block of all pages with this in it."""
     (found,) = (text for page in PAGES for text in blocks(page, language) if containing in text)

@@ -12,9 +12,23 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
-from dev.loopback import free_port, is_free
+from dev.loopback import HOST, free_port, is_free
 from tests.airflow_runs import eventually
 from tests.integration.pages import RECEIVER, anywhere
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Serve requests without a log, and yield the address without a slash."""
+    quiet = type("Quiet", (handler,), {"log_message": lambda *_: None})
+    with ThreadingHTTPServer((HOST, 0), quiet) as server:
+        thread = Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield f"http://{HOST}:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @contextmanager
@@ -30,13 +44,8 @@ def http_receiver(note: Callable[[str, str | None, Any], Any] | None = None) -> 
             self.send_response(200)
             self.end_headers()
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield heard, f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with serving(Handler) as address:
+        yield heard, address
 
 
 @contextmanager

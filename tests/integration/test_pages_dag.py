@@ -27,7 +27,6 @@ from tests.integration.pages import (
     RUN_A_CREW,
     SHOWN_FILE,
     anywhere,
-    block,
     blocks,
     is_dag,
     table,
@@ -197,7 +196,7 @@ def test_chat_and_pager_receive_messages_as_shown(pages):
     texts = [message["text"] for message in pages.messages]
     assert "Cost: " in next(text for text in texts if "crew_chat_alert: " in text)
     explanation = next(text for text in texts if "load_prices" in text)
-    assert explanation.startswith(block(RECIPES, "text", "load_prices").removesuffix("…\n"))
+    assert explanation.startswith(anywhere("text", "load_prices").removesuffix("…\n"))
     (event,) = pages.events
     assert (event["routing_key"], event["event_action"]) == ("KEY", "trigger")
     assert event["payload"]["summary"].startswith("[unknown] crew_page: ")

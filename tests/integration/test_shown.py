@@ -165,7 +165,7 @@ def test_event_extra_has_execution_and_usage(live_crew, dialect, deferrable):
 
     told = {name: result[name] for name in ("kickoff_id", "usage", "execution_time")}
     assert task.told == [told, told | {"words": len(result["output"].split()), "usage": "mine"}]
-    assert bool(result["usage"]) == (dialect == "deployed")
+    assert bool(result["usage"]) == ("usage" in task.ti.xcoms) == (dialect == "deployed")
 
 
 def test_event_extras_of_kickoff_operator_and_sensor(live_crew):
@@ -239,17 +239,6 @@ def test_usage_is_returned_pushed_and_counted(live_crew, counted, kind, options,
     assert counted[f"crew.execution.{'failed' if error else 'completed'}"] == 1
 
 
-@pytest.mark.parametrize("dialect", ["documented", "deployed"])
-def test_usage_is_none_if_the_service_reports_none(live_crew, counted, dialect):
-    live_crew.scenario = QUICK.model_copy(update={"dialect": dialect, "usage": {}})
-
-    task = run_task(live_crew)
-
-    assert task.run()["usage"] is None
-    assert "usage" not in task.ti.xcoms
-    assert tokens(counted) == {}
-
-
 def test_usage_of_an_invalid_output_is_pushed_and_counted_once(live_crew, counted, mocker):
     live_crew.scenario = QUICK.model_copy(update=DEPLOYED)
     task = run_task(live_crew, output_type=int)
@@ -261,13 +250,24 @@ def test_usage_of_an_invalid_output_is_pushed_and_counted_once(live_crew, counte
     assert tokens(counted) == TOKENS
 
 
-@pytest.mark.parametrize("inputs", [{"topic": "ferries"}, "nothing of the kind"], ids=["missing", "unusable"])
-def test_kickoff_rejected_before_sending_is_counted(live_crew, counted, inputs):
-    with pytest.raises(CrewTaskFailed):
-        run_task(live_crew, inputs=inputs).run()
+NOT_TAKEN = {"crew.kickoff.not_taken": 1, "resumable_job.fresh_submit": 1}
 
-    assert counted == {"crew.kickoff.not_taken": 1, "resumable_job.fresh_submit": 1}
-    assert not live_crew.kickoffs
+
+@pytest.mark.parametrize(
+    ("make", "counts"),
+    [
+        (lambda: run(inputs={"topic": "ferries"}), NOT_TAKEN),
+        (lambda: run(inputs="nothing of the kind"), NOT_TAKEN),
+        (lambda: sensor(None), {"crew.execution.broken": 1}),
+    ],
+    ids=["input is missing", "inputs are unusable", "sensor without a kickoff ID"],
+)
+def test_task_that_sends_nothing_is_counted(live_crew, counted, make, counts):
+    with pytest.raises(CrewTaskFailed):
+        Task(make).run()
+
+    assert counted == counts
+    assert {*live_crew.calls} <= {"inputs"}
 
 
 @pytest.mark.parametrize("cancels", [True, False], ids=["cancelled", "endpoint is missing"])
@@ -282,14 +282,6 @@ def test_wait_that_a_user_ends_is_counted(live_crew, store, counted, monkeypatch
         Task(lambda: operator, store=store).run()
 
     assert {name for name in counted if "execution" in name} == {"crew.execution.timeout"}
-
-
-def test_sensor_without_a_kickoff_id_is_counted_as_broken(live_crew, counted):
-    with pytest.raises(CrewTaskFailed):
-        Task(lambda: sensor(None)).run()
-
-    assert counted == {"crew.execution.broken": 1}
-    assert not live_crew.requests
 
 
 def test_failing_metrics_are_a_warning(live_crew, store, task_log, mocker):
