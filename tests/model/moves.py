@@ -1,7 +1,8 @@
 """
 Moves of the model: what may happen next in a state of the world. Begin with ``steps()``.
 
-Airflow, triggers, the crew and users act by themselves. ``REPLIES`` has the outcomes of requests of a process.
+Airflow, triggers, the crew and users act by themselves. ``REPLIES`` has the outcomes of requests of a process, and
+first that without a surprise.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from airflow_provider_crew.answers.receiver import Receiver
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.calls import read_address
 from airflow_provider_crew.client.errors import error_record
+from airflow_provider_crew.client.models import Completed
 from airflow_provider_crew.client.wording import execution_failed
 from airflow_provider_crew.task.record import KEY, KICKOFF_ID
 from airflow_provider_crew.task.settle import HEARD
@@ -23,25 +25,27 @@ from airflow_provider_crew.triggers.events import DEFERRAL, told_completed, told
 from tests.model import answers, promises
 from tests.model.process import (
     DAYS,
+    ERRORS,
     FILE,
     NOW,
     SECRET,
     TASKS,
     TOLD,
     Answer,
+    Calm,
     Start,
     Wrong,
     as_json,
-    began,
     execution,
     from_json,
+    process_after,
 )
-from tests.model.world import RETRIES, World, answered
+from tests.model.world import RETRIES, Dialog, Replies, State, World
 
 _MARKABLE = frozenset({"running", "deferred", "retry"})
+_NOBODY_CHOOSES = frozenset({"exit", "names", "xcom", "state"})
 _HOUR = 3_600.0
-Steps = Iterator[tuple[str, World | Wrong]]
-Replies = Iterator[tuple[str, Answer, World | Wrong]]
+Steps = Iterator[tuple[str, State]]
 
 
 def steps(before: World) -> Steps:
@@ -50,7 +54,25 @@ def steps(before: World) -> Steps:
         return
     for moves in (_airflow, _trigger, _crew, _user, _processes):
         for sentence, then in moves(before):
-            yield sentence, then if isinstance(then, Wrong) else answered(before, then)
+            yield sentence, then if isinstance(then, Wrong) else _shown(before, _answered(then))
+
+
+def _answered(world: World) -> World:
+    """Return the state in which each process has the answers that nobody chooses."""
+    for slot in ("process", "ghost"):
+        while (process := getattr(world, slot)) and process.request[0] in _NOBODY_CHOOSES:
+            _, answer, then = next(_replies(world, slot, process.request))
+            assert isinstance(then, World)
+            world = _went_on(then, slot, answer)
+    return world
+
+
+def _shown(before: World, world: World) -> World:
+    """Return the state in which the page may still show what it has shown before."""
+    read = before.told()["clear"] if world.surprises else ""
+    if read == world.read or (world.surprises and read == world.told()["clear"]):
+        return world
+    return world.but(read=read)
 
 
 # Airflow.
@@ -88,11 +110,10 @@ def _begun(world: World) -> World:
         resumes=None,
         is_calm=True,
         is_told=False,
-        has_waited=False,
         is_heard=any(key.startswith(HEARD) for key, _ in world.store),
         allowed=world.choice,
     )
-    return world.with_process("process", began(start, world.likely))
+    return _with_process(world, "process", start)
 
 
 def _may_be_told(world: World) -> bool:
@@ -103,7 +124,7 @@ def _may_be_told(world: World) -> bool:
 
 def _told_to_end(world: World) -> World:
     is_news = world.process and not world.is_told
-    return world.but(is_told=True).went_on("process", TOLD) if is_news else world
+    return _went_on(world.but(is_told=True), "process", TOLD) if is_news else world
 
 
 def _after_death(world: World) -> World:
@@ -129,47 +150,63 @@ def _trigger(world: World) -> Steps:
         failed = "__fail__", '{"error": "Trigger failure"}'
         yield "The trigger fails.", _left_trigger(world.surprised(), failed)
         yield "Another triggerer takes over.", _noticed(world.surprised())
-    if answers.is_answered(world):
-        yield "The trigger closes the request, because the crew works.", answers.closed(world)
-    events = _events(world, stored)
-    for what, then, event in answers.events(world, stored, events) if "known_question" in stored else events:
+    dialog = world.dialog
+    if dialog.shows and not dialog.given and world.crew[-1] == "running" and stored["asked"]:
+        closed = world.talks(shows="", has_worked=True)
+        yield "The trigger closes the request, because the crew works.", closed
+    for what, then, event in _events(world, stored):
         resumes = "execute_complete", as_json({**kwargs, "event": event})
         yield f"The trigger {what}.", _left_trigger(then, resumes)
 
 
-def _events(world: World, stored: dict[str, Any]) -> Iterator[answers.Event]:
+def _events(world: World, stored: dict[str, Any]) -> Iterator[tuple[str, World, dict[str, Any]]]:
     """Yield the events of a trigger. ``watched()`` in ``triggers/`` and ``batch/watching.py`` makes them."""
-    is_batch = "running" in stored
-    kickoff_id = stored["running"][0][0] if is_batch else stored["kickoff_id"]
+    rows, dialog = stored.get("running"), world.dialog
+    kickoff_id = rows[0][0] if rows else stored["kickoff_id"]
+    about = {"kickoff_id": kickoff_id, "deadline": stored["rules"]["deadline"], "seen": True}
+    if stored.get("asked") and dialog.given:
+        yield f"finds answer {dialog.given}", world, answers.event_of(dialog.given, dialog.read[-1][0])
+        return
+    is_patient = TASKS[world.task].questions > 0  # only a surprise ends its wait for a person
     for news, then in _looks(world, kickoff_id):
-        is_completed, error = news == "completed", _error_of(news, kickoff_id)
-        if is_batch:
-            end = None if is_completed or isinstance(error, errors.ExecutionFailed) else error_record(error)
-            event: dict[str, Any] = {"ends": {kickoff_id: end}, "error": None, "is_quick": False, "known": {}}
+        is_surprise = is_patient and news != "completed"
+        if is_surprise and not world.may_surprise:
+            continue
+        end = _end_of(news, kickoff_id)
+        if rows:
+            is_read_later = isinstance(end, Completed | errors.ExecutionFailed)
+            ends = {kickoff_id: None if is_read_later else error_record(end)}
+            event: dict[str, Any] = {"ends": ends, "error": None, "is_quick": False, "known": {}}
         else:
-            event = {"kickoff_id": kickoff_id, "deadline": stored["rules"]["deadline"], "seen": True}
-            event |= told_completed(execution(kickoff_id, news)) if is_completed else told_error(error)
-        what = "the timeout has passed" if news == "running" else f"{kickoff_id} is {news}"
-        yield f"fires, because {what}", then, event
+            event = about | (told_completed(end) if isinstance(end, Completed) else told_error(end))
+        why = "the timeout has passed" if news == "running" else f"{kickoff_id} is {news}"
+        yield f"fires, because {why}", world.surprised() if is_surprise else then, event
+    for what, then, memory in answers.needs(world, stored):
+        needed = told_error(errors.HumanInputNeeded("?", kickoff_id=kickoff_id))
+        yield what, then, about | needed | {"memory": as_json(memory)}
 
 
-def _error_of(news: str, kickoff_id: str) -> errors.CrewError:
+def _end_of(news: str, kickoff_id: str) -> Any:
+    """Return how the wait for an execution ends."""
+    if news in {"completed", "failed", "stopped"}:
+        end = execution(kickoff_id, news)
+        return end if news == "completed" else execution_failed(end, "")
     kinds = {"not found": errors.ExecutionUnknown, "unreadable": errors.LostContact}
-    if news in {"failed", "stopped"}:
-        return execution_failed(execution(kickoff_id, news), "")
     return kinds.get(news, errors.WaitedTooLong)("?", kickoff_id=kickoff_id)
 
 
 def _left_trigger(world: World, resumes: tuple[str, str]) -> World:
+    """Return the state after the event of a trigger, which has closed its request."""
     if DEFERRAL in dict(world.xcoms):  # end_deferral() in triggers/watching.py
         world = world.pushed({DEFERRAL: "null"})
-    return answers.left_trigger(world).but(state="queued", trigger="", resumes=resumes)
+    world = world.talks(has_worked=False, shows=world.dialog.given and world.dialog.shows)
+    return world.but(state="queued", trigger="", resumes=resumes)
 
 
 def _noticed(world: World) -> World:
     """Return the state in which a triggerer notices that a task has left its trigger."""
     start = Start(world.task, world.try_number, world.max_tries, trigger=world.trigger)
-    return world if world.ghost else world.but(ghost=began(start, world.likely))
+    return world if world.ghost else _with_process(world, "ghost", start)
 
 
 # The crew.
@@ -190,10 +227,10 @@ def _crew(world: World) -> Steps:
 def _looks(world: World, kickoff_id: str) -> Iterator[tuple[str, World]]:
     """Yield what a poll may find."""
     status = world.crew[int(kickoff_id[1:]) - 1]
-    yield "not found" if status == "waiting" else status, world
     questions = TASKS[world.task].questions
     if status == "running" and world.dialog.asked == questions:
         yield "completed", world.with_end(kickoff_id, "completed")
+    yield "not found" if status == "waiting" else status, world
     if status == "running" and not questions:
         for end in ("failed", "stopped"):
             yield end, world.with_end(kickoff_id, end).but(expects="")
@@ -207,7 +244,7 @@ def _looks(world: World, kickoff_id: str) -> Iterator[tuple[str, World]]:
 
 def _user(world: World) -> Steps:
     yield from answers.user(world)
-    is_ready = not world.process or (world.may_surprise and _may_be_told(world) and answers.is_the_time(world))
+    is_ready = not world.process or (world.may_surprise and _may_be_told(world) and world.is_the_time)
     if not (world.has_surprises and world.try_number > 0 and is_ready):
         return
     if world.state in _MARKABLE:
@@ -252,49 +289,82 @@ def _cleared(world: World, read: str, *, kept: bool) -> World:
 
 def _processes(world: World) -> Steps:
     for slot, who in (("process", "The task"), ("ghost", "The old process")):
-        if not (process := getattr(world, slot)):
-            continue
-        what, *about = process.request
-        if what == "finish":
-            yield from _finishes(world, slot, *about)
-            continue
-        for sentence, answer, then in REPLIES[what](world, slot, *about):
-            said = sentence and f"{who} {sentence}."
-            yield said, then if isinstance(then, Wrong) else then.went_on(slot, answer)
+        if process := getattr(world, slot):
+            for sentence, answer, then in _replies(world, slot, process.request):
+                said = sentence and f"{who} {sentence}."
+                yield said, then if isinstance(then, Wrong) else _went_on(then, slot, answer)
+
+
+def _replies(world: World, slot: str, request: tuple[Any, ...]) -> Replies:
+    return REPLIES[request[0]](world, slot, *request[1:])
+
+
+def _calm(world: World, slot: str) -> Calm:
+    """Return what answers a process as long as nothing goes wrong."""
+
+    def answer_to(request: tuple[Any, ...]) -> Answer | None:
+        nonlocal world
+        _, answer, then = next(_replies(world, slot, request))
+        world = world if isinstance(then, Wrong) else then
+        return None if isinstance(then, Wrong) else answer
+
+    return answer_to
+
+
+def _went_on(world: World, slot: str, answer: Answer | None) -> World:
+    """Return the state in which the process in a slot has got an answer, unless it is over."""
+    process = getattr(world, slot)
+    return world if answer is None else _with_process(world, slot, process.start, *process.answers, answer)
+
+
+def _with_process(world: World, slot: str, start: Start, *answers: Answer) -> World:
+    """Return the state with a process that has got these answers, and with the XComs that it has pushed then."""
+    process = process_after(start, answers, _calm(world, slot))
+    pushed = dict(process.pushed)
+    if slot == "ghost" or not pushed:  # Airflow may refuse the XComs of a ghost
+        return world.but(**{slot: process})
+    world = world.talks(warned=len(world.dialog.read)) if "log" in pushed else world
+    return world.pushed(pushed).but(process=process)
 
 
 def _reads(world: World, _: str, key: str) -> Replies:
-    yield "", ("ok", dict(world.store).get(key, "null")), world
-    if world.may_surprise and not key.startswith(FILE):
-        yield f"cannot read {key}", ("refused", None), world.surprised()
+    faults = [] if key.startswith(FILE) else [(f"cannot read {key}", "refused", world)]
+    return world.outcomes("", world, dict(world.store).get(key, "null"), *faults)
+
+
+def _tells(value: Callable[..., Any]) -> Callable[..., Replies]:
+    """Return the replies to a request that always gets a value of the state."""
+    return lambda world, _, *about: iter([("", ("ok", value(world, *about)), world)])
+
+
+def _names(world: World, begin: str) -> tuple[str, ...]:
+    return tuple(key.removeprefix(FILE) for key, _ in world.store if key.startswith(begin))
 
 
 def _waits(world: World, _: str) -> Replies:
-    if not world.has_waited:
-        yield "waits", ("ok", 0.0), world.but(has_waited=True)
-    elif not TASKS[world.task].questions:
+    yield "waits", ("ok", 0.0), world
+    if not TASKS[world.task].questions:
         yield "waits in vain", ("ok", DAYS), world
 
 
 def _polls(world: World, _: str, kickoff_id: str) -> Replies:
     for news, then in _looks(world, kickoff_id):
-        is_fault = news in {"not found", "unreadable"}
-        yield f"finds that {kickoff_id} is {news}", (news, None) if is_fault else ("ok", news), then
+        answer: Answer = (news, None) if news in ERRORS else ("ok", news)
+        yield f"finds that {kickoff_id} is {news}", answer, then
 
 
 def _stores(world: World, slot: str, key: str, *values: str) -> Replies:
     others = [(name, kept) for name, kept in world.store if name != key]
-    store, what = tuple(sorted([*others, *((key, value) for value in values)])), _in_words(key, *values)
+    then = world.but(store=tuple(sorted([*others, *((key, value) for value in values)])))
+    what, is_file = _in_words(key, *values), key.startswith(FILE)
     # A task that was cleared has another ID. On 3.4, Airflow still takes what save_again() stores.
     is_replaced = world.state not in {"running", "success", "failed"} and TASKS[world.task].airflow < (3, 4)
-    if not key.startswith(FILE) and (slot == "ghost" or is_replaced):
-        yield f"cannot store {what}, because Airflow has replaced it", ("refused", None), world
-        return
-    yield f"stores {what}", ("ok", None), world.but(store=store)
-    if world.may_surprise:
-        yield f"cannot store {what}", ("refused", None), world.surprised()
-        if not key.startswith(FILE):
-            yield f"stores {what}, but the response is lost", ("refused", None), world.surprised(store=store)
+    if not is_file and (slot == "ghost" or is_replaced):
+        return iter([(f"cannot store {what}, because Airflow has replaced it", ("refused", None), world)])
+    if is_file:
+        return world.outcomes(f"stores {what}", then, None, (", which fails", "not written", world))
+    faults = (", which Airflow refuses", "refused", world), (", but the response is lost", "refused", then)
+    return world.outcomes(f"stores {what}", then, None, *faults)
 
 
 @cache
@@ -306,79 +376,76 @@ def _in_words(key: str, *values: str) -> str:
     return ", ".join(filter(None, [*known, *(name for name in ("reported", "delivered") if record[name])]))
 
 
-def _kicks_off_late(*_: Any) -> Replies:
-    yield "sends a kickoff", ("ok", ""), Wrong("A kickoff is sent after the task was told to end.")
-
-
-def _kicks_off(world: World, slot: str, path: str) -> Replies:
-    name, wrong = f"e{len(world.crew) + 1}", promises.of_kickoff(world, slot)
-    is_next = slot == "process" and world.state == "running"
+def _kicks_off(world: World, slot: str, path: str, is_late: bool) -> Replies:  # noqa: FBT001 - a fact
+    name, is_next = f"e{len(world.crew) + 1}", slot == "process" and world.state == "running"
     started = world.but(
         crew=(*world.crew, "running"),
         settled=frozenset(f"e{number}" for number in range(1, len(world.crew) + 1)),
         expects="",
         choice=None if is_next else world.choice,
-        dialog=answers.Dialog(asker=world.try_number),
+        dialog=Dialog(asker=world.try_number),
     )
-    yield f"starts execution {name}", ("ok", name), wrong or started
-    if world.may_surprise:
-        lost = started.surprised(calls=(*world.calls, *[(path, name)] * bool(path)))
-        yield f"starts execution {name}, but the response is lost", ("lost", None), wrong or lost
-        yield "sends a kickoff that does not arrive, and does not learn that", ("lost", None), world.surprised()
-        yield "sends a kickoff that the crew rejects", ("rejected", None), world.surprised()
+    what, late = f"starts execution {name}", Wrong("A kickoff is sent after the task was told to end.")
+    wrong = late if is_late else promises.of_kickoff(world, slot)
+    may_call = started.but(calls=(*world.calls, *[(path, name)] * bool(path)))
+    return world.outcomes(what, wrong or started, name, *world.losses("lost", wrong or may_call, world))
 
 
 def _stops(world: World, _: str, kickoff_id: str) -> Replies:
-    what = f"asks the crew to stop {kickoff_id}"
-    if not world.is_marked:
-        yield what, ("", None), Wrong("An execution is stopped although nobody has marked the task.")
-        return
     status = world.crew[int(kickoff_id[1:]) - 1]
     end = "stopped" if status == "running" else status
-    yield what, ("ok", end), world.with_end(kickoff_id, end).but(expects="")
-    if world.may_surprise:
-        yield f"{what}, in vain", ("not stopped", None), world.surprised()
+    stopped = world.with_end(kickoff_id, end).but(expects="")
+    wrong = None if world.is_marked else Wrong("An execution is stopped although nobody has marked the task.")
+    fault = ", in vain", "not stopped", world
+    return world.outcomes(f"asks the crew to stop {kickoff_id}", wrong or stopped, end, fault)
+
+
+def _finishes(world: World, slot: str, how: str, *about: str) -> Replies:
+    """Yield the end of a process, which goes on for its callbacks if it has succeeded."""
+    if slot == "ghost" or world.state != "running":
+        yield from _exits(world, slot)
+        return
+    error, ended = about[0] if how in {"failed", "retry"} else "", world.but(process=None)
+    if wrong := promises.of_end(world, how, error):
+        yield f"ends: {error or how}", None, wrong
+    elif how == "success":
+        settled = world.settled | _returned(world, about[0])
+        yield "succeeds", ("ok", None), world.but(state="success", settled=settled, expects="")
+    elif how == "deferred":
+        has_worked = bool(TASKS[world.task].questions) and world.crew[-1] == "running"
+        deferred = ended.but(state="deferred", resumes=(about[0], about[1]), trigger=about[2])
+        yield "defers", None, deferred.but(is_calm=True, expects="").talks(has_worked=has_worked)
+    elif how == "failed":
+        yield f"fails without a retry: {error}", None, ended.but(state="failed", expects="")
+    else:
+        yield f"fails: {error}", None, _after_death(ended)
+
+
+def _exits(world: World, slot: str) -> Replies:
+    ended = world.but(**{slot: None})
+    yield "", None, ended if slot == "ghost" else _after_death(ended)
+
+
+def _returned(world: World, value: str) -> set[str]:
+    """Return the executions whose results a task returns. A batch has but one row here, and returns counts."""
+    has_row = '"success": 1' in value
+    ends = [(f"e{number}", status) for number, status in enumerate(world.crew, 1)]
+    return {name for name, status in ends if f'"{name}"' in value or (has_row and status == "completed")}
 
 
 REPLIES: dict[str, Callable[..., Replies]] = {
     "get": _reads,
     "set": _stores,
     "delete": _stores,
+    "names": _tells(_names),
+    "xcom": _tells(lambda world, key: dict(world.xcoms).get(key, "null")),
+    "state": _tells(lambda world: world.state),
     "sleep": _waits,
     "kickoff": _kicks_off,
-    "late kickoff": _kicks_off_late,
     "status": _polls,
     "stop": _stops,
     "open": answers.opens,
     "answer": answers.sends,
+    "finish": _finishes,
+    "exit": _exits,
 }
-
-
-def _finishes(world: World, slot: str, how: str, *about: str) -> Steps:
-    if slot == "ghost" or world.state != "running":
-        ended = world.but(**{slot: None})
-        yield "", ended if slot == "ghost" else _after_death(ended)
-        return
-    error = about[0] if how in {"failed", "retry"} else ""
-    if wrong := promises.of_end(world, how, error):
-        yield f"The task ends: {error or how}.", wrong
-    elif how == "success":
-        settled = world.settled | _returned(world, from_json(about[0]))
-        done = world.but(state="success", settled=settled, has_waited=False, expects="")
-        yield "The task succeeds.", done.went_on("process", ("ok", None))
-    elif how == "deferred":
-        world = world.answers(has_worked=bool(TASKS[world.task].questions) and world.crew[-1] == "running")
-        deferred = world.but(state="deferred", resumes=(about[0], about[1]), trigger=about[2])
-        yield "The task defers.", deferred.but(process=None, is_calm=True, expects="")
-    elif how == "failed":
-        yield f"The task fails without a retry: {error}.", world.but(state="failed", process=None, expects="")
-    else:
-        yield f"The task fails: {error}.", _after_death(world.but(process=None))
-
-
-def _returned(world: World, value: Any) -> set[str]:
-    """Return the executions whose results a task returns. A batch has but one row here."""
-    if isinstance(value, dict) and "counts" in value:
-        ended = {f"e{number}" for number, status in enumerate(world.crew, 1) if status == "completed"}
-        return ended if value["counts"]["success"] else set()
-    return {value if isinstance(value, str) else value["kickoff_id"]}

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
 from types import SimpleNamespace
@@ -48,8 +48,9 @@ DAYS = 30 * 86_400.0
 SECRET = "secret-of-the-receiver"
 TOLD = ("told", "")
 """Answer that is none: Airflow tells the process to end."""
-_ERRORS: dict[str, Callable[[], BaseException]] = {
+ERRORS: dict[str, Callable[[], BaseException]] = {
     "refused": lambda: RuntimeError("Airflow has refused it."),
+    "not written": lambda: CrewTaskError("The file was not written."),
     "lost": lambda: errors.UncertainKickoff("The response is lost."),
     "rejected": lambda: errors.Rejected("422", http_status=422),
     "not found": lambda: errors.ExecutionNotFound("404", address=ADDRESS, cost=errors.Cost.RUNNING),
@@ -61,8 +62,8 @@ as_json = json.JSONEncoder(sort_keys=True).encode
 from_json = cache(json.loads)
 """Reads what nothing changes."""
 Answer = tuple[str, Any]
-Likely = Callable[[tuple[Any, ...]], Answer | None]
-"""Returns the answer with which a process is played on, because its world probably gives it."""
+Calm = Callable[[tuple[Any, ...]], Answer | None]
+"""Returns the answer to a request if nothing goes wrong, with which a process is played on. None if it is over."""
 
 
 class Wrong(str):
@@ -84,60 +85,48 @@ class Start(NamedTuple):
     now: float = NOW
 
 
-class Aborted(SystemExit):
-    """The process has got every answer that there is. Neither a thread nor an event loop reports this."""
-
-
 @dataclass(eq=False)
 class Process:
     """A process that waits for an answer, or has ended."""
 
     start: Start
-    answers: tuple[Answer, ...] = ()
-    request: tuple[Any, ...] = ("exit",)
-    pushed: tuple[tuple[str, str], ...] = ()
+    answers: tuple[Answer, ...]
+    request: tuple[Any, ...]
+    pushed: tuple[tuple[str, str], ...]
     """XComs that it has pushed since the last answer."""
-    has_succeeded: bool = False
-    known: dict[Answer, Process] = field(default_factory=dict)
-
-    def after(self, answer: Answer, likely: Likely) -> Process:
-        """Return the process after one more answer."""
-        if answer not in self.known:
-            self.known[answer] = Play(self.start, (*self.answers, answer), likely).process
-        return self.known[answer]
+    has_succeeded: bool
 
 
 _NO_NEWS = {TOLD, *(("ok", value) for value in (None, 0.0, "null", "running", "restarting", "queued"))}
 _processes: dict[Any, Process] = {}
-_play: list[Play] = []
+_plays: list[Play] = []
+"""The run of a process that is under way."""
 
 
-def began(start: Start, likely: Likely) -> Process:
-    """Return a process that begins."""
-    if start not in _processes:
-        _processes[start] = Play(start, (), likely).process
-    return _processes[start]
+def process_after(start: Start, answers: tuple[Answer, ...], calm: Calm) -> Process:
+    """Return the process that has got these answers since its start."""
+    if (start, answers) not in _processes:
+        Play(start, answers, calm)
+    return _processes[start, answers]
 
 
 class Play:
-    """One run of a process up to the first request without an answer."""
+    """One run of a process: through the answers that it has got, and on while nothing goes wrong."""
 
-    def __init__(self, start: Start, answers: tuple[Answer, ...], likely: Likely) -> None:
-        self.start = start
-        self._answers, self._taken, self._likely = [*answers], 0, likely
+    def __init__(self, start: Start, answers: tuple[Answer, ...], calm: Calm) -> None:
+        self.start, self.clock = start, start.now
+        self._answers, self._taken, self._calm = [*answers], 0, calm
         self._found: list[Process] = []
-        self._operator: Any = None
-        self._clock = start.now
         self._pushed: list[tuple[str, str]] = []
         self._is_over = self.is_told = self._has_succeeded = False
-        _play[:] = [self]
+        self._operator: Any = copy.copy(TASKS[start.task].operator())
+        _plays[:] = [self]
         random.seed(0)
         with suppress(BaseException):
             (self._trigger if start.trigger else self._task)()
         if not self._is_over:
             self._note("exit")
-        _play.clear()
-        self.process = self._linked()
+        self._keep()
 
     def ask(self, *request: Any) -> Any:
         """Return the next answer to the process, or raise it."""
@@ -145,17 +134,16 @@ class Play:
             self._has_succeeded |= request[:2] == ("finish", "success")
             if self._taken == len(self._answers):
                 self._note(*request)
-                knows = self._has_succeeded and request == ("state",)
-                if (answer := ("ok", "success") if knows else self._likely(request)) is None:
+                if (answer := self._calm(request)) is None:
                     self._is_over = True
                     break
                 self._answers.append(answer)
-            kind, value = self._answers[self._taken]
+            kind, value = answer = self._answers[self._taken]
             self._taken += 1
             self._pushed.clear()
-            if kind in _ERRORS:
-                raise _ERRORS[kind]()  # noqa: RSE102 - it is a function
-            if (kind, value) != TOLD:
+            if kind in ERRORS:
+                raise ERRORS[kind]()  # noqa: RSE102 - it is a function
+            if answer != TOLD:
                 return value
             before, self.is_told = {*threading.enumerate()}, True
             try:
@@ -163,154 +151,138 @@ class Play:
             finally:
                 for thread in {*threading.enumerate()} - before:
                     thread.join()
-        raise Aborted
+        raise SystemExit  # which neither a thread nor an event loop reports
 
     def _note(self, *request: Any) -> None:
         answers, pushed = tuple(self._answers), tuple(self._pushed)
         self._found.append(Process(self.start, answers, request, pushed, self._has_succeeded))
 
-    def _linked(self) -> Process:
+    def _keep(self) -> None:
         """
-        Return the first process that was found.
+        Keep the processes that were found, or the same ones of an earlier run.
 
         Processes are one if they have heard the same and will ask the same if nothing goes wrong, even if one was
         told to end earlier. Of those that have succeeded, only what they will ask counts.
         """
-        then: Process | None = None
+        will: tuple[Any, ...] = ()
         for process in reversed(self._found):
-            process.known.update({self._answers[len(process.answers)]: then} if then else {})
             heard = [each for each in process.answers if each not in _NO_NEWS and not process.has_succeeded]
-            will = self.is_told, process.request, process.pushed, *process.known.items()
-            then = _processes.setdefault((self.start, *heard, will), process)
-        assert then
-        return then
+            now = self.is_told, process.request, process.pushed
+            same = _processes.setdefault((self.start, *heard, now, *will), process)
+            _processes[self.start, process.answers] = same
+            will = process.answers[-1:], same
 
     def push(self, key: str, value: Any) -> None:
         """Push an XCom. Of the progress, only the sentences for the user count."""
-        if self._is_over:
-            return
         if key == PROGRESS:
             shown = value | (value.get("end") or {})
             value = {name: shown.get(name) for name in ("choices", "if_retried", "cost", "if_lost")}
-            if not any(value.values()):
-                return
-        self._pushed.append((key, as_json(value)))
+        if not self._is_over and (key != PROGRESS or any(value.values())):
+            self._pushed.append((key, as_json(value)))
 
     def pull(self, key: str) -> Any:
         """Return an XCom."""
         return json.loads(self.ask("xcom", key))
 
-    def sleep(self, seconds: float) -> None:
-        """Let time pass, as much as the answer says."""
-        if seconds:
-            self._clock += max(seconds, 60.0) + self.ask("sleep")
-
-    def now(self) -> float:
-        """Return the time."""
-        return self._clock
-
     def _task(self) -> None:
-        start, operator = self.start, copy.copy(TASKS[self.start.task].operator())
-        self._operator = operator
-        ti = _instance(start, operator)
-        context: Any = {"ti": ti, "task": operator, "dag_run": SimpleNamespace(clear_number=0)}
-        context["task_state_store"] = SimpleNamespace(get=_get, set=_set, delete=partial(self.ask, "delete"))
+        operator, resumes = self._operator, self.start.resumes
+        context: Any = {"ti": self._instance(operator), "task": operator}
+        context["dag_run"] = SimpleNamespace(clear_number=0)
+        context["task_state_store"] = SimpleNamespace(get=_get, set=_set, delete=partial(ask, "delete"))
         try:
-            if start.resumes:
-                method, kwargs = start.resumes
-                value = operator.resume_execution(method, json.loads(kwargs), context)
+            if resumes:
+                value = operator.resume_execution(resumes[0], json.loads(resumes[1]), context)
             else:
                 value = inspect.unwrap(type(operator).execute)(operator, context)
             operator.post_execute(context, value)
         except TaskDeferred as deferred:
             stored = as_json(deferred.kwargs or {}), as_json(deferred.trigger.serialize())
-            self.ask("finish", "deferred", deferred.method_name, *stored)
-            return
-        except Aborted:
-            return
-        except BaseException as error:  # noqa: BLE001 - the end of the task
+            ask("finish", "deferred", deferred.method_name, *stored)
+        except Exception as error:  # noqa: BLE001 - the end of the task
             failure = getattr(error, "failure", error)
             is_final = isinstance(error, AirflowFailException | AirflowSensorTimeout | AirflowSkipException)
-            self.ask("finish", "failed" if is_final else "retry", type(failure).__name__)
-            return
-        self.ask("finish", "success", as_json(value))
-        for callback in operator.on_success_callback or ():
-            callback(context)
+            ask("finish", "failed" if is_final else "retry", type(failure).__name__)
+        else:
+            ask("finish", "success", as_json(value))
+            for callback in operator.on_success_callback or ():
+                callback(context)
 
     def _trigger(self) -> None:
         trigger: Any = rebuilt(*json.loads(self.start.trigger))
-        trigger.task_instance = _instance(self.start, None)
+        trigger.task_instance = self._instance(None)
         if trigger.kickoff_id:  # the trigger of a batch has many
             trigger.report = Poller(hook_of(trigger), trigger.kickoff_id, WatchRules(**trigger.rules)).report
         asyncio.run(trigger.on_kill())
 
+    def _instance(self, task: Any) -> Instance:
+        about = SimpleNamespace(task_reschedule_count=0, xcom_keys_to_clear=self.start.left)
+        began_at, tries = datetime.fromtimestamp(NOW, UTC), (self.start.try_number, self.start.max_tries)
+        ti = Instance(*tries, start_date=began_at, task=task, _ti_context_from_server=about)
+        ti.job = self
+        return ti
 
-def _instance(start: Start, task: Any) -> Instance:
-    """Return the task instance as a process has it."""
-    about = SimpleNamespace(task_reschedule_count=0, xcom_keys_to_clear=start.left)
-    ti = Instance(start.try_number, start.max_tries, start_date=datetime.fromtimestamp(NOW, UTC), task=task)
-    ti._ti_context_from_server, ti.job = about, _play[0]
-    return ti
+
+def ask(*request: Any) -> Any:
+    """Return the answer to a request of the process that is under way, or raise it."""
+    return _plays[0].ask(*request)
+
+
+def _sleep(seconds: float) -> None:
+    """Let time pass, as much as the answer says."""
+    if seconds:
+        _plays[0].clock += max(seconds, 60.0) + ask("sleep")
+
+
+def _now() -> float:
+    return _plays[0].clock
 
 
 def _get(key: str) -> Any:
-    return json.loads(_play[0].ask("get", key))
+    return json.loads(ask("get", key))
 
 
 def _set(key: str, value: Any, **_: Any) -> None:
-    _play[0].ask("set", key, as_json(value))
+    ask("set", key, as_json(value))
 
 
 class Files(ResultFiles):
-    """The result files of a batch, each of which the store of the model has as well."""
+    """The result files of a batch, which are entries in the store of the model."""
 
     def write(self, name: str, lines: Any) -> None:
-        try:
-            _set(f"{FILE}{name}", [*lines])
-        except RuntimeError as error:
-            raise CrewTaskError(str(error)) from None
+        _set(f"{FILE}{name}", [*lines])
 
     def read(self, name: str) -> Iterator[Any]:
         return iter(_get(f"{FILE}{name}") or ())
 
     def names(self, folder: str) -> list[str]:
-        return [*_play[0].ask("names", f"{FILE}{folder}/")]
+        return [*ask("names", f"{FILE}{folder}/")]
 
     def delete(self, *names: str) -> None:
-        with suppress(RuntimeError):
+        with suppress(CrewTaskError):
             for name in names:
-                _play[0].ask("delete", f"{FILE}{name}")
+                ask("delete", f"{FILE}{name}")
 
 
-class Client:
-    """The client of a crew, whose responses the model has."""
+def _client(settings: Any, _secrets: Any = ()) -> Any:
+    """Return the client of a crew, whose responses are answers."""
 
-    def __init__(self, settings: Any, _secrets: Any = ()) -> None:
-        self.settings = settings
+    def kickoff(request: Any) -> Any:
+        path = from_json(request.body).get("crewWebhookUrl", "").rpartition("/")[2]
+        return ask("kickoff", path, _plays[0].is_told)
 
-    def inputs(self) -> CrewInputs:
-        return CrewInputs(inputs=())
+    def answer(_: str, given: bytes) -> Any:
+        event = json.loads((_plays[0].start.resumes or "")[1])["event"]
+        return ask("answer", from_json(given)["taskId"], event.get("responded_at", ""))
 
-    def kickoff(self, request: Any) -> str:
-        address = from_json(request.body).get("crewWebhookUrl", "")
-        what = "late kickoff" if _play[0].is_told else "kickoff"
-        return str(_play[0].ask(what, address.rpartition("/")[2]))
-
-    def status(self, kickoff_id: str) -> Any:
-        return execution(kickoff_id, _play[0].ask("status", kickoff_id))
-
-    def cancel(self, kickoff_id: str) -> Any:
-        return execution(kickoff_id, _play[0].ask("stop", kickoff_id))
-
-    def answer(self, _kickoff_id: str, answer: bytes) -> str:
-        return str(_play[0].ask("answer", from_json(answer)["taskId"]))
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-def _open_request(*_: Any, params: Any = None, **__: Any) -> None:
-    _play[0].ask("open", params["question"]["value"] if params else "")
+    return SimpleNamespace(
+        settings=settings,
+        inputs=lambda: CrewInputs(inputs=()),
+        kickoff=kickoff,
+        status=lambda kickoff_id: execution(kickoff_id, ask("status", kickoff_id)),
+        cancel=lambda kickoff_id: execution(kickoff_id, ask("stop", kickoff_id)),
+        answer=answer,
+        close=lambda: None,
+    )
 
 
 def execution(kickoff_id: str, status: str) -> Any:
@@ -360,7 +332,7 @@ class _Interrupted(threading.Event):
     """The event in a shielded block, whose time is that of the process."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        time.sleep(timeout or 0.0)
+        _sleep(timeout or 0.0)
         return self.is_set()
 
 
@@ -369,15 +341,10 @@ class _Log:
 
     def warning(self, _: str, text: str = "", *__: Any) -> None:
         if text.startswith("The answer was not sent"):
-            _play[0].push("log", text)
+            _plays[0].push("log", text)
 
     def __getattr__(self, _: str) -> Callable[..., None]:
         return lambda *_, **__: None
-
-
-def _while_playing(own: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function for a process that is played, and another for everything else."""
-    return lambda *given: own(_play[0], *given) if _play else other(*given)
 
 
 @contextmanager
@@ -398,9 +365,11 @@ def played(task: Task) -> Iterator[None]:
         connection = load_connection("crew_default")
         parts: dict[str, Any] = {
             "hooks.crew.load_connection": lambda *_: connection,
-            "api_server.open_required_action": _open_request,
+            "api_server.open_required_action": lambda *_, params=None, **__: ask(
+                "open", params["question"]["value"] if params else ""
+            ),
             # An attempt sends one kickoff, so its number is unique.
-            "client.calls.secrets": SimpleNamespace(token_urlsafe=lambda _: f"{_play[0].start.try_number}"),
+            "client.calls.secrets": SimpleNamespace(token_urlsafe=lambda _: f"{_plays[0].start.try_number}"),
             "task.record.warn": lambda *_: None,
             "task.record.log": _Log(),
             "batch.state.ResultFiles": Files,
@@ -414,10 +383,10 @@ def played(task: Task) -> Iterator[None]:
         for owner in ("operators.base.CrewTask", "hooks.crew.CrewHook", "triggers.crew.CrewExecutionTrigger"):
             parts[f"{owner}.log"] = _Log()
         for module in ("client.client", "batch.state"):
-            parts[f"{module}.CrewClient"] = Client
+            parts[f"{module}.CrewClient"] = _client
         for name, part in parts.items():
             patch.setattr(f"airflow_provider_crew.{name}", part)
-        patch_airflow(patch, lambda _: _play[0].ask("state"), lambda _: _play[0])
-        for name, own in (("sleep", Play.sleep), ("time", Play.now), ("monotonic", Play.now)):
-            patch.setattr(time, name, _while_playing(own, getattr(time, name)))
+        patch_airflow(patch, lambda _: ask("state"), lambda _: _plays[0])
+        for name, own in (("sleep", _sleep), ("time", _now), ("monotonic", _now)):
+            patch.setattr(time, name, own)
         yield

@@ -32,13 +32,12 @@ def of_kickoff(world: World, slot: str) -> Wrong | None:
         return Wrong("Another execution is started although the crew had called.")
     if not (TASKS[world.task].chooses_twice or is_choice(allowed or "")):
         harmless = {"failed"} if allowed is None else _NO_RESULT
-        wrong = [f"one is {status}" for status in ("running", "waiting", "completed", "stopped") if status in owed]
-        wrong = wrong[: not harmless.issuperset(owed)]
-        if not owed and world.crew and world.crew[-1] not in harmless:
-            wrong = ["a result was returned"]
         read = f" after the user had read {allowed.partition(',')[0]!r}" if allowed else ""
-        if wrong:
-            return Wrong(f"Another execution is started although {wrong[0]}{read}.")
+        states = owed or world.crew[-1:]
+        for status in ("running", "waiting", "completed", "stopped"):
+            if status in states and status not in harmless:
+                wrong = f"one is {status}" if owed else "a result was returned"
+                return Wrong(f"Another execution is started although {wrong}{read}.")
     is_next = slot == "process" and world.state == "running"
     if is_next and world.expects and not world.expects.startswith(("starts", "reruns")):
         return Wrong(f"An execution is started although the user had read {world.expects!r}.")
@@ -54,13 +53,15 @@ def of_end(world: World, how: str, error: str) -> Wrong | None:
         return None  # it waits for an execution whose crew has called, or starts the row in the next attempt
     is_open = any(words in effect for words in ("only if", "unless", "may be", "stopped", "or else reports"))
     has_execution = KICKOFF_ID in dict(world.xcoms) or how in {"success", "deferred"}
-    starts = effect.startswith(("starts", "reruns"))
-    waits = effect.startswith(("waits", "reads", "checks", "keeps"))
-    # It may do better: an ID that Airflow refused to store may be in an XCom.
-    reports = effect.startswith("reports") and not is_report
-    if (starts and not is_open) or (((waits and not is_open) or reports) and not has_execution):
-        return Wrong(f"The attempt ends as {error or how} although the user had read {effect!r}.")
-    return None
+    is_kept = {
+        **dict.fromkeys(("starts", "reruns"), is_open),
+        **dict.fromkeys(("waits", "reads", "checks", "keeps"), is_open or has_execution),
+        # It may do better: an ID that Airflow refused to store may be in an XCom.
+        "reports": is_report or has_execution,
+    }
+    if is_kept.get(effect.partition(" ")[0], True):
+        return None
+    return Wrong(f"The attempt ends as {error or how} although the user had read {effect!r}.")
 
 
 def at_rest(world: World) -> Wrong | None:

@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
+from airflow_provider_crew.answers.attempt import KEY as ANSWER
 from airflow_provider_crew.client.progress import PROGRESS
 from airflow_provider_crew.task.record import KEY, KICKOFF_ID
-from tests.model import answers
-from tests.model.process import FILE, TASKS, Answer, Process, from_json
+from tests.model.process import TASKS, Answer, Process, Wrong, from_json
 
 RETRIES = 1
 AT_REST = frozenset({"success", "failed", "retry"})
-_NOBODY_CHOOSES = frozenset({"exit", "names", "xcom", "state"})
 _STARTS = "starts an execution, which is billed"
 _STARTS_ANOTHER = "starts a new execution, which is billed again"
+_STEPS = frozenset({"status", "open", "answer", "finish"})
+
+
+class Dialog(NamedTuple):
+    """
+    Questions and answers of an execution.
+
+    :param asked: Number of questions. The crew waits for an answer to the last one if its status is ``waiting``.
+    :param asker: Attempt that has sent the kickoff.
+    :param shows: Question of the open request under Required Actions. Empty if there is none.
+    :param given: Name of the answer to this request.
+    :param read: For each answer of a user, the question on the page, and answers that it said may have arrived.
+    :param warned: Number of answers when the log last said that one was not sent.
+    :param sent: Question and name of each answer that may have arrived, as far as the task knows.
+    :param has_worked: Whether a poll of the trigger may have found the crew at work.
+    :param late: How often the time to answer has passed.
+    """
+
+    asked: int = 0
+    asker: int = 0
+    shows: str = ""
+    given: str = ""
+    read: tuple[tuple[str, frozenset[str]], ...] = ()
+    warned: int = 0
+    sent: frozenset[tuple[str, str]] = frozenset()
+    has_worked: bool = False
+    late: int = 0
 
 
 class World(NamedTuple):
@@ -34,7 +60,6 @@ class World(NamedTuple):
     :param choice: Effect that the user had read before the last clear, until it has come true.
     :param allowed: The same for a kickoff of the process. Empty for one of the ghost.
     :param expects: What the next attempt does, as far as the user knows.
-    :param dialog: Questions of the crew, and answers.
     """
 
     task: str
@@ -51,7 +76,6 @@ class World(NamedTuple):
     is_calm: bool = True
     is_told: bool = False
     is_marked: bool = False
-    has_waited: bool = False
     ghost: Process | None = None
     crew: tuple[str, ...] = ()
     calls: tuple[tuple[str, str], ...] = ()
@@ -61,13 +85,13 @@ class World(NamedTuple):
     choice: str | None = None
     allowed: str | None = None
     expects: str = ""
-    dialog: answers.Dialog = answers.Dialog()
+    dialog: Dialog = Dialog()
 
     def but(self, **changes: Any) -> World:
         """Return another state."""
         return self._replace(**changes)
 
-    def answers(self, **changes: Any) -> World:
+    def talks(self, **changes: Any) -> World:
         """Return the state with another dialog."""
         return self._replace(dialog=self.dialog._replace(**changes))
 
@@ -84,6 +108,20 @@ class World(NamedTuple):
         index = int(kickoff_id[1:]) - 1
         return self._replace(crew=(*self.crew[:index], status, *self.crew[index + 1 :]))
 
+    def outcomes(self, what: str, then: State, answer: Any, *faults: Fault) -> Replies:
+        """Yield what becomes of a request of a process: nothing goes wrong, or one of the faults is a surprise."""
+        yield what, ("ok", answer), then
+        for how, error, state in faults * self.may_surprise:
+            yield f"{what}{how}", (error, None), state if isinstance(state, Wrong) else state.surprised()
+
+    def losses(self, error: str, arrived: State, unknown: State) -> tuple[Fault, ...]:
+        """Return what may go wrong with a request to the crew, which its sender may not learn."""
+        return (
+            (", but the response is lost", error, arrived),
+            (", which does not arrive, and does not learn that", error, unknown),
+            (", which the crew rejects", "rejected", self),
+        )
+
     def xcom(self, key: str) -> Any:
         """Return the value of an XCom."""
         return from_json(dict(self.xcoms).get(key, "null"))
@@ -93,9 +131,17 @@ class World(NamedTuple):
         return from_json(dict(self.store).get(key, "null"))
 
     @property
+    def is_the_time(self) -> bool:
+        """Whether something may happen now. In a dialog, it could as well happen at the next of these steps."""
+        request = self.process.request if self.process and TASKS[self.task].questions else ("answer",)
+        return request[0] in _STEPS or request[:2] == ("set", ANSWER)
+
+    @property
     def has_surprises(self) -> bool:
-        """Whether a fault or an action of the user may happen now."""
-        return self.surprises > 0 and answers.may_surprise(self)
+        """Whether a surprise may happen now. In a dialog, it has to differ from one of other kinds, or before."""
+        is_second = (self.kept(ANSWER) or {}).get("number") == 2
+        differs = not TASKS[self.task].questions or (self.dialog.asked > 0 and not is_second)
+        return self.surprises > 0 and differs
 
     @property
     def may_surprise(self) -> bool:
@@ -119,38 +165,12 @@ class World(NamedTuple):
         kept = xcoms.get(PROGRESS, "{}"), dict(self.store).get(KEY, "{}")
         return _told(*kept, self.state in AT_REST, TASKS[self.task].has_record)
 
-    # Its processes.
 
-    def likely(self, request: tuple[Any, ...]) -> Answer | None:  # noqa: PLR0911 - a table
-        """Return the answer to a request if nothing goes wrong, as far as there is one."""
-        match request:
-            case "get", key:
-                return "ok", dict(self.store).get(key, "null")
-            case "xcom", key:
-                return "ok", dict(self.xcoms).get(key, "null")
-            case "names", begin:
-                return "ok", tuple(key.removeprefix(FILE) for key, _ in self.store if key.startswith(begin))
-            case ("state",):
-                return "ok", self.state
-            case "kickoff", _:
-                return "ok", f"e{len(self.crew) + 1}"
-            case "status", _:
-                return ("not found", None) if self.crew[-1:] == ("waiting",) else ("ok", "completed")
-            case ("sleep" | "answer" | "set" | "delete" | "open" | "finish") as what, *_:
-                return "ok", {"sleep": 0.0, "answer": ""}.get(what)
-        return None
-
-    def went_on(self, slot: str, answer: Answer) -> World:
-        """Return the state in which the process in a slot has got an answer."""
-        return self.with_process(slot, getattr(self, slot).after(answer, self.likely))
-
-    def with_process(self, slot: str, process: Process) -> World:
-        """Return the state with another process, and with the XComs that this has pushed."""
-        pushed = dict(process.pushed)
-        if slot == "ghost" or not pushed:  # Airflow may refuse the XComs of a ghost
-            return self.but(**{slot: process})
-        world = self.answers(warned=len(self.dialog.read)) if "log" in pushed else self
-        return world.pushed(pushed).but(process=process)
+State = World | Wrong
+Replies = Iterator[tuple[str, Answer | None, State]]
+"""What may become of a request: a sentence, the answer to the process unless it is over, and the state."""
+Fault = tuple[str, str, State]
+"""The same for a fault: the end of the sentence, the error of the process, and the state without the surprise."""
 
 
 @cache
@@ -166,15 +186,3 @@ def _told(progress: str, record: str, is_at_rest: bool, has_record: bool) -> dic
         retry = _STARTS if has_record else ""
         cost, choices = "none" if has_record else "unknown", {"clear": retry}
     return {"clear": choices.get("clear", "").removeprefix("it "), "retry": retry, "cost": cost}
-
-
-def answered(before: World, world: World) -> World:
-    """Return the state in which each process has the answers that nobody chooses."""
-    for slot in ("process", "ghost"):
-        while (process := getattr(world, slot)) and process.request[0] in _NOBODY_CHOOSES:
-            answer = world.likely(process.request)
-            world = world.went_on(slot, answer) if answer else world.but(**{slot: None})
-    read = before.told()["clear"] if world.surprises else ""
-    if world.surprises and read == world.told()["clear"]:
-        return world
-    return world if world.read == read else world.but(read=read)
