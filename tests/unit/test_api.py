@@ -23,22 +23,10 @@ RUNNING = {"status": "running"}
 UNKNOWN_EXECUTION = {"error": "Not found", "message": f"No execution {KICKOFF_ID}."}
 LOST = errors.Unreachable("The connection was reset.", sent=True)
 
-CONVERSATIONS = {
-    "inputs": lambda crew: crew.inputs(),
-    "kickoff": lambda crew: crew.kickoff(REQUEST),
-    "status": lambda crew: crew.status(KICKOFF_ID),
-}
-
 
 @pytest.fixture
 def api() -> CrewApi:
     return CrewApi(settings())
-
-
-def failure_of(conversation: Any, *outcomes: Any) -> Any:
-    with pytest.raises(errors.CrewError) as caught:
-        conversation(Script(*outcomes))
-    return caught.value
 
 
 def test_kickoff_request_knows_its_secrets(api: CrewApi) -> None:

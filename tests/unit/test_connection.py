@@ -83,7 +83,7 @@ def test_connections_mean_what_the_table_says(printed: Any) -> None:
     printed("connections.txt", table)
 
 
-def network(given: str) -> str:
+def network(given: str) -> list[str]:
     """Return the proxy and the certificates for settings, and variables of the environment."""
     fields = dict(each.split("=", 1) for each in given.split("; "))
     own: dict[str, Any] = {name: fields.pop(name) for name in ("address", "proxy", "verify") if name in fields}
@@ -97,16 +97,9 @@ def network(given: str) -> str:
             proxy, certificates = proxy_for(settings(**own)), trusted_certificates(settings(**own))
         except InvalidSettings as error:
             assert "hunter2" not in str(error)  # noqa: PT017 - an outcome among others
-            return f"! {error.event}"
-    return f"proxy: {proxy}, certificates: {str(certificates).replace(certifi.where(), 'certifi')}"
+            return ["!", error.event]
+    return [str(proxy), str(certificates).replace(certifi.where(), "certifi")]
 
 
-def networks(known: list[str]) -> Iterator[str]:
-    for line in known:
-        if not line.startswith("    "):
-            yield line
-            yield f"    {network(line)}"
-
-
-def test_network_is_that_of_settings_and_environment(printed: Any) -> None:
-    printed("network.txt", networks)
+def test_network_is_that_of_settings_and_environment(tabulated: Any) -> None:
+    tabulated("network.txt", 1, network)

@@ -11,7 +11,7 @@ import re
 import shlex
 import time
 from collections import Counter
-from itertools import count, product
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -384,24 +384,20 @@ def test_alert_is_sent_even_if_xcom_push_fails(alert, dag, sent):
     assert len(sent) == 1
 
 
-def test_task_that_airflow_ends_is_left_to_alert_of_dag(alert, dag, airflow, sent, printed):
+def test_task_that_airflow_ends_is_left_to_alert_of_dag(alert, dag, airflow, sent, tabulated):
     ends = {"lost": None, "ended by Airflow": errors.ExecutionCancelled("Cancelled.", kickoff_id=KICKOFF_ID)}
 
-    def table(_):
-        yield "# A task's end, its state in the database, retries and clears: whether it sends an alert itself"
-        states = ("failed", "skipped", "running", "up_for_retry", "restarting", None)
-        for end, state, retries, clears in product(ends, states, (0, 1), (0, 1)):
-            airflow.states = {("report", -1): state}
-            dag.task_dict["report"].on_kill()
-            told = of_task(dag, ends[end], state=ends[end] and "failed", max_tries=retries)
-            told["dag_run"] = SimpleNamespace(clear_number=clears)
-            sent.clear()
-            for dag.on_failure_callback in (CrewAlert(print), [CrewAlert(print)], None):
-                alert(told)
-            does = {0: "no alert", 1: "left to its DAG, if that has one", 3: "sent"}[len(sent)]
-            yield f"{end:<16} | {state!s:<12} | {retries} | {clears} | {does}"
+    def does(end, state, retries, clears):
+        airflow.states = {("report", -1): None if state == "None" else state}
+        dag.task_dict["report"].on_kill()
+        told = of_task(dag, ends[end], state=ends[end] and "failed", max_tries=int(retries))
+        told["dag_run"] = SimpleNamespace(clear_number=int(clears))
+        sent.clear()
+        for dag.on_failure_callback in (CrewAlert(print), [CrewAlert(print)], None):
+            alert(told)
+        return [{0: "no alert", 1: "left to its DAG, if that has one", 3: "sent"}[len(sent)]]
 
-    printed("left_alerts.txt", table)
+    tabulated("left_alerts.txt", 4, does)
 
 
 @pytest.mark.usefixtures("airflow")

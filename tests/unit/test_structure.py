@@ -76,18 +76,12 @@ def found_in(part: str) -> list[str]:
     return [module for module in MODULES if is_in(f"{NAME}.{part}", module)]
 
 
-@pytest.mark.parametrize("part", ["client", "local"])
-def test_client_and_local_server_do_not_import_airflow(part):
+@pytest.mark.parametrize(("part", "other"), [("client", "airflow"), ("local", "airflow"), ("local", NAME)])
+def test_client_needs_no_airflow_and_local_server_nothing(part, other):
+    used = {(module, name) for module in found_in(part) for name in anywhere(module) if is_in(other, name)}
+
     assert found_in(part)
-    assert [
-        (module, name) for module in found_in(part) for name in anywhere(module) if is_in("airflow", name)
-    ] == []
-
-
-def test_local_server_does_not_import_the_client():
-    used = {(module, other) for module in found_in("local") for other in anywhere(module) if is_in(NAME, other)}
-
-    assert {(module, other) for module, other in used if not is_in(f"{NAME}.local", other)} == set()
+    assert {(module, name) for module, name in used if not is_in(f"{NAME}.{part}", name)} == set()
 
 
 # From the lowest to the highest.
