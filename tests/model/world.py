@@ -139,9 +139,9 @@ class World(NamedTuple):
     @property
     def has_surprises(self) -> bool:
         """Whether a surprise may happen now. In a dialog, it has to differ from one of other kinds, or before."""
-        is_second = (self.kept(ANSWER) or {}).get("number") == 2
-        differs = not TASKS[self.task].questions or (self.dialog.asked > 0 and not is_second)
-        return self.surprises > 0 and differs
+        if not (self.surprises and TASKS[self.task].questions):
+            return self.surprises > 0
+        return self.dialog.asked > 0 and (self.kept(ANSWER) or {}).get("number") != 2
 
     @property
     def may_surprise(self) -> bool:
