@@ -54,9 +54,6 @@ def died(task: Task) -> None:
         task.run()
 
 
-# The process ends.
-
-
 # The storage fails.
 
 

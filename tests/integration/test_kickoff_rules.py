@@ -76,15 +76,6 @@ def test_next_step_names_a_retry_unless_a_policy_may_forbid_it(live_crew, store,
 # Kickoffs whose response came late, or could not be stored.
 
 
-def assert_uncertain(task: Task) -> CrewTaskFailed:
-    """Run the next attempt, which reports that an execution may have started, and is not retried."""
-    with pytest.raises(CrewTaskFailed) as caught:
-        task.run()
-    assert isinstance(caught.value.failure, UncertainKickoff)
-    assert caught.value.cost is Cost.UNKNOWN
-    return caught.value
-
-
 @pytest.mark.parametrize("is_stopped", [False, True])
 def test_record_tells_what_a_clear_has_changed(live_crew, store, is_stopped):
     if is_stopped:
@@ -114,8 +105,11 @@ def test_unexpected_error_while_sending_is_reported(live_crew, store, monkeypatc
     fail = Mock(side_effect=RuntimeError("unexpected"))
     monkeypatch.setattr("airflow_provider_crew.client.client.CrewClient.kickoff", fail)
 
-    assert_uncertain(Task(kickoff, store=store))
+    with pytest.raises(CrewTaskFailed) as caught:
+        Task(kickoff, store=store).run()
 
+    assert isinstance(caught.value.failure, UncertainKickoff)
+    assert caught.value.cost is Cost.UNKNOWN
     assert (store.kickoff["kickoff_id"], store.kickoff["reported"]) == (None, True)
     assert not live_crew.kickoffs  # which no task can know
 

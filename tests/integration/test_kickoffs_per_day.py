@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk.exceptions import ErrorType
 from airflow.sdk.execution_time import comms
 
-from airflow_provider_crew.client.errors import Cost, CrewError, DailyLimitReached
+from airflow_provider_crew.client.errors import Cost, DailyLimitReached
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.task import checks
@@ -32,15 +32,6 @@ def allow(live_crew, ledger, monkeypatch):  # noqa: ARG001 - without it, nothing
 
 def kickoff(*, store: Any = None, **options: Any) -> Task:
     return Task(lambda: kickoff_of(**options), store=store, retries=1, run_id="morning")
-
-
-def rejected(cause: type[CrewError]) -> CrewTaskFailed:
-    """Run a task that sends no kickoff because of this, and is not retried."""
-    with pytest.raises(CrewTaskFailed) as caught:
-        kickoff().run()
-    assert isinstance(caught.value.failure, cause)
-    assert caught.value.cost is Cost.NONE
-    return caught.value
 
 
 def test_kickoffs_are_counted_in_order_with_their_origin(ledger, allow):
@@ -73,7 +64,10 @@ def test_block_of_kickoffs_is_counted_with_one_run(live_crew, ledger, allow):
     hook, ti = CrewHook(), TaskInstance()
     assert [checks.count_kickoffs(hook, ti, {}, hook.log, 4) for _ in range(3)] == [4, 4, 2]
     assert [run["total"] for run in ledger.runs.values()] == [4, 8, 10]
-    rejected(DailyLimitReached)
+    with pytest.raises(CrewTaskFailed) as caught:
+        kickoff().run()
+    assert isinstance(caught.value.failure, DailyLimitReached)
+    assert caught.value.cost is Cost.NONE
     assert not live_crew.kickoffs
 
 
