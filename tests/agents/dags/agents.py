@@ -31,6 +31,5 @@ with DAG("agents", schedule=None, max_active_tasks=100):
     crews = [CrewAgentHook(f"crew_{name}").agent() for name in ("uncertain", "standby")]
     agent("uncertain", FailoverManagedAgentClient(crews))
 
-for case in ("waiting", "sending"):
-    with DAG(f"agents_killed_{case}", schedule=None):
-        agent("killed", CrewAgentHook(f"crew_killed_{case}").agent())
+with DAG("agents_killed", schedule=None):
+    agent("killed", CrewAgentHook("crew_killed").agent())
