@@ -162,12 +162,6 @@ class AirflowApi:
         events: list[dict[str, Any]] = self.get("assets/events", source_dag_id=dag_id)["asset_events"]
         return events
 
-    def form_fields(self, connection_type: str) -> set[str]:
-        """Return the fields of ``extra`` that the connection form shows for a type of connection."""
-        kinds = self._answer("GET", "ui/connections/hook_meta")
-        (kind,) = (kind for kind in kinds if kind["connection_type"] == connection_type)
-        return set(kind["extra_fields"] or ())
-
     def clear(self, dag_id: str, run_id: str, task_id: str, *, keep_task_state: bool = False) -> None:
         """
         Clear a task, so that it runs again.

@@ -1,4 +1,4 @@
-"""Servers on loopback, as far as Airflow talks to them: they keep all metrics, spans and mails that they get."""
+"""Servers on loopback, as far as Airflow talks to them: they keep all metrics and spans that they get."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from email import message_from_bytes
-from email.message import EmailMessage
-from email.policy import default
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import BaseRequestHandler, BaseServer, StreamRequestHandler, ThreadingTCPServer, UDPServer
+from socketserver import BaseRequestHandler, BaseServer, UDPServer
 from typing import Any
 from uuid import uuid4
 
@@ -104,37 +101,3 @@ class _Spans(BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         pass
-
-
-class MailServer(ThreadingTCPServer):
-    """Gets mails, without a login and without TLS."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__((HOST, 0), _Mails)
-        self.mails: list[EmailMessage] = []
-        extra = '{"disable_ssl": true, "disable_tls": true, "from_email": "airflow@example.com"}'
-        self.connection = {"conn_type": "smtp", "host": HOST, "port": self.server_address[1], "extra": extra}
-
-
-class _Mails(StreamRequestHandler):
-    server: MailServer
-
-    def handle(self) -> None:
-        self._say("220 here")
-        for line in self.rfile:
-            match line[:4].upper():
-                case b"DATA":
-                    self._say("354 go on")
-                    lines = b"".join(iter(self.rfile.readline, b".\r\n"))
-                    self.server.mails.append(message_from_bytes(lines, EmailMessage, policy=default))
-                    self._say("250 taken")
-                case b"QUIT":
-                    self._say("221 bye")
-                    return
-                case _:
-                    self._say("250 ok")
-
-    def _say(self, line: str) -> None:
-        self.wfile.write(f"{line}\r\n".encode())

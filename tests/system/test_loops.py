@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -108,18 +107,6 @@ def test_each_iteration_has_its_own_execution(deferred):
     assert [deferred.xcom(number)["kickoff_id"] for number in range(2)] == ids[:2]
     # Airflow reports the state of the latest iteration, which has not ended.
     assert [deferred.record(number)["delivered"] for number in range(3)] == [True, True, False]
-
-
-def test_marking_a_deferred_iteration_cancels_nothing(begin):
-    loop = begin("loops_deferred")
-    execution = loop.execution(0)
-    loop.wait_for(0, "deferred")
-
-    loop.mark(0, "failed")
-
-    assert loop.run.wait() == "failed"
-    time.sleep(5)
-    assert not loop.stops(execution)
 
 
 def test_killed_iteration_reattaches_to_its_own_execution(begin):

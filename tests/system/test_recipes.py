@@ -1,27 +1,23 @@
-"""The recipes of docs/recipes.md, run by a real Airflow with a PostgreSQL, a mail server and a chat."""
+"""The recipes of docs/recipes.md, run by a real Airflow with a PostgreSQL and a chat."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
 
 from airflow_provider_crew.client import timing
-from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.local import LocalCrewService
 from dev.postgres import PostgresServer
-from dev.rest import seconds_since_epoch
 from dev.settings import WEBHOOK_SECRET
 from dev.stack import AirflowStack
-from tests.airflow_runs import TOKEN, Run, deployed, eventually, live, scenario
+from tests.airflow_runs import TOKEN, deployed, eventually, live, scenario
 from tests.integration.pages import PAGES, RECIPES, blocks
 from tests.integration.receivers import chat, receiver
 from tests.supported import has
-from tests.system.servers import MailServer, serving
 
 OUT_OF_CREDIT = deployed(scenario(0, seconds=1, error="The writer ran out of {{ credit }} & <time>"))
 NEWS = ["electricity prices: what changed this week", "What traders have to do about electricity prices"]
@@ -39,13 +35,6 @@ def warehouse(airflow: AirflowStack) -> Iterator[PostgresServer]:
         yield database
 
 
-@pytest.fixture(scope="module")
-def mails(airflow: AirflowStack) -> Iterator[MailServer]:
-    with serving(MailServer()) as server:
-        airflow.api.set_connection("smtp_default", server.connection)
-        yield server
-
-
 @pytest.fixture
 def crew(crews: dict[str, LocalCrewService]) -> Iterator[LocalCrewService]:
     """Return the crew of the recipes. A test may have it do something else."""
@@ -56,32 +45,12 @@ def crew(crews: dict[str, LocalCrewService]) -> Iterator[LocalCrewService]:
     crew.faults.clear()
 
 
-@pytest.fixture
-def pool(airflow: AirflowStack) -> Iterator[Callable[[int], None]]:
-    """Give the pool of the recipes other slots, for one test."""
-
-    def set_slots(slots: int) -> None:
-        airflow.api.delete("pools/crews")
-        airflow.api.ensure_pool("crews", slots)
-
-    yield set_slots
-    set_slots(10)
-
-
-def most_at_a_time(executions: list[Any], tasks: list[dict[str, Any]]) -> int:
-    """Return how many executions have begun while the tasks of so many of them had not ended."""
-    ends = sorted(seconds_since_epoch(task["end_date"]) for task in tasks)
-    begins = sorted(execution.started_at for execution in executions)
-    return max(number + 1 - sum(end < begin for end in ends) for number, begin in enumerate(begins))
-
-
 @pytest.mark.nightly
-def test_each_row_starts_a_crew_and_the_failed_one_is_named(start, warehouse, crew, pool):
+def test_each_row_starts_a_crew_and_the_failed_one_is_named(start, warehouse, crew):
     topics = ["buoys", "harbours", "lighthouses"]
     warehouse.execute("DELETE FROM tickets")
     for topic in topics:
         warehouse.execute("INSERT INTO tickets (subject, customer) VALUES (%s, 'sailors')", topic)
-    pool(1)
     crew.faults.answer(422, on="kickoff", body={"error": "Rejected", "message": "not this one"})
 
     run = start("crew_for_each_row")
@@ -94,34 +63,8 @@ def test_each_row_starts_a_crew_and_the_failed_one_is_named(start, warehouse, cr
     kind, message = run.error("report_failures")
     assert kind == "AirflowFailException"
     assert refused in message
-    executions = run.kickoffs(crew)
-    assert sorted(each.inputs["topic"] for each in executions) == sorted({*topics} - {refused})
-    assert most_at_a_time(executions, [ti for ti in reports.values() if ti["state"] == "success"]) == 1
-
-
-def test_alert_names_the_execution_and_the_cost(start, mails, crew):
-    crew.scenario = OUT_OF_CREDIT
-
-    run = start("crew_alert")
-
-    assert run.wait() == "failed"
-    (execution,) = run.kickoffs(crew)
-    mail = mail_about(mails, run)
-    assert mail["To"] == "on-call@example.com"
-    assert mail["Subject"] == f"[{Cost.ENDED}] crew_alert: report in {run.run_id}"
-    first, *others = text_of(mail).removeprefix("<pre>").splitlines()
-    assert any(execution.kickoff_id in line for line in others)
-    assert run.airflow.url in others[-1]
-    assert "The writer ran out of {{ credit }} &amp; &lt;time&gt;" in first
-
-
-def mail_about(mails: MailServer, run: Run) -> Any:
-    (mail,) = eventually(lambda: [mail for mail in mails.mails if run.run_id in mail["Subject"]])
-    return mail
-
-
-def text_of(mail: Any) -> str:
-    return str(mail.get_body(("html",)).get_content()).strip()
+    assert sorted(each.inputs["topic"] for each in run.kickoffs(crew)) == sorted({*topics} - {refused})
+    assert {ti["pool"] for ti in reports.values()} == {"crews"}
 
 
 @pytest.mark.nightly

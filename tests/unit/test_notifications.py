@@ -8,6 +8,7 @@ run and its tasks. Each task has its state, its exception and its XComs.
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 import time
 from collections import Counter
@@ -16,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import DAG, BaseNotifier, BaseOperator, XCom, mask_secret
+from airflow.providers.common.compat.sdk import DAG, BaseOperator, XCom, mask_secret
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
 from airflow_provider_crew import cli
@@ -32,6 +33,7 @@ from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOpe
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.task import verdict
 from airflow_provider_crew.task.verdict import Facts, RowCounts
+from tests.airflow_runs import ROOT
 from tests.supported import AIRFLOW
 from tests.unit.test_verdicts import on_every_airflow
 
@@ -48,20 +50,6 @@ ERRORS: dict[str, BaseException] = {
     "FAULT": ValueError("a fault\nof a hook"),
     "BATCH": (BATCH := BatchFailed("588 of 1,000 rows failed.", cost=Cost.RUNNING, next_step="Clear the task.")),
 }
-
-
-class Kept(BaseNotifier):
-    """Keeps what it would send."""
-
-    template_fields = ("message",)
-
-    def __init__(self, message, sent):
-        super().__init__()
-        self.message = message
-        self.sent = sent
-
-    def notify(self, _):
-        self.sent.append(self.message)
 
 
 @pytest.fixture
@@ -401,16 +389,18 @@ def test_task_that_airflow_ends_is_left_to_alert_of_dag(alert, dag, airflow, sen
 
 
 @pytest.mark.usefixtures("airflow")
-def test_notifier_renders_its_own_templates_only(dag, sent):
-    alert = CrewAlert(Kept("{{ crew_alert.subject }}: {{ crew_alert.text | e }}", sent))
+def test_mail_of_the_recipe_renders_its_own_templates_only(dag, mocker):
+    hook = mocker.patch("airflow.providers.smtp.notifications.smtp.SmtpHook")
+    alert = CrewAlert(runpy.run_path(str(ROOT / "example_dags/recipes/crew_alert.py"))["email"])
 
     for number in (1, 2):
         alert(of_task(dag, errors.ExecutionFailed(f"{{{{ dag.dag_id }}}} & <{number}>")))
 
-    for number, message in enumerate(sent, 1):
-        assert message.startswith(
-            f"[{Cost.ENDED}] the_dag: report in today: report: {{{{ dag.dag_id }}}} &amp; &lt;{number}&gt;"
-        )
+    mails = [call.kwargs for call in hook.return_value.__enter__.return_value.send_email_smtp.call_args_list]
+    for number, mail in enumerate(mails, 1):
+        assert (mail["to"], mail["subject"]) == ("on-call@example.com", f"[{Cost.ENDED}] the_dag: report in today")
+        assert mail["html_content"].startswith(f"<pre>report: {{{{ dag.dag_id }}}} &amp; &lt;{number}&gt;")
+    assert len(mails) == 2
 
 
 @pytest.mark.usefixtures("airflow")
