@@ -114,7 +114,7 @@ nightly:  ## Run what takes too long for every change: all faults, and every Air
 	.ci/nightly
 
 fault-table: $(READY)  ## Write tests/faults/cases/ from the tests of faults
-	$(BIN)/python -m tests.faults.table
+	$(BIN)/python -m pytest --no-cov --quiet tests/faults/test_page.py --write-tables
 
 golden: $(READY)  ## Write what this version stores into tests/golden/, once for each release
 	$(BIN)/python -m dev.golden

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from dev.rest import ApiError, path_of_run
@@ -61,9 +63,10 @@ SCENARIOS = {
 }
 
 
-def connection(crew: LocalCrewService, **fields: Any) -> str:
-    described = json.loads(crew.connection_json) | {"extra": {"dashboard_url": DASHBOARD}} | fields
-    return json.dumps(described)
+def connection(crew: LocalCrewService, *, extra: Mapping[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    """Return the fields of a connection to a crew."""
+    more = {"dashboard_url": DASHBOARD, **(extra or {})}
+    return json.loads(crew.connection_json) | fields | {"extra": json.dumps(more)}
 
 
 def eventually(look: Callable[[], Any], *, seconds: float = PATIENCE, pause: float = 0.3) -> Any:
@@ -77,12 +80,7 @@ def eventually(look: Callable[[], Any], *, seconds: float = PATIENCE, pause: flo
 
 def task_processes(airflow: AirflowStack) -> list[int]:
     """Return the processes that run tasks: children of the executor's workers, or those of Celery."""
-    parents = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-        except OSError:  # it has just ended
-            continue
+    parents = {each.pid: each.info["ppid"] for each in psutil.process_iter(["ppid"])}
     executors = {process.pid for process in airflow.executors}
     workers = {pid for pid, parent in parents.items() if parent in executors}
     return [pid for pid, parent in parents.items() if parent in workers]

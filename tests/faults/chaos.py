@@ -76,16 +76,12 @@ class Chaos:
         self.runs: list[Run] = []
         self.cleared: list[tuple[str, str, float]] = []
         """Run, task and time of each clear."""
-        self.marked: dict[tuple[str, str], float] = {}
-        """Time of the first attempt to mark a task as failed, which cancels its execution, by run and task."""
         self._harms: dict[str, tuple[int, Callable[[], bool | None]]] = {
             "task killed": (10, lambda: self._kill_task(with_supervisor=False)),
             "task and supervisor killed": (2, lambda: self._kill_task(with_supervisor=True)),
             "task asked to end": (2, lambda: self._kill_task(with_supervisor=False, number=signal.SIGTERM)),
             "task cleared": (6, self._clear),
-            "task marked as failed": (3, self._mark),
             "triggerer killed": (2, lambda: self._restart("triggerer")),
-            "task cleared without a triggerer": (2, self._clear_without_triggerer),
             "scheduler killed": (1, lambda: self._restart("scheduler")),
             "API server killed": (1, lambda: self._restart("api-server")),
             "database crashed": (1, self._crash_database),
@@ -103,11 +99,6 @@ class Chaos:
                 "Celery worker asked to end": (3, self._shut_down_worker),
                 "broker crashed": (1, lambda: self._crash_broker(airflow.broker)),
             }
-
-    def leave_out(self, *names: str) -> None:
-        """Cause all faults but these."""
-        for name in names:
-            del self._harms[name]
 
     def rage(self, until: Callable[[], bool]) -> None:
         """Cause a fault every few seconds until ``until`` returns True, then repair everything."""
@@ -165,28 +156,6 @@ class Chaos:
         found = [(run, task) for run, task in self._tasks() if task["state"] in _CLEARED]
         return bool(found) and self._cleared(*self._dice.choice(found))
 
-    def _clear_without_triggerer(self) -> bool:
-        """Let an attempt begin while the trigger of the earlier one waits for a triggerer."""
-        for triggerer in self._airflow.all_of("triggerer"):
-            triggerer.stop(grace=60)
-        is_cleared = self._clear()
-        time.sleep(self._dice.uniform(0, 15))
-        whole(self._airflow, self._database)
-        return is_cleared
-
-    def _mark(self) -> bool:
-        found = [(run, task) for run, task in self._tasks() if task["state"] in {"running", "deferred"}]
-        if not found:
-            return False
-        run, task = self._dice.choice(found)
-        # Airflow may have marked a task without an answer.
-        self.marked.setdefault((run.run_id, task["task_id"]), time.time())
-        try:
-            run.mark(task["task_id"], "failed")
-        except (ApiError, OSError):
-            return False
-        return True
-
     def _tasks(self) -> list[tuple[Run, dict[str, Any]]]:
         try:
             return [
@@ -235,7 +204,3 @@ class Chaos:
 
 def _queued_at(task: Mapping[str, Any]) -> float:
     return datetime.fromisoformat(task["queued_when"]).timestamp() if task["state"] == "queued" else math.inf
-
-
-def table(counts: Mapping[str, int]) -> str:
-    return "\n".join(f"  {number:5} {name}" for name, number in sorted(counts.items()))

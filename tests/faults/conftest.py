@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,8 @@ _SETTINGS = {
     # Airflow notices a lost worker soon, not after five minutes. On 3.4, a cleared task runs for another 125
     # seconds, and a scheduler that considered it lost would crash.
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30" if AIRFLOW < (3, 4) else "150",
+    # On a busy machine, some processes get no response within the usual five seconds.
+    "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
     # Airflow's API server authenticates requests on its event loop, and blocks while that waits for a database:
     # with the default of 15 connections and hundreds of tasks, for a minute.
     "AIRFLOW__DATABASE__SQL_ALCHEMY_POOL_SIZE": "40",
@@ -37,17 +39,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, help="repeat a sequence of random faults")
 
 
-@pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
-    """Print a figure, also if the test passes."""
-
-    def show(line: str) -> None:
-        with capsys.disabled():
-            print(line)  # noqa: T201 - for whoever runs it
-
-    return show
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run the tests that harm Airflow itself last. Tests of other folders may be among them."""
     here = {None, config.getoption("--executor")}
@@ -58,7 +49,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def harms_airflow(item: pytest.Item) -> bool:
     row = row_of(item)
-    return row.harms_airflow if row else bool(item.get_closest_marker("harms_airflow"))
+    return bool(row.harm if row else item.get_closest_marker("harms_airflow"))
 
 
 def row_of(item: pytest.Item) -> Row | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from threading import Barrier, BrokenBarrierError
 
 import psutil
@@ -91,6 +91,11 @@ def suspended(name: str) -> Harm:
         whole(airflow, database)
 
     return harm
+
+
+def nothing() -> Harm:
+    """Return the harm of a row that needs the whole Airflow for itself."""
+    return lambda *_: nullcontext()
 
 
 no_api_server, no_triggerer = without("api-server"), without("triggerer")

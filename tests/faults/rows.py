@@ -72,10 +72,12 @@ class Row:
     way: Way
     ends: Ends
     play: Callable[[Scene], None]
-    alone: bool = False
-    """Whether the fault affects Airflow itself, so that no other row may run."""
     harm: Harm | None = None
-    """Fault of Airflow itself, caused once for all rows that name it, while they are in ``scene.harmed()``."""
+    """
+    Fault of Airflow itself, caused once for all rows that name it, while they are in ``scene.harmed()``.
+
+    No other row runs meanwhile.
+    """
     executor: str | None = None
     """The only executor that the row runs with."""
     mapped: int = 0
@@ -96,14 +98,9 @@ class Row:
     def dag_id(self) -> str:
         return re.sub(r"\W+", "_", f"{self.name}_{self.way}")
 
-    @property
-    def harms_airflow(self) -> bool:
-        """Whether rows that do not affect Airflow must have ended."""
-        return self.alone or self.harm is not None
-
 
 ROWS: list[Row] = []
-DECLARED = {"alone", "cost", "harm", "executor", "mapped", "batch", "uncertain", "why", "scenario"}
+DECLARED = {"cost", "harm", "executor", "mapped", "batch", "uncertain", "why", "scenario"}
 _IN_STORE = pytest.mark.skipif(AIRFLOW < (3, 3), reason="This Airflow keeps no kickoff record.")
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from airflow_provider_crew.versions import CLEARING_DELETES_TASK_STATE
 from dev.postgres import PostgresServer
 from dev.rest import ApiError
 from dev.stack import AirflowStack
-from tests.airflow_runs import DASHBOARD, PATIENCE, Run, eventually
+from tests.airflow_runs import PATIENCE, Run, connection, eventually
 from tests.faults.facts import kickoff_record, record_state
 from tests.faults.harm import Incident
 from tests.faults.held import HeldAnswer
@@ -31,7 +30,7 @@ PAUSE = 1.0
 # Longer than a row needs for what it does while an answer is held.
 _NO_TIMEOUT = {"request_timeout": 900}
 
-_HEAD = """\
+_DAG = """\
 import datetime
 import os
 import pathlib
@@ -63,7 +62,9 @@ def settles(within):
     return lambda context: context["ti"].try_number > 1 and until("retry")
 
 
-with DAG({dag_id!r}, schedule=None, max_active_runs=1) as dag:
+{code}
+with DAG({dag_id!r}, schedule=None, **{of_dag}) as dag:
+    {task}
 """
 
 
@@ -97,6 +98,12 @@ class Scene:
     keeps_task_state: bool = False
     """Whether clearing a task keeps its kickoff record, if Airflow asks."""
     incident: Incident | None = None
+    code: str = ""
+    """More code of the DAG file, above the DAG."""
+    of_dag: Mapping[str, Any] = field(default_factory=lambda: {"max_active_runs": 1})
+    """Arguments of the DAG."""
+    then: str = ""
+    """Code behind the task."""
     after_request: Callable[[ReceivedRequest], None] = lambda _: None
     """Called when the crew has answered a request, before the next one."""
     _run: Run | None = None
@@ -129,13 +136,6 @@ class Scene:
         eventually(lambda: held.is_held, pause=0.2)
         return held
 
-    def start_without_an_answer(self) -> None:
-        """Start a run whose kickoff starts an execution, without an answer."""
-        self.connect(extra=_NO_TIMEOUT)
-        self.crew.faults.hang(on="kickoff", after_taken=True)
-        self.start()
-        self.execution()
-
     @property
     def run(self) -> Run:
         """The run that was started."""
@@ -144,13 +144,13 @@ class Scene:
 
     def connect(self, **fields: Any) -> None:
         """Set the connection to the crew."""
-        described = json.loads(self.crew.connection_json) | fields
-        extra = {"dashboard_url": DASHBOARD} | described.pop("extra", {})
-        self.airflow.api.set_connection(self.connection, described | {"extra": json.dumps(extra)})
+        self.airflow.api.set_connection(self.connection, connection(self.crew, **fields))
 
     def write_dag(self, options: Mapping[str, Any]) -> None:
         """Write the DAG file."""
-        self.file.write_text(f"{_HEAD.format(dag_id=self.dag_id)}    {self._task(options)}\n", encoding="utf-8")
+        task = f"{self._task(options)}{self.then}"
+        code = _DAG.format(dag_id=self.dag_id, code=self.code, of_dag=self.of_dag, task=task)
+        self.file.write_text(code, encoding="utf-8")
 
     def rewrite_dag(self, options: Mapping[str, Any]) -> None:
         """Write the DAG file again during a run, and wait until Airflow has read it."""
@@ -288,10 +288,6 @@ class Scene:
             noted = {"delivered", "none"}
             eventually(lambda: record_state(kickoff_record(self.run, self.task_id)) in noted, pause=0.5)
 
-    def waits_for_a_person(self, number: int = 1) -> None:
-        """Let the crew wait for human input from now on: its service answers NOT FOUND."""
-        self.crew.set_status(self.execution(number), _READS_UNKNOWN)
-
     def mark(self, state: str) -> None:
         """Mark the task as success or failed, as in the Airflow UI."""
         self.run.mark(self.task_id, state)
@@ -317,16 +313,9 @@ class Scene:
 
     def log(self, map_index: int = -1) -> str:
         """Return the log of all attempts, one event per line."""
-        lines = []
-        for number in range(1, self.run.task(self.task_id, map_index)["try_number"] + 1):
-            for event in self.run.events(self.task_id, number, map_index):
-                told = f"{event['event']} {event.get('reason', '')}".rstrip()
-                lines.append(f"[{number}] {event.get('level', '')} {told}")
-                lines += [
-                    f"[{number}] {detail['exc_type']}: {detail['exc_value']}"
-                    for detail in event.get("error_detail") or ()
-                ]
-        return "\n".join(lines)
+        attempts = range(1, self.run.task(self.task_id, map_index)["try_number"] + 1)
+        events = (each for number in attempts for each in self.run.events(self.task_id, number, map_index))
+        return "\n".join(map(str, events))
 
     def wait_until_over(self, seconds: float = PATIENCE, *, finishing: bool = False) -> None:
         """Wait until the run is over. ``finishing``: let all started executions complete."""
@@ -355,7 +344,6 @@ def never_stopped(scene: Scene) -> None:
     assert not scene.crew.requests.on("stop")
 
 
-_READS_UNKNOWN: Any = {"state": "NOT FOUND", "status": "Task not found or Invalid kickoff id"}
 _OVER = frozenset({"success", "failed"})
 
 

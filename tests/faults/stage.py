@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from dev.postgres import PostgresServer
 from dev.stack import AirflowStack
 from tests.airflow_runs import TOKEN
 from tests.faults.facts import WITHOUT_ID, failures_of, kickoff_record, named_in, record_state
-from tests.faults.harm import Harm, Incident, whole
+from tests.faults.harm import Incident, whole
 from tests.faults.rows import ANY, Ends, Row
 from tests.faults.scenes import TOPIC, Scene, standing
+from tests.integration.batches import faults_of, lines
 from tests.supported import AIRFLOW
 
 _AT_A_TIME = 14
@@ -36,48 +38,29 @@ class Stage:
         self._dags = dags
         self._rows = list(rows)
         self.keeps_task_state = False
-        self._together = [row for row in self._rows if not row.harms_airflow]
         self._pool = ThreadPoolExecutor(_AT_A_TIME)
-        self._under_way: dict[str, Future[None]] = {}
-        self._harmed: dict[str, Future[None]] = {}
+        self._played: dict[str, Future[None]] = {}
 
     def play(self, row: Row) -> None:
-        """Run a row, or wait for the end of a running one, and check its outcome."""
-        if row.alone:
+        """Run a row with all others of its harm, or wait for the end of a running one, and check its outcome."""
+        if row.dag_id not in self._played:
             whole(self._airflow, self._database)
-            self._play(row)
-            return
-        if row.harm:
-            self._suffer(row.harm, row)
-            return
-        if not self._under_way:
-            whole(self._airflow, self._database)
-            self._under_way = {other.dag_id: self._pool.submit(self._play, other) for other in self._together}
-        self._under_way[row.dag_id].result()
+            together = [other for other in self._rows if other.harm is row.harm]
+            incident = None
+            if row.harm:
+                assert len(together) <= _AT_A_TIME, "they would wait for each other for ever"
+                incident = Incident(row.harm(self._airflow, self._database), len(together))
+            played = {other.dag_id: self._pool.submit(self._play, other, incident) for other in together}
+            self._played |= played
+            if row.harm:
+                wait(played.values())
+        self._played[row.dag_id].result()
 
     def close(self) -> None:
         """Start no more rows, and wait for the running ones."""
         self._pool.shutdown(cancel_futures=True)
 
-    def _suffer(self, harm: Harm, row: Row) -> None:
-        if row.dag_id not in self._harmed:
-            whole(self._airflow, self._database)
-            together = [other for other in self._rows if other.harm is harm]
-            assert len(together) <= _AT_A_TIME, "they would wait for each other for ever"
-            incident = Incident(harm(self._airflow, self._database), len(together))
-            played = {other.dag_id: self._pool.submit(self._play, other, incident) for other in together}
-
-            def call_off(done: Future[None]) -> None:
-                if error := done.exception():
-                    incident.call_off(error)
-
-            for future in played.values():
-                future.add_done_callback(call_off)
-            self._harmed |= played
-            wait(played.values())
-        self._harmed[row.dag_id].result()
-
-    def _play(self, row: Row, incident: Incident | None = None) -> None:
+    def _play(self, row: Row, incident: Incident | None) -> None:
         def after_request(request: ReceivedRequest) -> None:
             scene.after_request(request)
 
@@ -85,9 +68,9 @@ class Stage:
             own = (row.dag_id, row.way, row.mapped, row.batch, self.keeps_task_state, incident)
             scene = Scene(self._airflow, self._database, crew, self._dags, *own)
             ends = row.forgotten if scene.forgets and row.forgotten else row.ends
-            scene.connect()
-            scene.write_dag(row.options)
             try:
+                scene.connect()
+                scene.write_dag(row.options)
                 row.play(scene)
                 scene.wait_until_over(finishing=bool(row.batch) or ends is row.forgotten)
                 if row.batch:
@@ -98,7 +81,11 @@ class Stage:
                     scene.wait_until_noted()
                     check(scene, ends, row.cost if AIRFLOW == (3, 3) else ANY)
             except BaseException as error:
-                error.add_note(f"{row.dag_id}\n{_told(scene)}")
+                if incident:
+                    incident.call_off(error)
+                error.add_note(row.dag_id)
+                with suppress(Exception):  # the error of the row is the one that counts
+                    error.add_note(f"{scene.task}\n{scene.log()}")
                 raise
 
 
@@ -133,37 +120,20 @@ def check(scene: Scene, ends: Ends, cost: str) -> None:
     assert len(unnamed) <= uncertain + forgotten, f"paid for, and named nowhere: {unnamed}"
 
 
-def _told(scene: Scene) -> str:
-    try:
-        task = scene.task
-        return f"{task['state']}, try {task['try_number']}\n{scene.log()}"
-    except Exception as error:  # noqa: BLE001 - the error of the row is the one that counts
-        return f"Nothing more is known: {error}"
-
-
-def lines_of(scene: Scene, name: str = "results.jsonl") -> list[dict[str, Any]]:
-    """Return the lines of a result file."""
-    return [json.loads(line) for line in (scene.results / name).read_text().splitlines()]
+def faults_of_batch(scene: Scene) -> list[str]:
+    """Return outcomes of a batch that must not occur."""
+    reports = Counter(re.findall(rf"Row ({TOPIC} \d+), uncertain: ", scene.log()))
+    return faults_of(lines(scene.results), scene.crew.kickoffs, reports, scene.batch)
 
 
 def check_batch(scene: Scene, ends: Ends, uncertain: int) -> None:
     """Compare the outcome of a batch with the expected one."""
-    task, lines, manifest = scene.task, lines_of(scene), scene.xcom()
+    task, counts = scene.task, Counter(line["status"] for line in lines(scene.results))
     assert (task["state"], task["try_number"]) == (ends.state, ends.tries)
-    started = {kickoff.kickoff_id: str(kickoff.inputs["topic"]) for kickoff in scene.crew.kickoffs}
-    assert len(started) == ends.kickoffs, sorted(started.values())
-    counts = Counter(line["status"] for line in lines)
+    assert len(scene.crew.kickoffs) == ends.kickoffs
     assert counts == Counter({"success": scene.batch - uncertain, "uncertain": uncertain})
-    assert len({line["key"] for line in lines}) == scene.batch
-    for line in lines:
-        if line["status"] == "success":
-            assert started[line["kickoff_id"]] == line["key"]
-            assert line["output"] == f"Briefing: {line['key']}"
-    assert manifest["counts"] == {status: counts[status] for status in manifest["counts"]}
-    reports = scene.log().count(", uncertain: ")
-    named = {line["kickoff_id"] for line in (*lines, *lines_of(scene, "removed.jsonl"))}
-    unnamed = started.keys() - named
-    assert len(unnamed) <= reports, f"paid for, and named nowhere: {unnamed}"
+    assert (told := scene.xcom()["counts"]) == {status: counts[status] for status in told}
+    assert not faults_of_batch(scene)
 
 
 def check_each(scene: Scene, ends: Ends) -> None:

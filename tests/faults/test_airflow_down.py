@@ -124,24 +124,6 @@ def test_trigger_fires_without_api_server(scene):
 
 
 @row(
-    COMPLETED_IN_ATTEMPT_2,
-    ways=("sync",),
-    harm=no_api_server,
-    why=_WORKERS_GIVE_UP,
-    retries=1,
-    retry_delay=_LATER,
-)
-def test_result_without_api_server(scene):
-    """An execution completes while the API server is down, so the task cannot return its result."""
-    scene.start()
-    process = scene.process()
-    scene.looked()
-    with scene.harmed():
-        scene.finish()
-        _ended(process)
-
-
-@row(
     UNCERTAIN,
     ways=(*RUN, "kickoff"),
     harm=no_api_server,

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from tests.airflow_runs import eventually
-from tests.faults.harm import no_triggerer
 from tests.faults.rows import RUN, Ends, row
 from tests.faults.scenes import PAUSE
-from tests.faults.stage import lines_of
 from tests.faults.test_user import command
+from tests.integration.batches import statuses
 from tests.supported import AIRFLOW
 
 pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
@@ -20,7 +19,6 @@ pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task
 _ROWS = 12
 _AT_A_TIME = 4
 
-done = Ends("success", "the result", "completed", kickoffs=_ROWS)
 again = Ends("success", "the result", "completed", kickoffs=_ROWS, tries=2)
 batch_row: Any = partial(row, batch=_ROWS, retries=1)
 
@@ -39,15 +37,6 @@ def test_batch_killed_inside_a_group(scene):
 
     eventually(lambda: held.is_held and stored() == _AT_A_TIME - 1, pause=PAUSE)
     scene.kill()
-
-
-@batch_row(done, harm=no_triggerer)
-def test_batch_without_a_triggerer(scene):
-    """The triggerer is killed while rows run, and some end."""
-    scene.start(until="deferred")
-    with scene.harmed():
-        scene.finish(1)
-        scene.finish(2)
 
 
 @batch_row(again, ways=RUN, core=("deferred",))
@@ -79,7 +68,7 @@ def test_batch_with_uncertain_row_cleared(scene):
 def test_batch_with_adopted_row(scene):
     """A row is uncertain, its execution is adopted, and the task is cleared."""
     _run_with_uncertain_row(scene)
-    (key,) = [line["key"] for line in lines_of(scene) if line["status"] == "uncertain"]
+    (key,) = [key for key, status in statuses(scene.results).items() if status == "uncertain"]
     (lost,) = [each.kickoff_id for each in scene.crew.kickoffs if each.inputs["topic"] == key]
     command(scene, "adopt", lost, "--conn-id", scene.connection, "--row", key, "--yes")
     scene.clear("success")

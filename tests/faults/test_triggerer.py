@@ -6,7 +6,7 @@ import random
 import threading
 
 from tests.airflow_runs import eventually
-from tests.faults.harm import no_triggerer, suspended
+from tests.faults.harm import no_triggerer, nothing, suspended
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, Ends, row
 from tests.faults.scenes import PAUSE
 
@@ -61,7 +61,7 @@ def watching(scene):
 
 @row(
     Ends("success", "the result", "completed", kickoffs=20),
-    alone=True,
+    harm=suspended("triggerer"),
     executor="local",
     mapped=20,
     retries=0,
@@ -75,7 +75,7 @@ def test_one_of_two_stands_still(scene):
         scene.start()
         scene.wait_for_all("deferred")
         eventually(lambda: len(watching(scene)) == 2, pause=PAUSE)
-        with suspended("triggerer")(scene.airflow, scene.database):
+        with scene.harmed():
             eventually(lambda: len(watching(scene)) == 1, pause=PAUSE)
             # Neither has seen it yet when the first one continues.
             for kickoff in scene.crew.kickoffs:
@@ -85,7 +85,13 @@ def test_one_of_two_stands_still(scene):
         another.stop()
 
 
-@row(Ends("success", "the result", "completed", kickoffs=60), alone=True, mapped=60, retries=0, poll_interval=1.0)
+@row(
+    Ends("success", "the result", "completed", kickoffs=60),
+    harm=nothing(),
+    mapped=60,
+    retries=0,
+    poll_interval=1.0,
+)
 def test_quickly_over(scene):
     """60 executions complete within three seconds after the deferral."""
     dice = random.Random(1)  # noqa: S311 - for tests

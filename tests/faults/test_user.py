@@ -12,7 +12,7 @@ import requests
 
 from tests.airflow_runs import TOKEN, eventually
 from tests.faults.rows import COMPLETED_IN_ATTEMPT_2, PAID_AGAIN, RUN, SENSOR, UNCERTAIN, Ends, row
-from tests.faults.scenes import Code, Scene
+from tests.faults.scenes import Scene, waiting
 
 
 @row(PAID_AGAIN, core=True, forgotten=("deferred",), needs_store=("deferred",))
@@ -22,6 +22,15 @@ def test_cleared_after_success(scene):
     scene.finish()
     scene.clear("success")
     scene.finish(2)
+
+
+@row(COMPLETED_IN_ATTEMPT_2, core=(), needs_store=("deferred",))
+def test_run_cleared(scene):
+    """The DAG run is cleared while the task waits."""
+    waiting(scene)
+    scene.airflow.api.post(f"{scene.run.path()}/clear", {"dry_run": False})
+    scene.wait_for("deferred", tries=2)
+    scene.finish()
 
 
 @row(COMPLETED_IN_ATTEMPT_2, ways=(*RUN, *SENSOR), retries=0, timeout=15, forgotten=RUN, cost="running")
@@ -41,20 +50,6 @@ def test_retries_lowered(scene):
     scene.wait_for("success")
     scene.rewrite_dag({"retries": 1})
     scene.clear("success")
-
-
-@row(
-    UNCERTAIN,
-    retries=1,
-    retry_delay=Code("datetime.timedelta(seconds=30)"),
-    cost="unknown",
-)
-def test_retries_raised_before_a_retry(scene):
-    """The worker is killed before the answer to a kickoff, and `retries` is raised before the retry."""
-    scene.start_without_an_answer()
-    scene.kill()
-    scene.wait_for("up_for_retry")
-    scene.rewrite_dag({"retries": 5, "retry_delay": Code("datetime.timedelta(seconds=1)")})
 
 
 DECLINED = 1
@@ -109,9 +104,8 @@ def test_adopted(scene):
 def test_forgotten(scene):
     """Two mapped tasks fail while their crews are unknown. Their records are deleted, and they are cleared."""
     scene.start()
-    scene.execution(2)
-    scene.waits_for_a_person(1)
-    scene.waits_for_a_person(2)
+    for number in (1, 2):
+        scene.crew.set_status(scene.execution(number), {"state": "NOT FOUND", "status": "Task not found"})
     scene.wait_for_all("failed")
     command(scene, "forget", "--failed", code=DECLINED)
     told = str(command(scene, "forget", "--failed", "--yes"))
@@ -132,7 +126,7 @@ def test_forgotten(scene):
 )
 def test_cleared_before_the_answer(scene):
     """The task is cleared before the answer to its kickoff, and none arrives in time."""
-    scene.start_without_an_answer()
+    scene.start_and_hold("kickoff")
     scene.run.clear(scene.task_id)
 
 

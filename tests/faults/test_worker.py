@@ -20,7 +20,7 @@ KILLED = Code("killed_once")
 )
 def test_killed_before_the_answer(scene):
     """The worker is killed before it gets the answer to a kickoff that started an execution."""
-    scene.start_without_an_answer()
+    scene.start_and_hold("kickoff")
     scene.kill()
 
 

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -21,31 +21,18 @@ from tests.integration.batches import has_failed
 RETURNED_BY = {
     "run_deferred": "run_deferred",
     "run_sync": "run_sync",
-    "run_anyway": "run_anyway",
     "kickoff_1": "sensor_deferred",
     "kickoff_2": "sensor_reschedule",
 }
-# The task with on_uncertain_kickoff="retry".
-ANYWAY = "run_anyway"
 
 
-@dataclass
-class Verdict:
-    """Counts, and descriptions of outcomes that must not occur."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    faults: list[str] = field(default_factory=list)
-
-
-def judge(chaos: Chaos) -> Verdict:
-    """Compare every execution at the crew and in Airflow."""
-    verdict = Verdict()
-    for run in chaos.runs:
-        for task_id, ends_in in RETURNED_BY.items():
-            task = _Task(chaos, run, task_id, ends_in)
-            verdict.faults += [f"{run.run_id} {task_id}: {fault}" for fault in task.faults()]
-            verdict.counts.update([f"{ends_in}: {task.state}", *task.known.values()])
-    return verdict
+def judge(chaos: Chaos) -> tuple[list[str], Counter[str]]:
+    """Compare every execution at the crew and in Airflow. Return what must not have occurred, and counts."""
+    tasks = [_Task(chaos, run, *ids) for run in chaos.runs for ids in RETURNED_BY.items()]
+    faults = [f"{task.topic}: {fault}" for task in tasks for fault in task.faults()]
+    return faults, Counter(
+        each for task in tasks for each in (f"{task.ends_in}: {task.state}", *task.known.values())
+    )
 
 
 @dataclass(frozen=True)
@@ -56,26 +43,24 @@ class _Attempt:
     events: list[dict[str, Any]]
     failure: Failure | None
 
-    def names(self, kickoff_id: str, *, before: float = math.inf) -> bool:
-        """Whether a line that was written before a moment names an execution."""
-        return any(kickoff_id in _text(event) and logged_at(event) < before for event in self.events)
+    def names(self, kickoff_id: str) -> bool:
+        """Whether a line names an execution."""
+        return any(kickoff_id in _text(event) for event in self.events)
 
 
 class _Task:
     """A task that kicks off, its executions, and what Airflow shows of them."""
 
     def __init__(self, chaos: Chaos, run: Run, task_id: str, ends_in: str) -> None:
-        self.task_id = task_id
+        self.ends_in = ends_in
         self.topic = f"{run.run_id} {task_id}"
         self.executions = [
             each
             for each in chaos.crew.kickoffs
             if _origin(each).items() >= {("run_id", run.run_id), ("task_id", task_id)}
         ]
-        self.stops = {request.path.rpartition("/")[2]: request for request in chaos.crew.requests.on("stop")}
+        self.stopped = {request.path.rpartition("/")[2] for request in chaos.crew.requests.on("stop")}
         self.cleared = [at for *key, at in chaos.cleared if key == [run.run_id, task_id]]
-        of_both = {(run.run_id, task_id), (run.run_id, ends_in)}
-        self.marked_at = min((at for key, at in chaos.marked.items() if key in of_both), default=math.inf)
         self.attempts = _attempts(run, task_id)
         self.logs = self.attempts if ends_in == task_id else self.attempts + _attempts(run, ends_in)
         self.state = run.task(ends_in)["state"]
@@ -97,7 +82,7 @@ class _Task:
             kickoff_id = execution.kickoff_id
             if kickoff_id not in self.known:
                 yield f"{kickoff_id} is named nowhere"
-            if kickoff_id in self.stops and self.stops[kickoff_id].received_at < self.marked_at:
+            if kickoff_id in self.stopped:
                 yield f"{kickoff_id} was stopped, and no task was marked"
         if self.state == "success" and not self._has_own_result():
             yield f"ended well, and has no result of its own: {self.returned}"
@@ -119,22 +104,15 @@ class _Task:
             return "named in a kickoff record"
         is_reported = any(attempt.number >= _origin(execution)["try_number"] for attempt in self.reports)
         # A task that was killed while it sent the kickoff leaves a record without an ID.
-        is_last = execution is self.executions[-1]
-        is_recorded = record_state(self.record) in WITHOUT_ID if is_last else self.task_id == ANYWAY
+        is_recorded = execution is self.executions[-1] and record_state(self.record) in WITHOUT_ID
         return "only known to be possible" if is_reported or is_recorded else None
 
     def _is_chosen(self, before: Execution, after: Execution) -> bool:
         """
-        Whether a second execution was wanted although the first one may be running.
+        Whether a user wanted a second execution although the first one may be running.
 
-        The author chose it with on_uncertain_kickoff="retry", and no attempt had got the first kickoff ID until
-        then. If the task was cleared, the answer may have reached only the process that the clear ended.
-        Or a user chose it: cleared the task after an attempt had reported the kickoff as uncertain and failed
-        without a retry.
+        The user cleared the task after an attempt had reported the kickoff as uncertain, and was not retried.
         """
-        if self.task_id == ANYWAY:
-            names = (attempt.names(before.kickoff_id, before=after.started_at) for attempt in self.attempts)
-            return bool(self.cleared) or not any(names)
         between = range(_origin(before)["try_number"], _origin(after)["try_number"] + 1)
         return any(
             attempt.number in between and failure.needs_a_clear and failure.at < after.started_at

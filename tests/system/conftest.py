@@ -89,8 +89,15 @@ def collector() -> Iterator[OtlpReceiver]:
 
 
 @pytest.fixture(scope="session")
+def database() -> Iterator[PostgresServer]:
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def airflow(
     request: pytest.FixtureRequest,
+    database: PostgresServer,
     crews: dict[str, LocalCrewService],
     statsd: StatsdServer,
     collector: OtlpReceiver,
@@ -100,8 +107,9 @@ def airflow(
     dags = tmp_path_factory.mktemp("dags")
     for path in [*examples(), *recipes(), *(ROOT / "tests/system/dags").glob("*.py")]:
         shutil.copy(path, dags)
-    connections = {f"AIRFLOW_CONN_CREW_{name.upper()}": connection(crew) for name, crew in crews.items()}
-    connections["AIRFLOW_CONN_CREW_REFUSED"] = connection(crews["default"], password=REFUSED_TOKEN)
+    described = {name: connection(crew) for name, crew in crews.items()}
+    described["refused"] = connection(crews["default"], password=REFUSED_TOKEN)
+    connections = {f"AIRFLOW_CONN_CREW_{name.upper()}": json.dumps(each) for name, each in described.items()}
     home = tmp_path_factory.mktemp("airflow")
     (home / "config").mkdir()
     (home / "config/airflow_local_settings.py").write_text(_POLICY, encoding="utf-8")
@@ -110,19 +118,19 @@ def airflow(
         "AIRFLOW__CORE__FERNET_KEY": Fernet.generate_key().decode(),
         "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(lineage),
         "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",
+        # On a busy machine, some processes get no response within the usual five seconds.
+        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
         # No file changes, and no other comes: to parse all of them again and again takes the time of the tests.
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "60",
     }
-    with ExitStack() as stack:
-        # With SQLite, Airflow's processes block each other for 30 seconds and more if many runs begin at once.
-        settings |= stack.enter_context(PostgresServer()).settings
-        with STACKS[executor](
-            home, dags, connections | settings | statsd.settings | collector.settings
-        ) as running:
-            running.api.ensure_pool("crews", slots=10)
-            yield running
-        assert with_secrets(running) == [], "after all that has run here, a token is in a log or in the database"
+    # With SQLite, Airflow's processes block each other for 30 seconds and more if many runs begin at once.
+    settings |= database.settings | statsd.settings | collector.settings
+    with STACKS[executor](home, dags, connections | settings) as running:
+        running.api.ensure_pool("crews", slots=10)
+        yield running
+    found = with_secrets(running, database)
+    assert found == [], "after all that has run here, a token is in a log or in the database"
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Kickoff records in a real Airflow: what replaces a callback, what clearing a run keeps, and a lost scheduler."""
+"""Kickoff records in a real Airflow: what replaces a callback, and a lost scheduler."""
 
 from __future__ import annotations
 
@@ -29,19 +29,6 @@ def test_delivery_is_noted_when_the_callback_is_replaced(start, crews):
 
     run.wait_for("report", "success", tries=2)
     assert run.xcom("report")["kickoff_id"] == second
-
-
-@pytest.mark.skipif(not has("Retries reattach"), reason="before Airflow 3.3 a try knows nothing of another")
-@pytest.mark.nightly
-def test_clearing_a_run_keeps_the_record_before_3_5(start, crews):
-    run, crew = start("reattach_cleared"), crews["slow"]
-    run.wait_for("report", "deferred")
-    run.airflow.api.post(f"{run.path()}/clear", {"dry_run": False})
-    run.wait_for("report", "deferred", tries=2)
-    first = finish(run, crew, 1)
-
-    assert run.wait() == "success"
-    assert run.xcom("report")["kickoff_id"] == first
 
 
 # The next one takes over from a scheduler whose heartbeat is older than scheduler_health_check_threshold.

@@ -55,9 +55,7 @@ FIRST, SECOND = ("first", 1, 60.0), ("second", 2, 150.0)
 def faults(monkeypatch):
     """Return the faults that the judge finds in one history."""
 
-    def find(
-        history: History, *executions: Any, cleared: Any = (), marked: Any = (), stopped: Any = ()
-    ) -> list[str]:
+    def find(history: History, *executions: Any, cleared: Any = (), stopped: Any = ()) -> list[str]:
         for one in executions:
             one.meta["airflow"]["task_id"] = history.task_id
         monkeypatch.setattr(verdict, "RETURNED_BY", {history.task_id: history.task_id})
@@ -65,10 +63,11 @@ def faults(monkeypatch):
         monkeypatch.setattr(
             verdict, "failure_in", lambda events: history.failures[events[0]["number"] - 1] if events else None
         )
-        stops = [SimpleNamespace(path=f"/stop/{kickoff_id}", received_at=200.0) for kickoff_id in stopped]
+        stops = [SimpleNamespace(path=f"/stop/{kickoff_id}") for kickoff_id in stopped]
         crew: Any = SimpleNamespace(kickoffs=executions, requests=SimpleNamespace(on=lambda _: stops))
-        chaos: Any = SimpleNamespace(crew=crew, runs=[history], cleared=cleared, marked=dict(marked))
-        return verdict.judge(chaos).faults
+        chaos: Any = SimpleNamespace(crew=crew, runs=[history], cleared=cleared)
+        found, _ = verdict.judge(chaos)
+        return found
 
     return find
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import dag, task
 
-TASKS = 20
+TASKS = 6
 
 
 @dag(schedule=None, max_active_tasks=TASKS, params={"meet_in": ""})

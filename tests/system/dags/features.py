@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow.providers.common.compat.sdk import DAG, TaskGroup, Variable, task
+from airflow.providers.common.compat.sdk import DAG, task
 from airflow.providers.openlineage.utils.selective_enable import enable_lineage
 
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-
-
-def note(name: str) -> Any:
-    def callback(context: Any) -> None:
-        error = context.get("exception")
-        key = f"{context['dag'].dag_id}_{context['run_id']}_{name}"
-        Variable.set(key, type(error).__name__ if error else "called")
-
-    return callback
 
 
 def use_everything(waits: dict[str, Any]) -> None:
@@ -51,21 +42,11 @@ def use_everything(waits: dict[str, Any]) -> None:
         task_id="sensors", crew_conn_id="crew_brief", deferrable=waits["deferrable"], poke_interval=1
     ).expand(kickoff_id=kickoffs.output)
 
-    # A task group, and callbacks.
-    with TaskGroup("group"):
-        CrewRunOperator(
-            task_id="in_group",
-            inputs={"topic": "{{ params.topic }}", "audience": "sailors"},
-            on_success_callback=note("success"),
-            **waits,
-        )
-
     CrewRunOperator(
-        task_id="called_back",
+        task_id="failing",
         inputs={"topic": "t", "audience": "a"},
         retries=0,
         **waits | {"crew_conn_id": "crew_failing"},
-        on_failure_callback=note("failure"),
     )
 
     CrewKickoffOperator(task_id="rejected", inputs={}, crew_conn_id="crew_refused", validate_inputs=False)
