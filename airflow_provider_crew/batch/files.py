@@ -131,34 +131,29 @@ class ResultFiles:
             raise CrewTaskError(f"{self.path}/{folder} cannot be listed: {in_words(error)}.") from None
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Yield all lines about rows, older ones first."""
-        return (line for _, line in self._places(self.names(PARTS)))
+        """Yield all lines about rows, older ones first, with the usage of all executions of the row so far."""
+        return self._lines(self.names(PARTS))
 
-    def _places(self, parts: Sequence[str]) -> Iterator[tuple[tuple[str, int], dict[str, Any]]]:
-        """
-        Yield lines with their places, and with the usage of all executions of the row so far.
-
-        ``parts`` are listed before, so none moves to the results unnoticed.
-        """
+    def _lines(self, parts: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yield all lines. ``parts`` are listed before, so none moves to the results unnoticed."""
         spent: defaultdict[tuple[str, str], Spent] = defaultdict(Spent)
         for name in (REMOVED, RESULTS, *parts):
-            number = -1
-            for number, line in enumerate(self.read(name)):
-                which, is_final = (line["key"], line["fingerprint"]), name in {REMOVED, RESULTS}
-                usage = spent[which].with_line(line, is_final=is_final)
-                yield (name, number), line | {"usage": usage}
-            if number < 0 and name in parts:
+            is_empty, is_final = True, name in {REMOVED, RESULTS}
+            for line in self.read(name):
+                is_empty = False
+                yield line | {"usage": spent[_which(line)].with_line(line, is_final=is_final)}
+            if is_empty and name in parts:
                 raise CrewTaskError(f"{self.path}/{name} has vanished. Another process may have ended the batch.")
 
-    def _last_places(self, parts: Sequence[str]) -> dict[tuple[str, str], Any]:
-        """Return the place of the last line about each row, by key and fingerprint."""
-        last: dict[tuple[str, str], tuple[int, Any]] = {}
-        for place, line in self._places(parts):
-            which = (line["key"], line["fingerprint"])
+    def _copied(self, parts: Sequence[str], copy: IO[bytes]) -> dict[tuple[str, str], int]:
+        """Copy all lines to a local file, and return the number of the last one about each row."""
+        last: dict[tuple[str, str], tuple[int, int]] = {}
+        for number, line in enumerate(self._lines(parts)):
+            copy.write(json.dumps(line).encode() + b"\n")
             # If a run was deleted and created again, its files sort before older ones.
-            if line["attempts"] >= last.get(which, (0, None))[0]:
-                last[which] = line["attempts"], place
-        return {which: place for which, (_, place) in last.items()}
+            if line["attempts"] >= last.get(_which(line), (0, 0))[0]:
+                last[_which(line)] = line["attempts"], number
+        return {which: number for which, (_, number) in last.items()}
 
     def append(self, lines: Iterable[Any]) -> list[str]:
         """Write lines of rows that have ended to a file of their own, and return its name."""
@@ -182,34 +177,41 @@ class ResultFiles:
         """Write one line for each row to the final files. Return the rows by status, and all usage."""
         by_id = {(row.key, row.fingerprint): row for row in rows}
         parts = self.names(PARTS)
-        last = self._last_places(parts)
+        with SpooledTemporaryFile(_IN_MEMORY) as copy:  # a thousand files in an object store take minutes to read
+            last = self._copied(parts, copy)
 
-        def latest(*, is_current: bool = True) -> Iterator[dict[str, Any]]:
-            for place, line in self._places(parts):
-                which = (line["key"], line["fingerprint"])
-                if last[which] == place and (which in by_id) == is_current:
-                    yield line | {"index": by_id[which].index if is_current else -1}
-            if is_current:
-                new = (row for which, row in by_id.items() if which not in last and row.sent_at is None)
-                yield from map(_unwritten, new)
+            def latest(*, is_current: bool = True) -> Iterator[dict[str, Any]]:
+                copy.seek(0)
+                for number, text in enumerate(copy):
+                    which = _which(line := json.loads(text))
+                    if last[which] == number and (which in by_id) == is_current:
+                        yield line | {"index": by_id[which].index if is_current else -1}
+                if is_current:
+                    new = (row for which, row in by_id.items() if which not in last and row.sent_at is None)
+                    yield from map(_unwritten, new)
 
-        statuses: Counter[str] = Counter()
-        usage: Counter[str] = Counter()
-        for line in latest():
-            statuses[line["status"]] += 1
-            usage.update(line["usage"] or {})
-        if statuses.total() != len(rows):
-            raise CrewTaskError(f"The result files list {statuses.total()} of {len(rows)} rows.")
-        self.write(FAILED, (_failed(row, rows) for row in latest() if row["status"] != "success"))
-        removed = list(latest(is_current=False))
-        for line in removed:
-            usage.update(line["usage"] or {})
-        # Each row stays in a file at any time. A row may also come back from those that were removed.
-        parts += self.append(removed)
-        self.write(RESULTS, latest())
-        self.write(REMOVED, removed)
+            statuses: Counter[str] = Counter()
+            usage: Counter[str] = Counter()
+            for line in latest():
+                statuses[line["status"]] += 1
+                usage.update(line["usage"] or {})
+            if statuses.total() != len(rows):
+                raise CrewTaskError(f"The result files list {statuses.total()} of {len(rows)} rows.")
+            self.write(FAILED, (_failed(row, rows) for row in latest() if row["status"] != "success"))
+            removed = list(latest(is_current=False))
+            for line in removed:
+                usage.update(line["usage"] or {})
+            # Each row stays in a file at any time. A row may also come back from those that were removed.
+            parts += self.append(removed)
+            self.write(RESULTS, latest())
+            self.write(REMOVED, removed)
         self.delete(*parts)  # not those that another process has written meanwhile
         return statuses, dict(usage)
+
+
+def _which(line: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what identifies the row of a line."""
+    return line["key"], line["fingerprint"]
 
 
 def _unwritten(row: Row) -> dict[str, Any]:

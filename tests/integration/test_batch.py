@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.rows import STATUSES
 from airflow_provider_crew.exceptions import (
     CrewTaskFailed,
@@ -26,8 +28,11 @@ pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task
 
 
 @both_ways
-def test_batch_returns_a_manifest_and_writes_a_line_per_row(live_crew, batch, out, deferrable):
+def test_batch_returns_a_manifest_and_writes_a_line_per_row(live_crew, batch, out, deferrable, monkeypatch):
+    reads, read = Counter[str](), ResultFiles.read
+    monkeypatch.setattr(ResultFiles, "read", lambda it, name: (reads.update([name]), read(it, name))[1])
     manifest = batch(deferrable=deferrable).run()
+    assert {number for name, number in reads.items() if name.startswith("parts/")} == {1}
     assert manifest["counts"]["success"] == manifest["request_count"] == 10
     assert manifest["terminal_reason"] == "succeeded"
     found = lines(out)
