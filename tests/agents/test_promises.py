@@ -44,8 +44,6 @@ class CallingOperator(BaseOperator):
 class Tool(Job):
     def operator(self, **options: Any) -> Any:
         options.pop("max_outage", None)  # it has no such option
-        if "row_timeout" in options:
-            options["timeout"] = options.pop("row_timeout")
         return CallingOperator(task_id="crew", **options)
 
 

@@ -14,12 +14,7 @@ from airflow_provider_crew.local import Scenario
 from tests.integration.ledger import Ledger
 from tests.integration.tasks import FAILING, INPUTS, QUICK, SLOW
 from tests.promises.harness import World
-from tests.promises.kinds import Batch, DeferredBatch, DeferredRun, Job, Run, Sensor
-
-
-class DeferredSensor(Sensor):
-    deferrable = True
-
+from tests.promises.kinds import KINDS, Batch, Job, Run, Sensor
 
 Act = Callable[[World, Job], Any]
 
@@ -140,9 +135,9 @@ SCENES: Mapping[str, Scene] = {
     "counted": Scene(
         before=_limit_kickoffs, after=_clear_with_limit, error=errors.DailyLimitReached, tab="Completed"
     ),
-    "deferred": _waiting(kind=DeferredRun, alert="running"),
-    "deferred_with_cancel": _waiting(kind=DeferredRun, before=_run_slowly_until_marked),
-    "deferred_sensor": _waiting(kind=DeferredSensor, alert="running"),
+    "deferred": _waiting(kind=KINDS["deferred run"], alert="running"),
+    "deferred_with_cancel": _waiting(kind=KINDS["deferred run"], before=_run_slowly_until_marked),
+    "deferred_sensor": _waiting(kind=KINDS["deferred sensor"], alert="running"),
     "batch_intent": _batch(
         at=("kickoff", 1),
         kickoffs=2,
@@ -152,7 +147,7 @@ SCENES: Mapping[str, Scene] = {
     ),
     "batch_running": _batch(before=_end_first_row, at=("status", 4), rows={"success": 3}, **_UNCERTAIN),
     "batch_deferred": _waiting(
-        kind=DeferredBatch,
+        kind=KINDS["deferred batch"],
         options=_TWO_AT_ONCE,
         kickoffs=1,
         rows={"success": 3},
@@ -176,7 +171,7 @@ def recorded(world: World, scene: Scene, ledger: Ledger) -> dict[str, Any]:
                 "try_number": job.now.ti.try_number,
                 "max_tries": job.now.ti.max_tries,
                 "states": job.now.store.entries,
-                "xcoms": dict(world.xcoms.get(job.now.ti.task_id, {})),
+                "xcoms": dict(job.now.xcoms),
                 "deferral": job.now.deferral if scene.at else {},
                 "files": {str(name): path.read_text() for name, path in files.items()},
                 "runs": dict(ledger.runs),
@@ -206,12 +201,12 @@ def restored(world: World, scene: Scene, stored: Mapping[str, Any], ledger: Ledg
     world.crew.requests.clear()
     job = scene.kind(world, timeout=DECADE, **scene.options)
     if isinstance(job, Sensor):
-        job.kickoff_id = stored["kickoff_ids"][0]
+        job.kickoff.xcoms["return_value"] = stored["kickoff_ids"][0]
     task = job.now
     task.ti.try_number, task.ti.max_tries = stored["try_number"], stored["max_tries"]
     for key, value in stored["states"].items():
         task.store.set(key, value)
-    world.xcoms[task.ti.task_id] = dict(stored["xcoms"])
+    task.xcoms.update(stored["xcoms"])
     for name, text in stored["files"].items():
         (job.folder / name).parent.mkdir(parents=True, exist_ok=True)
         (job.folder / name).write_text(text)

@@ -28,8 +28,9 @@ from airflow_provider_crew.task.record import BATCH, KEY, KICKOFF_ID, ROW
 from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, USAGE
 from airflow_provider_crew.triggers.events import DEFERRAL
 from tests.golden.scenes import DECADE, SCENES, Scene, recorded, restored
+from tests.integration.attempts import Outcome
 from tests.integration.tasks import SLOW, TOKEN, rebuilt
-from tests.promises.harness import Outcome, World
+from tests.promises.harness import World
 from tests.promises.kinds import Batch
 from tests.supported import AIRFLOW
 
@@ -89,7 +90,7 @@ def test_next_process_continues_from_what_is_stored(world, ledger, name, stored)
     job = restored(world, scene, stored, ledger)
     deferral = {name: value for name, value in stored["deferral"].items() if name != "event"}
 
-    outcome = job.task.resume(deferral) if deferral else job.attempt()
+    outcome = job.task.attempt(deferral) if deferral else job.attempt()
 
     assert ("event" in deferral) is bool(deferral)  # without one, the task polls once by itself
     assert_continued(world, scene, stored, outcome)
@@ -109,7 +110,7 @@ def test_task_continues_from_stored_event(world, ledger, name, stored):
     job = restored(world, SCENES[name], stored, ledger)
 
     assert "event" in stored["deferral"]
-    assert_continued(world, SCENES[name], stored, job.task.resume(stored["deferral"]))
+    assert_continued(world, SCENES[name], stored, job.task.attempt(stored["deferral"]))
 
 
 @pytest.mark.parametrize("name", ["deferred_with_cancel"])
@@ -118,7 +119,7 @@ def test_mark_stops_stored_execution(world, ledger, name, stored):
     world.at("status", job.mark)
     deferral = {**stored["deferral"], "event": None}
 
-    job.task.resume(deferral)
+    job.task.attempt(deferral)
 
     assert world.stopped_ids == stored["kickoff_ids"]
 
@@ -127,7 +128,7 @@ def test_mark_stops_stored_execution(world, ledger, name, stored):
 def test_alert_reads_what_is_stored(world, ledger, name, stored):
     """The process is lost: all that its DAG's alert has is stored."""
     job, sent = restored(world, SCENES[name], stored, ledger), list[str]()
-    world.states["crew"] = "failed"
+    job.task.state = "failed"
     with DAG("research", schedule=None) as dag:
         job.operator(**job.options)
 

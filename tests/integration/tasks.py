@@ -64,10 +64,6 @@ def skip_where_pokes_forget(mode: Mapping[str, Any]) -> None:
         pytest.skip(_SENSORS_FORGET)
 
 
-def without_sentences(kept: dict[str, Any] | None) -> dict[str, Any] | None:
-    return kept and {name: value for name, value in kept.items() if name != "if_lost"}
-
-
 class TaskStateStore:
     """Airflow's store of the states of one task, from 3.3 on: JSON by key, the same one for all tries."""
 
@@ -103,7 +99,8 @@ class TaskStateStore:
     @property
     def kickoff(self) -> dict[str, Any] | None:
         """What is remembered of the kickoff, without the sentences for the Crew tab."""
-        return without_sentences(json.loads(self._kept.get("crew_kickoff", "null")))
+        kept = self.entries.get("crew_kickoff")
+        return kept and {name: value for name, value in kept.items() if name != "if_lost"}
 
     @property
     def has_delivered(self) -> bool:
@@ -158,11 +155,10 @@ class Task:
 
     def __init__(self, make: Callable[[], Any], *, store: Any = None, retries: int = 0, **instance: Any) -> None:
         self._make = make
-        self._retries = retries
+        self.retries = retries
         self.store = store
         self.ti = TaskInstance(try_number=0, max_tries=retries, **instance)
         self.clears = 0
-        self.reschedules = 0
 
     @property
     def context(self) -> Any:
@@ -172,18 +168,21 @@ class Task:
 
     def clear(self) -> None:
         """Do what Airflow does to a task instance that somebody clears."""
-        self.ti.max_tries = self.ti.try_number + self._retries
+        self.ti.max_tries = self.ti.try_number + self.retries
         self.clears += 1
 
     def begin(self) -> Any:
-        """Begin the next try: Airflow names the XComs of the one before, and deletes them. Return its operator."""
-        self.ti.try_number += 1
-        self.ti._ti_context_from_server = SimpleNamespace(
-            task_reschedule_count=self.reschedules, xcom_keys_to_clear=[*self.ti.xcoms]
-        )
-        self.ti.xcoms.clear()
-        self.ti.start_date = datetime.now(UTC)
+        """Begin the next try, and return its operator."""
+        self.count_attempt()
         return self.operator()
+
+    def count_attempt(self) -> None:
+        """Begin the next try: Airflow names the XComs of the one before, and deletes them."""
+        self.ti.try_number += 1
+        about = SimpleNamespace(task_reschedule_count=0, xcom_keys_to_clear=[*self.ti.xcoms])
+        self.ti._ti_context_from_server = about
+        self.ti.xcoms.clear()
+        self.ti.start_date = datetime.fromtimestamp(time.time(), UTC)
 
     def operator(self) -> Any:
         """Return the operator of a process, rendered."""
@@ -289,14 +288,12 @@ class LeftXComs:
         self.progress: list[dict[str, Any]] = []
         self.left_for: list[dict[str, Any]] = []
         self.others: dict[str, Any] = {}
-        self.at: Callable[[dict[str, Any]], None] = lambda _: None
 
     def take(self, backend: Any, /, key: str, value: Any, **left_for: Any) -> None:
         """Take one as ``XCom.set`` does, which stores what the backend makes of it."""
         if key != "crew_progress":
             self.others[key] = value
             return
-        self.at(value)
         stored = backend.serialize_value(value, key=key, **left_for)
         self.progress.append(json.loads(json.dumps(stored, allow_nan=False)))
         self.left_for.append(left_for)

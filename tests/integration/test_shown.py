@@ -127,7 +127,7 @@ class TaskWithOutlets(Task):
         def begin_process() -> Any:
             ti: Any = self.ti
             dag = DAG("shown", schedule=None)
-            ti.task = SimpleNamespace(dag=dag, retries=self._retries, template_ext=())
+            ti.task = SimpleNamespace(dag=dag, retries=self.retries, template_ext=())
             outlets = {"outlets": [REPORT, "no asset", OTHER], "outlet_events": OutletEventAccessors()}
             self._of_process = {"dag": dag, **outlets}
             return make()

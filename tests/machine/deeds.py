@@ -12,6 +12,7 @@ from airflow_provider_crew.local.faults.kinds import AnswerFault, HangFault, Hug
 from tests.machine.virtual import Refusal
 from tests.machine.world import World
 
+_HEARTBEATS = 600.0
 SEAMS = ("files", "inputs", "kickoff", "status", "stop", "get", "set", "delete", "xcom", "success")
 FAULTS: dict[str, Callable[[str], Any]] = {
     "refused": Refusal,
@@ -34,9 +35,11 @@ FAULTS: dict[str, Callable[[str], Any]] = {
 # What may happen at any time.
 
 
-def _kill(world: World) -> None:
-    if world.process:
-        world.process.die()
+def _suspend(world: World) -> None:
+    """Suspend the process until Airflow takes it for lost. It is told to end when it wakes up."""
+    world.suspended += _HEARTBEATS
+    world.clock.now += _HEARTBEATS
+    world.running.lose()
 
 
 def _away(seconds: float, world: World) -> None:
@@ -98,11 +101,11 @@ def _approve(world: World, execution: Any) -> None:
 
 
 DEEDS: dict[str, Callable[[World], object]] = {
-    "the process is killed": _kill,
+    "the process is killed": lambda world: world.running.kill(),
     "the process is told to end": lambda world: world.running.tell(),
     "a user marks the task": lambda world: world.running.mark(),
     "a user clears the task": lambda world: world.running.clear(),
-    "the process is suspended": lambda world: world.running.suspend(),
+    "the process is suspended": _suspend,
     "Airflow is away for a minute": partial(_away, 60.0),
     "Airflow is away for long": partial(_away, 900.0),
     "Airflow refuses a request": _refuse,

@@ -1,14 +1,17 @@
-"""A clock that only moves while something waits, an event loop with that clock, and requests without sockets."""
+"""A clock that only moves while something waits, processes and an event loop with it, and requests in memory."""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
 import selectors
+import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +21,7 @@ import aiohttp
 import pytest
 import requests
 import urllib3
+from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 from airflow.sdk.bases.operator import ExecutorSafeguard
 
 from airflow_provider_crew.batch.state import Board
@@ -25,10 +29,12 @@ from airflow_provider_crew.local.answer import Answer
 from airflow_provider_crew.local.faults.calls import Faults
 from airflow_provider_crew.local.faults.exchange import Exchange
 from airflow_provider_crew.local.record import ReceivedRequest
-from tests.integration.tasks import TASK_STATES
+from tests.integration import attempts
+from tests.integration.attempts import Killed
 
 START = 1_800_000_000.0
 _REQUEST_TAKES = 0.05
+_TIME_TO_END = 5.0
 
 
 class Clock:
@@ -58,6 +64,44 @@ class Clock:
     def forget(self) -> None:
         """Do nothing more of what was to be done later."""
         self._later.clear()
+
+
+class Process(attempts.Process):
+    """A process that only the clock and requests interrupt."""
+
+    def __init__(self, clock: Clock, operator: Any) -> None:
+        super().__init__(operator)
+        self.is_told = False
+        self._clock = clock
+        self._rung = threading.Event()
+        if operator and operator.execution_timeout:
+            clock.later(operator.execution_timeout.total_seconds(), self.ring)
+
+    def kill(self) -> None:
+        if not self.is_over:
+            self.is_dead = True
+            raise Killed
+
+    def tell(self) -> None:
+        """Send SIGTERM, and SIGKILL later."""
+        self.is_told = True
+        self._clock.later(_TIME_TO_END, self.kill)
+        self.operator.on_kill()
+
+    def ring(self) -> None:
+        """Raise in the main thread, as Airflow's handler does."""
+        if self.is_over:
+            return
+        if threading.current_thread() is threading.main_thread():
+            raise AirflowTaskTimeout("Timeout")
+
+        def rung(*_: object) -> None:
+            self._rung.set()
+            raise AirflowTaskTimeout("Timeout")
+
+        signal.signal(signal.SIGALRM, rung)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+        self._rung.wait()
 
 
 class _Selector(selectors.DefaultSelector):
@@ -92,15 +136,6 @@ class Loop(asyncio.SelectorEventLoop):
         except Exception as error:  # noqa: BLE001 - raised where the future is awaited
             future.set_exception(error)
         return future
-
-
-class _Policy(asyncio.DefaultEventLoopPolicy):
-    def __init__(self, clock: Clock) -> None:
-        super().__init__()
-        self._clock = clock
-
-    def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        return Loop(self._clock)
 
 
 class NotConnected(Exception):
@@ -234,25 +269,7 @@ def one_by_one(_: Board, work: Callable[[Any], Any], items: Any) -> Iterator[lis
         yield [(item, outcome)]
 
 
-def patch_airflow(patch: pytest.MonkeyPatch, state: Callable[[str], str], job: Callable[[str], Any]) -> None:
-    """Let states and XComs that are not asked of a task instance be those of jobs, by the ID of the task."""
-
-    def states(*, task_ids: list[str], run_ids: list[str], **_: Any) -> Any:
-        return {run_ids[0]: {task_id: state(task_id) for task_id in task_ids}}
-
-    def xcom_set(key: str, value: Any, *, task_id: str, **_: Any) -> None:
-        job(task_id).push(key, value)
-
-    def xcom_get(*, key: str, task_id: str, **_: Any) -> Any:
-        return job(task_id).pull(key)
-
-    patch.setattr(TASK_STATES, staticmethod(states))
-    patch.setattr("airflow.sdk.bases.xcom.BaseXCom.set", staticmethod(xcom_set))
-    patch.setattr("airflow.sdk.bases.xcom.BaseXCom.get_one", staticmethod(xcom_get))
-
-
-@contextmanager
-def installed(patch: pytest.MonkeyPatch, clock: Clock, send: Send) -> Iterator[None]:
+def install(patch: pytest.MonkeyPatch, clock: Clock, send: Send) -> None:
     """Let everything in this process wait by a clock, and send requests without sockets, one after the other."""
     patch.setattr(Board, "each", one_by_one)
     patch.setattr(requests.adapters.HTTPAdapter, "send", _send_sync(clock, send))
@@ -261,9 +278,4 @@ def installed(patch: pytest.MonkeyPatch, clock: Clock, send: Send) -> Iterator[N
     patch.setattr(time, "time", clock)
     patch.setattr(time, "monotonic", clock)
     patch.setattr(time, "sleep", clock.sleep)
-    before = asyncio.get_event_loop_policy()
-    asyncio.set_event_loop_policy(_Policy(clock))
-    try:
-        yield
-    finally:
-        asyncio.set_event_loop_policy(before)
+    patch.setattr(asyncio.events, "new_event_loop", partial(Loop, clock))

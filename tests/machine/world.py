@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
-import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,9 @@ from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.local.scripted import Scripted
 from airflow_provider_crew.local.wire.api import Api
 from airflow_provider_crew.local.wire.browser import Browser
+from tests.integration.attempts import Airflow, Outcome, Task
 from tests.integration.tasks import CONNECTION, StoreBroken, api_error
-from tests.machine.airflow import Killed, Outcome, Process, Task
-from tests.machine.virtual import Clock, Wire, faults
+from tests.machine.virtual import Clock, Process, Wire, faults
 
 _ID = re.compile(r"kickoff-\d{4}")
 _MOST_WITH_OLD_TOKEN = 5
@@ -38,16 +37,16 @@ class Fact:
 
     execution: Execution
     task: Task
-    unit: str
+    row: str | None
     clears: int
     wipes: int
     stopped_by_person: bool = False
-    uncertain: bool = False
-    """Whether an error or a line about a row reports that it may exist, without its ID."""
     chosen: bool = False
-    """Whether a user has cleared the task after that report."""
+    """Whether the author has chosen another, because its kickoff was uncertain."""
     is_misfit: bool = False
     """Whether a retry was told to start another, because the output does not match."""
+    uncertain_at: int | None = None
+    """Number of clears when an error or a line about a row reported that it may exist, without its ID."""
     delivered_at: int | None = None
     """Number of clears when Airflow has stored its result."""
 
@@ -55,9 +54,11 @@ class Fact:
     def kickoff_id(self) -> str:
         return self.execution.kickoff_id
 
-
-def _output(number: int, size: int) -> str:
-    return json.dumps({"number": number, "text": "x" * size})
+    @property
+    def is_given_up(self) -> bool:
+        """Whether people have chosen another, or Airflow has forgotten it."""
+        is_cleared = self.uncertain_at is not None and self.task.clears > self.uncertain_at
+        return self.chosen or is_cleared or self.task.wipes > self.wipes
 
 
 class _Crew(Crew):
@@ -68,25 +69,21 @@ class _Crew(Crew):
     def take(self, *args: Any) -> JsonValue:
         number = len(self.kickoffs) + 1
         self.next_kickoff_id(f"kickoff-{number:04}")
-        tasks = (self.scenario.tasks[0].model_copy(update={"output": _output(number, self.world.size)}),)
+        output = json.dumps({"number": number, "text": "x" * self.world.size})
+        tasks = (self.scenario.tasks[0].model_copy(update={"output": output}),)
         self.scenario = self.scenario.model_copy(update={"tasks": tasks})
         return super().take(*args)
 
 
-class _Shown(logging.Handler):
-    def __init__(self, world: World) -> None:
-        super().__init__()
-        self.world = world
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.world.show(record.getMessage())
-
-
-class World:
+class World(Airflow):
     """Everything besides the package."""
 
+    running: Task
+
     def __init__(self, clock: Clock, folder: Path) -> None:
+        super().__init__()
         self.clock = clock
+        self.process = partial(Process, clock)
         self.folder = folder
         self.tokens = ["organization-token-1"]
         self.known_token = self.tokens[0]
@@ -95,10 +92,6 @@ class World:
         self.crew.world = self
         self.api = Api(self.crew, Browser(self.crew, "crew.test"), pages_need_token=False)
         self.faults = faults(clock)
-        self.handler = _Shown(self)
-        self.process: Process | None = None
-        self.tasks: dict[str, Task] = {}
-        self.running: Task
         self.suspended = 0.0
         self.away_until = 0.0
         self.breaks = 0
@@ -113,23 +106,14 @@ class World:
         self.course(seconds=20)
         self.connect()
 
-    def close(self) -> None:
-        """Forget everything."""
-        logging.getLogger("airflow_provider_crew").removeHandler(self.handler)
-        shutil.rmtree(self.folder, ignore_errors=True)
+    def new_folder(self) -> Path:
+        return self.folder
 
     def connect(self) -> None:
         """Write the connection as a user has it."""
         self._rejected: list[str] = []
-        known = {
-            "conn_type": "crew",
-            "host": "127.0.0.1",
-            "port": 8000,
-            "schema": "http",
-            "password": self.known_token,
-        }
         if self.has_connection:
-            os.environ[CONNECTION] = json.dumps(known)
+            os.environ[CONNECTION] = f"crew://:{self.known_token}@127.0.0.1:8000/http"
         else:
             os.environ.pop(CONNECTION, None)
 
@@ -141,18 +125,20 @@ class World:
         yield
         self._step(f"after {name}")
 
+    def request(self, name: str, act: Callable[[], Any]) -> Any:
+        with self.seam(name):
+            if name != "success":
+                self.airflow_answers()
+            return act()
+
     def _step(self, place: str) -> None:
-        self._check_alive()
+        self.running.check_alive()
         for deed in [each for each in self.deeds if each[0] == place]:
             deed[1] -= 1
             if deed[1] <= 0:
                 self.deeds.remove(deed)
                 deed[2]()
-        self._check_alive()
-
-    def _check_alive(self) -> None:
-        if self.process and self.process.is_dead:
-            raise Killed
+        self.running.check_alive()
 
     def airflow_answers(self) -> None:
         """Raise if Airflow's API server is away, or refuses a write."""
@@ -164,7 +150,7 @@ class World:
 
     def show(self, text: str) -> None:
         """Note what people may read, or what is stored."""
-        if self.process and self.process.is_dead:
+        if self.running.is_dead:
             return
         self.named.update(_ID.findall(text))
         if any(token in text for token in self.tokens):
@@ -182,7 +168,7 @@ class World:
     def send(self, request: ReceivedRequest) -> Answer:
         """Send a request to the crew, and return what the client gets, or raise what it sees."""
         operation = str(request.operation)
-        if operation == "kickoff" and self.process and self.process.is_told:
+        if operation == "kickoff" and getattr(self.running.process, "is_told", False):
             self.broken.append("a kickoff was sent after the process was told to end")
         self._check_token(request)
         with self.seam(operation):
@@ -213,46 +199,37 @@ class World:
     def is_over(self, execution: Execution) -> bool:
         return execution.standing(self.clock.now).over
 
-    def has_failed(self, execution: Execution) -> bool:
-        return self.is_over(execution) and execution.standing(self.clock.now).error is not None
-
     # The truth.
 
     def _started(self, execution: Execution) -> None:
         meta: Any = (execution.meta or {}).get("airflow") or {}
-        task = self.tasks[meta.get("task_id", "crew")]
-        unit = f"{task.task_id} {execution.inputs['topic'] if 'row' in meta else ''}"
-        for fact in self.of_unit(unit):
-            is_given_up = self.options.get("on_uncertain_kickoff") == "retry" and not self.is_stored(fact)
-            fact.chosen = fact.chosen or is_given_up
+        task, row = self.tasks[meta.get("task_id", "crew")], meta.get("row")
+        for fact in self.facts.values():
+            if (fact.task, fact.row) != (task, row):
+                continue
+            is_chosen = self.options.get("on_uncertain_kickoff") == "retry" and not self.is_stored(fact)
+            fact.chosen = fact.chosen or is_chosen
             if why := self._must_not_follow(fact):
                 self.broken.append(f"{execution.kickoff_id} started although {fact.kickoff_id} {why}")
-        self.facts[execution.kickoff_id] = Fact(execution, task, unit, task.clears, task.wipes)
-
-    def of_unit(self, unit: str) -> list[Fact]:
-        return [fact for fact in self.facts.values() if fact.unit == unit]
+        self.facts[execution.kickoff_id] = Fact(execution, task, row, task.clears, task.wipes)
 
     def _must_not_follow(self, fact: Fact) -> str:
         """Return why no other execution may follow, or an empty text."""
-        task, execution, options = fact.task, fact.execution, self.options
+        task, at = fact.task, fact.execution.standing(self.clock.now)
         is_cleared = task.clears > fact.clears
-        if fact.chosen or task.wipes > fact.wipes:
+        if fact.is_given_up:
             return ""
-        at = execution.standing(self.clock.now)
-        if at.over and at.error is not None:
+        if not at.over:
+            return "is running"
+        if at.error is not None:
             return "was stopped by a person" if fact.stopped_by_person and not is_cleared else ""
-        if at.over and fact.is_misfit:
-            return ""
-        if at.over and is_cleared and (options.get("rerun") == "all" or task.map_index >= 0):
-            return ""
-        if at.over:
-            is_wanted = fact.delivered_at is not None and task.clears > fact.delivered_at
-            return "" if is_wanted else "has completed"
-        return "is running"
+        runs_again = is_cleared and (self.options.get("rerun") == "all" or task.ti.map_index >= 0)
+        is_wanted = fact.delivered_at is not None and task.clears > fact.delivered_at
+        return "" if fact.is_misfit or runs_again or is_wanted else "has completed"
 
     def is_stored(self, fact: Fact) -> bool:
         """Whether Airflow or a result file has the ID."""
-        texts = [*fact.task.store.values(), *self.files()]
+        texts = [*fact.task.store.texts.values(), *self.files()]
         return any(fact.kickoff_id in text for text in texts)
 
     def files(self) -> Iterator[str]:
@@ -262,12 +239,13 @@ class World:
 
     def has_intent(self, task: Task) -> bool:
         """Whether a kickoff without an ID is stored."""
-        run = json.loads(task.store.get("crew_kickoff", "{}"))
-        groups = [json.loads(text) for key, text in task.store.items() if key.startswith("crew_batch_")]
+        run = task.store.kickoff or {}
+        groups = [lines for key, lines in task.store.entries.items() if key.startswith("crew_batch_")]
         return run.get("kickoff_id", "") is None or any(not line[2] for group in groups for line in group)
 
-    def note_delivery(self, task: Task, value: Any) -> None:
+    def deliver(self, task: Task) -> None:
         """Note which results Airflow has stored, and check them."""
+        value = task.xcoms["return_value"]
         if isinstance(value, dict) and "counts" in value:
             for line in map(json.loads, (self.folder / "results.jsonl").read_text().splitlines()):
                 if line["status"] == "success":
@@ -284,56 +262,53 @@ class World:
         if (output if isinstance(output, str) else json.dumps(output)) != fact.execution.scenario.tasks[0].output:
             self.broken.append(f"{kickoff_id} has returned {str(output)[:80]}")
 
-    def note_clear(self, task: Task) -> None:
-        """Note which executions a user gives up who clears a task."""
-        for fact in self.facts.values():
-            if fact.task is task and fact.uncertain:
-                fact.chosen = True
-
     def _check_stop(self, kickoff_id: str) -> None:
         self.stops.append(kickoff_id)
         task, options = self.running, self.options
         is_marked = task.is_marked and options.get("cancel_on_kill")
         limits = [options.get(name) for name in ("timeout", "row_timeout", "execution_timeout")]
         limit = min(getattr(each, "total_seconds", lambda each=each: each)() for each in limits if each)
-        is_late = options.get("cancel_on_timeout") and self.clock.now - task.began_at >= limit * 0.9 - 10
+        is_late = (
+            options.get("cancel_on_timeout")
+            and self.clock.now - task.ti.start_date.timestamp() >= limit * 0.9 - 10
+        )
         if not (is_marked or is_late):
             self.broken.append(f"{kickoff_id} was stopped, but nobody wanted it")
 
     # What an attempt makes of it.
 
-    def check(self, task: Task, outcome: Outcome, started_before: int) -> None:
+    def check(self, outcome: Outcome, started_before: int) -> None:
         """Note what an attempt has told, and check its cost."""
-        failure, watched = outcome.failure, task.watched()
-        own = [fact for fact in self.facts.values() if fact.task is task or fact.kickoff_id == watched]
+        failure = outcome.failure
         if isinstance(failure, InvalidOutput) and self.options.get("on_invalid_output") == "retry":
             self.facts[failure.kickoff_id].is_misfit = True
         lines = [json.loads(line) for text in self.files() for line in text.splitlines()]
         keys = {line["key"] for line in lines if isinstance(line, dict) and line.get("status") == "uncertain"}
-        for fact in own:
-            is_told = isinstance(failure, UncertainKickoff) or fact.unit.rpartition(" ")[2] in keys
-            fact.uncertain = fact.uncertain or (is_told and not self.is_stored(fact))
+        for fact in self.facts.values():
+            is_told = isinstance(failure, UncertainKickoff) or fact.row in keys
+            if fact.uncertain_at is None and is_told and not self.is_stored(fact):
+                fact.uncertain_at = fact.task.clears
         cost, has_started = getattr(failure, "cost", None), len(self.facts) > started_before
-        if cost and (why := self._is_untrue(cost, own, has_started=has_started)):
+        if cost and (why := self._is_untrue(cost, has_started=has_started)):
             self.broken.append(f"{type(failure).__name__} says that the cost is {cost}, but {why}")
 
-    def _is_untrue(self, cost: Cost, facts: list[Fact], *, has_started: bool) -> str:
+    def _is_untrue(self, cost: Cost, *, has_started: bool) -> str:
         """Return why a cost is wrong, or an empty text."""
-        current = [it for it in facts if not it.chosen and it.task.wipes == it.wipes]
+        current = [it for it in self.facts.values() if not it.is_given_up]
         running = [it.kickoff_id for it in current if not self.is_over(it.execution)]
         if running and cost in {Cost.ENDED, Cost.NONE}:
             return f"{running[0]} is running"
         if cost is Cost.NONE and has_started:
             return "an execution was started"
-        if cost is Cost.RUNNING and not facts:
+        if cost is Cost.RUNNING and not self.facts:
             return "there is no execution"
         return "nothing was unusual" if cost is Cost.UNKNOWN and not self.has_trouble else ""
 
     def check_known(self) -> None:
         """Check that every execution that may run is stored, or that people were told of it."""
         for fact in self.facts.values():
-            is_given_up = fact.chosen or fact.task.wipes > fact.wipes or fact.uncertain
-            if is_given_up or self.is_over(fact.execution) or fact.kickoff_id in self.named:
+            is_told = fact.uncertain_at is not None or fact.kickoff_id in self.named
+            if is_told or fact.is_given_up or self.is_over(fact.execution):
                 continue
             if not (self.is_stored(fact) or self.has_intent(fact.task)):
                 self.broken.append(f"{fact.kickoff_id} runs, and nobody knows")

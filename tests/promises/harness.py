@@ -1,101 +1,102 @@
-"""
-A task of any kind, attempt after attempt, in processes that may be told to end, killed, or marked.
-
-Everything here is Airflow's side of a task: its processes, its database, its triggerer, and what users do to it.
-"""
+"""A world of real time: a crew behind sockets, and processes that get signals."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-from uuid import uuid4
 
 import aiohttp
 import pytest
 import requests
-from airflow.exceptions import AirflowRescheduleException
-from airflow.providers.common.compat.sdk import TaskDeferred
-from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowTaskTerminated
-from airflow.sdk.execution_time.context import set_current_context
 from airflow.sdk.execution_time.timeout import timeout as alarm
 
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.local.record import ReceivedRequest
+from tests.integration import attempts
+from tests.integration.attempts import Airflow, Killed, Task, patch_airflow
 from tests.integration.question_receiver import SECRET, Questions, receiving
-from tests.integration.tasks import (
-    CONNECTION,
-    TASK_STATES,
-    Log,
-    TaskInstance,
-    TaskStateStore,
-    WatchedService,
-    fired,
-    rebuilt,
-)
+from tests.integration.tasks import CONNECTION, Log, WatchedService
 
-# What the triggerer passes to the task of a trigger that a user has ended.
-_USER_ACTION = "User action"
 # Seconds that a thread of the crew waits for the task's process. It never takes that long.
 _PATIENCE = 60.0
+_KILL = signal.SIGUSR1
 
 
-class Killed(SystemExit):
-    """The process is killed here. An event loop lets nothing else pass from anywhere."""
+class Process(attempts.Process):
+    """A process that gets signals, unless it is a triggerer's. Another thread sends them, and waits for each."""
+
+    def __init__(self, operator: Any) -> None:
+        super().__init__(operator)
+        self._told, self._rung = threading.Event(), threading.Event()
+
+    @contextmanager
+    def runs(self) -> Iterator[None]:
+        """Handle signals, and limit the time, as Airflow does."""
+        limit = self.operator and self.operator.execution_timeout
+        with ExitStack() as stack:
+            if self.operator:
+                self._handle(stack, signal.SIGTERM, self._is_told)
+                self._handle(stack, _KILL, self._is_killed)
+            if limit:
+                self._timer = stack.enter_context(alarm(limit.total_seconds()))
+                self._handle(stack, signal.SIGALRM, self._rings)
+            yield
+
+    def tell(self) -> None:
+        self._send(signal.SIGTERM, self._told.is_set)
+
+    def kill(self) -> None:
+        self._send(_KILL, lambda: self.is_dead)
+
+    def ring(self) -> None:
+        self._send(signal.SIGALRM, self._rung.is_set)
+
+    @staticmethod
+    def _handle(stack: ExitStack, number: int, act: Callable[..., Any]) -> None:
+        stack.callback(signal.signal, number, signal.signal(number, act))
+
+    def _is_told(self, *_: object) -> None:
+        self._told.set()
+        self.operator.on_kill()
+
+    def _is_killed(self, *_: object) -> None:
+        self.is_dead = True
+        raise Killed
+
+    def _rings(self, *given: Any) -> None:
+        self._rung.set()
+        self._timer.handle_timeout(*given)
+
+    def _send(self, number: int, has_arrived: Callable[[], bool]) -> None:
+        until = time.monotonic() + _PATIENCE
+        while self.operator and not has_arrived() and time.monotonic() < until:
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
+            time.sleep(0.01)
 
 
-class Marked(Exception):
-    """A user has marked the task while it was deferred, so nothing resumes it."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How an attempt has ended: with a value, or with an error."""
-
-    value: Any = None
-    error: BaseException | None = None
-
-    @property
-    def cost(self) -> str | None:
-        """What the error says of the cost. An agent may call another tool after an error without a cost."""
-        return getattr(self.error, "cost", "none")
-
-    @property
-    def is_retried(self) -> bool:
-        """Whether Airflow retries the task."""
-        final = (AirflowFailException, AirflowSensorTimeout, AirflowTaskTerminated, Marked)
-        return self.error is not None and not isinstance(self.error, final)
-
-
-class World:
+class World(Airflow):
     """A crew, and an Airflow with one run of a DAG."""
 
+    process = Process
+
     def __init__(self, crew: WatchedService, log: Log, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
         self.crew = crew
         self.log = log
         self._folders = (folder / f"{number}" for number in count())
-        self.states: dict[str, str] = {}
-        self.xcoms: dict[str, dict[str, Any]] = {}
         self.stored: list[str] = []
         """Everything that Airflow's database has ever held of tasks, triggers and XComs, as JSON."""
         self._monkeypatch = monkeypatch
-        self._clocks: list[Callable[[ReceivedRequest], None]] = []
         self._listeners: list[Callable[[ReceivedRequest], None]] = []
         crew.after = self._tell
-        monkeypatch.setattr("airflow.sdk.bases.xcom.BaseXCom.set", staticmethod(self.push))
-        monkeypatch.setattr("airflow.sdk.bases.xcom.BaseXCom.get_one", staticmethod(self._pull))
-        monkeypatch.setattr(TASK_STATES, staticmethod(self._states_of))
+        patch_airflow(monkeypatch, lambda task_id: self.tasks[task_id].state, self.tasks.__getitem__)
 
     def new_folder(self) -> Path:
         """Return a folder for results that nothing else uses."""
@@ -147,15 +148,9 @@ class World:
 
     def each_poll_takes(self, seconds: float) -> None:
         """Let deadlines come nearer by some seconds at each poll from now on. The crew has a clock of its own."""
-        clock, passed = time.time, count()
-        polls = [0]
-
-        def took(request: ReceivedRequest) -> None:
-            if request.operation == "status":
-                polls[0] = next(passed) + 1
-
-        self._clocks.append(took)
-        self._monkeypatch.setattr(time, "time", lambda: clock() + polls[0] * seconds)
+        clock, passed = time.time, [0.0]
+        self._listeners.append(lambda request: passed.append(seconds * (request.operation == "status")))
+        self._monkeypatch.setattr(time, "time", lambda: clock() + sum(passed))
 
     def at(self, operation: str, act: Callable[[], Any], *, number: int = 1, status: int | None = None) -> None:
         """Do something once, before the answer to such a request is sent."""
@@ -187,282 +182,9 @@ class World:
         """The execution of each request to stop one."""
         return [request.path.rpartition("/")[2] for request in self.crew.requests.on("stop")]
 
-    def push(self, key: str, value: Any, *, task_id: str, **_: Any) -> None:
-        """Store an XCom."""
-        text = json.dumps(value, allow_nan=False)
-        self.stored.append(f"{key} {text}")
-        self.xcoms.setdefault(task_id, {})[key] = json.loads(text)
-
-    def _pull(self, *, key: str, task_id: str, **_: Any) -> Any:
-        return self.xcoms.get(task_id, {}).get(key)
-
-    def _states_of(self, *, run_ids: list[str], task_ids: Sequence[str] = (), **_: Any) -> dict[str, Any]:
-        return {run_ids[0]: {task_id: self.states[task_id] for task_id in task_ids or self.states}}
+    def show(self, text: str) -> None:
+        self.stored.append(text)
 
     def _tell(self, request: ReceivedRequest) -> None:
-        for listener in (*self._clocks, *self._listeners):
+        for listener in [*self._listeners]:
             listener(request)
-
-
-class Instance(TaskInstance):
-    """A task instance whose XComs are in the database of the world."""
-
-    world: World
-
-    def xcom_push(self, key: str, value: Any) -> None:
-        self.world.push(key, value, task_id=self.task_id)
-
-    def xcom_pull(self, *, task_ids: str, key: str, map_indexes: int) -> Any:
-        assert map_indexes == self.map_index
-        return self.world.xcoms.get(task_ids, {}).get(key)
-
-
-class Store(TaskStateStore):
-    """The task state store, whose answers a test may hold up. All that it was given counts as stored."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__()
-        self._world = world
-
-    def set(self, key: str, value: Any, *, retention: Any = None) -> None:
-        super().set(key, value, retention=retention)
-        self._world.stored.append(self._kept[key])
-
-    def for_process(self, process: Process) -> Any:
-        """Return the store as one process sees it. A killed process reaches it no more."""
-
-        def call(name: str) -> Callable[..., Any]:
-            def ask(*given: Any, **named: Any) -> Any:
-                if process.is_dead:
-                    raise Killed
-                return getattr(self, name)(*given, **named)
-
-            return ask
-
-        return SimpleNamespace(**{name: call(name) for name in ("get", "set", "delete")})
-
-
-class Process:
-    """One process of a task: a worker's, which gets signals."""
-
-    def __init__(self) -> None:
-        self.is_dead = False
-        self._told = threading.Event()
-        self._rung = threading.Event()
-
-    @contextmanager
-    def limited(self, seconds: float) -> Iterator[None]:
-        """Limit the time as Airflow does."""
-        with alarm(seconds) as limit:
-
-            def ring(*given: Any) -> None:
-                self._rung.set()
-                limit.handle_timeout(*given)
-
-            signal.signal(signal.SIGALRM, ring)
-            yield
-
-    @contextmanager
-    def of(self, operator: Any) -> Iterator[None]:
-        """Handle signals as Airflow does: SIGTERM calls on_kill, and the process goes on until it is killed."""
-
-        def told(*_: object) -> None:
-            self._told.set()
-            operator.on_kill()
-
-        def killed(*_: object) -> None:
-            self.is_dead = True
-            raise Killed
-
-        before = [
-            (number, signal.signal(number, act)) for number, act in ((signal.SIGTERM, told), (_KILL, killed))
-        ]
-        try:
-            yield
-        finally:
-            for number, handler in before:
-                signal.signal(number, handler)
-
-    def tell(self) -> None:
-        """Send SIGTERM, and return as soon as the handler runs. Call this from another thread."""
-        self._send(signal.SIGTERM, self._told.is_set)
-
-    def kill(self) -> None:
-        """Kill the process. Call this from another thread."""
-        self._send(_KILL, lambda: self.is_dead)
-
-    def ring(self) -> None:
-        """Let execution_timeout pass. Call this from another thread."""
-        self._send(signal.SIGALRM, self._rung.is_set)
-
-    @staticmethod
-    def _send(number: int, has_arrived: Callable[[], bool]) -> None:
-        until = time.monotonic() + _PATIENCE
-        while not has_arrived() and time.monotonic() < until:
-            signal.pthread_kill(threading.main_thread().ident or 0, number)
-            time.sleep(0.01)
-
-
-_KILL = signal.SIGUSR1
-
-
-def _executed(operator: Any, context: Any) -> Any:
-    return operator.execute(context)
-
-
-class Task:
-    """One task, attempt after attempt. ``make`` builds its operator, once for each process."""
-
-    def __init__(self, world: World, make: Callable[[], Any], *, task_id: str = "crew", retries: int = 2) -> None:
-        self.world = world
-        self.make = make
-        self.store = Store(world)
-        self.ti = Instance(try_number=0, max_tries=retries, task_id=task_id)
-        self.ti.world = world
-        self.deferral: dict[str, Any] = {}
-        """Trigger, arguments of the next process, and the event, as Airflow's database has them."""
-        self._retries = retries
-        self._process: Process | None = None
-        self._to_end = threading.Event()
-
-    def attempt(self) -> Outcome:
-        """Run the next attempt to its end, in as many processes as it takes."""
-        self.ti.try_number += 1
-        self.ti.id = uuid4()
-        self.ti.start_date = datetime.now(UTC)
-        self.ti.first_poke = None
-        left = self.world.xcoms.pop(self.ti.task_id, {})
-        self.ti._ti_context_from_server = SimpleNamespace(task_reschedule_count=0, xcom_keys_to_clear=[*left])
-        return self._outcome(lambda: _executed)
-
-    def resume(self, deferral: dict[str, Any]) -> Outcome:
-        """Continue an attempt that was deferred, with its event if there is one."""
-        return self._outcome(lambda: self._resumed_by(deferral))
-
-    def _outcome(self, first: Callable[[], Callable[[Any, Any], Any]]) -> Outcome:
-        try:
-            return Outcome(self._run(first()))
-        except BaseException as error:  # noqa: BLE001 - the outcome
-            self._state = "failed" if isinstance(error, Marked) else "up_for_retry"
-            self.world.stored.append("".join(traceback.format_exception(error)) + repr(vars(error)))
-            return Outcome(error=error)
-
-    def clear(self) -> None:
-        """Clear the task, as a user does."""
-        self.ti.max_tries = self.ti.try_number + self._retries
-
-    def tell_to_end(self) -> None:
-        """Shut down the worker, or hand the trigger over to another triggerer. Call this from another thread."""
-        if self._process:
-            self._process.tell()
-        else:
-            self._to_end.set()
-
-    def mark(self) -> None:
-        """Mark the task as failed, as a user does. Call this from another thread."""
-        self._state = "failed"
-        self.tell_to_end()
-
-    def ring(self) -> None:
-        """Let execution_timeout pass. Call this from another thread."""
-        if self._process:
-            self._process.ring()
-
-    def kill(self) -> None:
-        """Kill the process of the task. A triggerer goes on. Call this from another thread."""
-        if self._process:
-            self._process.kill()
-
-    @property
-    def _state(self) -> str:
-        return self.world.states[self.ti.task_id]
-
-    @_state.setter
-    def _state(self, state: str) -> None:
-        self.world.states[self.ti.task_id] = state
-
-    def _run(self, step: Callable[[Any, Any], Any]) -> Any:
-        while True:
-            self._state = "running"
-            try:
-                return self._in_worker(step)
-            except TaskDeferred as deferred:
-                step = self._resumed_by(self._stored(deferred))
-            except AirflowRescheduleException as later:
-                self.ti.first_poke = self.ti.start_date
-                step = self._poked_at(later.reschedule_date)
-
-    def _poked_at(self, moment: datetime) -> Callable[[Any, Any], Any]:
-        """Wait outside of a worker, and return the next poke."""
-        self._state = "up_for_reschedule"
-        while datetime.now(UTC) < moment:
-            time.sleep(0.01)
-            if self._state != "up_for_reschedule":
-                raise Marked
-        return _executed
-
-    def _in_worker(self, step: Callable[[Any, Any], Any]) -> Any:
-        operator, process = self.make(), Process()
-        context: Any = {
-            "ti": self.ti,
-            "task": operator,
-            "dag_run": SimpleNamespace(clear_number=0),
-            "task_state_store": self.store.for_process(process),
-        }
-        limit = operator.execution_timeout
-        with ExitStack() as stack:
-            stack.enter_context(process.of(operator))
-            stack.enter_context(set_current_context(context))
-            self._process = process
-            stack.callback(setattr, self, "_process", None)
-            operator.render_template_fields(context)
-            with process.limited(limit.total_seconds()) if limit else ExitStack():
-                result = step(operator, context)
-            operator.post_execute(context, result)
-            self._state = "success"
-            for callback in operator.on_success_callback:
-                callback(context)
-            return json.loads(json.dumps(result, default=vars))
-
-    def _stored(self, deferred: TaskDeferred) -> dict[str, Any]:
-        """Return a deferral as Airflow's database returns it."""
-        left = {"method": deferred.method_name, "kwargs": deferred.kwargs or {}}
-        text = json.dumps({"trigger": deferred.trigger.serialize(), **left}, allow_nan=False)
-        self.world.stored.append(text)
-        self.deferral = json.loads(text)
-        return self.deferral
-
-    def _resumed_by(self, deferral: dict[str, Any]) -> Callable[[Any, Any], Any]:
-        """Run the trigger, unless it has fired, and return the next step of the task."""
-        self._state = "deferred"
-        event = deferral.get("event")
-        try:
-            while event is None:
-                event = asyncio.run(self._event_of(*deferral["trigger"]))
-        except Marked:
-            raise
-        except Exception as error:  # noqa: BLE001 - Airflow resumes the task, which may fail then
-            told = {"error": "Trigger failure", "traceback": traceback.format_exception(error)}
-            return lambda operator, context: operator.resume_execution("__fail__", told, context)
-        text = json.dumps(event, allow_nan=False)
-        self.world.stored.append(text)
-        deferral["event"] = json.loads(text)
-        told = {**deferral["kwargs"], "event": json.loads(text)}
-        return lambda operator, context: operator.resume_execution(deferral["method"], told, context)
-
-    async def _event_of(self, path: str, stored: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the event of a trigger. None if it is handed over to another triggerer."""
-        trigger: Any = rebuilt(path, stored)
-        trigger.task_instance = self.ti
-        self._to_end.clear()
-        running = asyncio.create_task(fired(trigger))
-        while not (await asyncio.wait({running}, timeout=0.02))[0]:
-            if self._to_end.is_set():
-                running.cancel(_USER_ACTION)
-                with_message = (await asyncio.gather(running, return_exceptions=True))[0]
-                if getattr(with_message, "args", ()):
-                    await trigger.on_kill()
-                if self._state != "deferred":
-                    raise Marked
-                return None
-        return running.result()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from airflow_provider_crew.batch.operator import CrewBatchOperator
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from tests.integration.attempts import Airflow, Outcome, Task
 from tests.integration.tasks import INPUTS
-from tests.promises.harness import Outcome, Task, World
 
-_OF_A_WAIT = frozenset({"timeout", "max_outage", "output_type"})
+_OF_A_WAIT = {"timeout", "max_outage", "output_type", "poll_interval", "human_input", "deferrable", "mode"}
+_OF_A_WAIT |= {"cancel_on_kill", "cancel_on_timeout"}
+_OF_BOTH = {"execution_timeout"}
 
 
 class Job:
@@ -24,9 +27,11 @@ class Job:
 
     has_rows = False
 
-    def __init__(self, world: World, *, rows: int = 1, **options: Any) -> None:
+    def __init__(self, world: Airflow, *, rows: int = 1, **options: Any) -> None:
         self.world = world
         self.rows = rows if self.has_rows else 1
+        if not self.has_rows and "row_timeout" in options:
+            options["timeout"] = options.pop("row_timeout")
         self.options = options
         self.folder = world.new_folder()
         self.task = Task(world, lambda: self.operator(**self.options))
@@ -46,7 +51,7 @@ class Job:
 
     def tell_to_end(self) -> None:
         """Tell the task to end, as a worker does that shuts down."""
-        self.now.tell_to_end()
+        self.now.tell()
 
     def mark(self) -> None:
         """Mark the task as failed."""
@@ -66,7 +71,7 @@ class Job:
 
     def kept(self) -> str:
         """Return the output that is kept if the task fails."""
-        return str(self.world.xcoms["crew"]["crew_result"]["output"])
+        return str(self.task.xcoms["crew_result"]["output"])
 
     @property
     def files(self) -> str:
@@ -76,47 +81,36 @@ class Job:
 
 
 class Run(Job):
-    deferrable = False
-
     def operator(self, **options: Any) -> Any:
-        if "row_timeout" in options:
-            options["timeout"] = options.pop("row_timeout")
         named: dict[str, Any] = {"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02}
-        return CrewRunOperator(deferrable=self.deferrable, **named | options)
-
-
-class DeferredRun(Run):
-    deferrable = True
+        return CrewRunOperator(**named | options)
 
 
 class Sensor(Job):
     """Two tasks: one starts the execution, and the other waits for it."""
 
-    deferrable = False
-    mode = "poke"
-
-    def __init__(self, world: World, **options: Any) -> None:
-        super().__init__(world, **options)
+    def __init__(self, world: Airflow, **options: Any) -> None:
         self.kickoff = Task(world, lambda: self._kickoff(**self.options), task_id="kickoff")
-        self.kickoff_id: str | None = None
+        super().__init__(world, **options)
+
+    @property
+    def kickoff_id(self) -> Any:
+        return self.kickoff.xcoms.get("return_value")
 
     def _kickoff(self, **options: Any) -> Any:
-        own = {name: value for name, value in options.items() if name not in {*_OF_A_WAIT, "row_timeout"}}
+        own = {name: value for name, value in options.items() if name not in _OF_A_WAIT}
         return CrewKickoffOperator(task_id="kickoff", inputs=INPUTS, **own)
 
     def operator(self, **options: Any) -> Any:
-        if "row_timeout" in options:
-            options["timeout"] = options.pop("row_timeout")
-        own = {name: value for name, value in options.items() if name in {*_OF_A_WAIT, "execution_timeout"}}
-        named = {"task_id": "crew", "kickoff_id": self.kickoff_id, "poke_interval": 0.02, "mode": self.mode}
-        return CrewExecutionSensor(deferrable=self.deferrable, **named | own)
+        own = {name: value for name, value in options.items() if name in _OF_A_WAIT | _OF_BOTH}
+        own["poke_interval"] = own.pop("poll_interval", 0.02)
+        return CrewExecutionSensor(task_id="crew", kickoff_id=self.kickoff_id, **own)
 
     def attempt(self) -> Outcome:
         if not self.kickoff_id:
             started = self.kickoff.attempt()
             if started.error:
                 return started
-            self.kickoff_id = started.value
         return self.task.attempt()
 
     @property
@@ -124,27 +118,17 @@ class Sensor(Job):
         return self.task if self.kickoff_id else self.kickoff
 
 
-class DeferredSensor(Sensor):
-    deferrable = True
-
-
-class RescheduledSensor(Sensor):
-    mode = "reschedule"
-
-
 class Batch(Job):
     """Rows that run side by side or, if each has a time limit, one after the other."""
 
     has_rows = True
-    deferrable = False
 
     def operator(self, **options: Any) -> Any:
-        if "row_timeout" in options:
-            options["max_active"] = 1
         named = {"task_id": "crew", "result_path": str(self.folder), "poll_interval": 0.02}
+        named |= {"max_active": 1} if "row_timeout" in options else {}
         inputs = [INPUTS | {"audience": f"reader {number}"} for number in range(1, self.rows)]
         given = {"inputs": [INPUTS, *inputs], **named, **options}
-        return CrewBatchOperator(deferrable=self.deferrable, **given)
+        return CrewBatchOperator(**given)
 
     def output(self, outcome: Outcome) -> Any:
         assert outcome.value["counts"]["success"] == self.rows
@@ -155,17 +139,13 @@ class Batch(Job):
         return str(json.loads(lines[0])["raw_output"])
 
 
-class DeferredBatch(Batch):
-    deferrable = True
-
-
 KINDS: Mapping[str, Callable[..., Job]] = {
     "run": Run,
-    "deferred run": DeferredRun,
+    "deferred run": partial(Run, deferrable=True),
     "sensor": Sensor,
-    "deferred sensor": DeferredSensor,
-    "rescheduled sensor": RescheduledSensor,
+    "deferred sensor": partial(Sensor, deferrable=True),
+    "rescheduled sensor": partial(Sensor, mode="reschedule"),
     "batch": Batch,
-    "deferred batch": DeferredBatch,
+    "deferred batch": partial(Batch, deferrable=True),
 }
 """Those whose environment the other tests have. The tool is in tests/agents."""

@@ -22,9 +22,10 @@ from airflow_provider_crew.client.errors import WaitedTooLong
 from airflow_provider_crew.local import CrewInput, LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.scenario import Delivery
 from tests.airflow_runs import eventually
+from tests.integration.attempts import Marked, Outcome
 from tests.integration.question_receiver import SECRET
 from tests.integration.tasks import SLOW, TOKEN, api_error
-from tests.promises.harness import Marked, Outcome, World
+from tests.promises.harness import World
 from tests.promises.kinds import Job
 
 MakeJob = Callable[..., Job]
@@ -90,7 +91,7 @@ def kickoff_option_rendered_to_nothing_sends_nothing(world: World, make: MakeJob
 def template_that_cannot_be_rendered_costs_nothing(world: World, make: MakeJob) -> None:
     """An alert of the DAG reads the cost from the progress."""
     assert_sent_nothing(world, make(world, crew_webhook_url="{{ 1 // 0 }}").attempt())
-    (progress,) = [xcoms["crew_progress"] for xcoms in world.xcoms.values() if "crew_progress" in xcoms]
+    (progress,) = [task.xcoms["crew_progress"] for task in world.tasks.values() if "crew_progress" in task.xcoms]
     assert progress["end"]["cost"] == "none"
 
 

@@ -1,0 +1,383 @@
+"""
+A task, attempt after attempt, as Airflow runs it: its database, its processes, and what users do to it.
+
+What is around the task belongs to a test: how a process ends, and what else goes wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from airflow.exceptions import AirflowRescheduleException
+from airflow.providers.common.compat.sdk import AirflowSkipException, TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowTaskTerminated
+from airflow.sdk.execution_time.context import set_current_context
+
+from tests.integration import tasks
+from tests.integration.tasks import TASK_STATES, TaskInstance, TaskStateStore, fired, rebuilt
+
+# What the triggerer passes to the task of a trigger that a user has ended.
+_USER_ACTION = "User action"
+_UNTIL_ANOTHER_TRIGGERER = 30.0
+_A_DAY = 86_400.0
+
+Step = Callable[[Any, Any], Any]
+"""What a process does with its operator and a context."""
+
+
+class Killed(SystemExit):
+    """The process is killed here. An event loop lets nothing else pass from anywhere."""
+
+
+class Marked(Exception):
+    """A user has marked or cleared the task, so it does not go on."""
+
+
+_FINAL = (AirflowFailException, AirflowSensorTimeout, AirflowSkipException, AirflowTaskTerminated, Marked)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt has ended: with a value, or with an error."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+    @property
+    def failure(self) -> Any:
+        """The error of the package."""
+        return getattr(self.error, "failure", self.error)
+
+    @property
+    def cost(self) -> Any:
+        """What the error says of the cost. An agent may call another tool after an error without a cost."""
+        return getattr(self.error, "cost", "none")
+
+    @property
+    def is_retried(self) -> bool:
+        """Whether Airflow retries the task, as long as it has retries."""
+        return self.error is not None and not isinstance(self.error, _FINAL)
+
+
+class Process:
+    """A process of a worker or, without an operator, of a triggerer."""
+
+    def __init__(self, operator: Any) -> None:
+        self.operator = operator
+        self.is_over = self.is_dead = False
+
+    def runs(self) -> AbstractContextManager[object]:
+        """Prepare what may happen to the process while it runs."""
+        return nullcontext()
+
+    def tell(self) -> None:
+        """Send SIGTERM. On Airflow 3, the handler calls on_kill, and the task goes on until it is killed."""
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        """Kill the process."""
+        raise NotImplementedError
+
+    def ring(self) -> None:
+        """Ring the alarm of execution_timeout."""
+        raise NotImplementedError
+
+
+class Airflow:
+    """An Airflow with one run of a DAG."""
+
+    process: Callable[[Any], Process]
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, Task] = {}
+
+    def new_folder(self) -> Path:
+        """Return a folder for results that nothing else uses."""
+        raise NotImplementedError
+
+    def request(self, name: str, act: Callable[[], Any]) -> Any:
+        """Do what a process asks for."""
+        del name
+        return act()
+
+    def show(self, text: str) -> None:
+        """Take note of what is stored, or what people may read."""
+
+    def deliver(self, task: Task) -> None:
+        """Take note of a task that has succeeded."""
+
+
+@dataclass
+class Instance(TaskInstance):
+    """A task instance as one process has it."""
+
+    job: Any = None
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.job.push(key, value)
+
+    def xcom_pull(self, *, task_ids: str, key: str, map_indexes: int) -> Any:
+        assert (task_ids, map_indexes) == (self.task_id, self.map_index)
+        return self.job.pull(key)
+
+
+class Task(tasks.Task):
+    """One task instance in Airflow's database. ``make`` builds its operator, once for each process."""
+
+    def __init__(self, world: Airflow, make: Callable[[], Any], task_id: str = "crew") -> None:
+        super().__init__(make, store=TaskStateStore(), retries=2)
+        self.ti = Instance(0, self.retries, task_id=task_id, job=self)
+        self.xcoms = self.ti.xcoms
+        self.world = world
+        self.world.tasks[task_id] = self
+        self.state = "scheduled"
+        self.is_marked = False
+        self.wipes = 0
+        self.process: Process | None = None
+        self.deferral: dict[str, Any] = {}
+        """Trigger, arguments of the next process, and the event, as Airflow's database has them."""
+        self._leave: Callable[[], object] = lambda: None
+
+    # What Airflow does for a process.
+
+    def push(self, key: str, value: Any) -> None:
+        """Store an XCom."""
+        stored = self._shown(value)
+        self._ask("xcom", lambda: self.xcoms.__setitem__(key, stored))
+
+    def pull(self, key: str) -> Any:
+        return self._ask("xcom", lambda: self.xcoms.get(key))
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self._ask("get", lambda: self.store.get(key, default))
+
+    def set(self, key: str, value: Any, *, retention: Any = None) -> None:
+        self._ask("set", lambda: self.store.set(key, self._shown(value), retention=retention))
+
+    def delete(self, key: str) -> None:
+        self._ask("delete", lambda: self.store.delete(key))
+
+    def _ask(self, name: str, act: Callable[[], Any]) -> Any:
+        self.check_alive()
+        return self.world.request(name, act)
+
+    def _shown(self, value: Any, **how: Any) -> Any:
+        text = json.dumps(value, allow_nan=False, **how)
+        self.world.show(text)
+        return json.loads(text)
+
+    # What users, workers and triggerers do.
+
+    def mark(self) -> None:
+        """Mark the task as failed."""
+        self.is_marked, self.state = True, "failed"
+        self.tell()
+
+    def clear(self, *, keeps: bool = True) -> None:
+        """Clear the task, whether it runs or has ended."""
+        super().clear()
+        self.is_marked = False
+        if not keeps:
+            self.store.texts.clear()
+            self.wipes += 1
+        self.state = "restarting" if self.state == "running" else "scheduled"
+        self.tell()
+
+    def lose(self) -> None:
+        """Take the process for lost, although it runs. It is told to end."""
+        if self.process and self.process.operator and self.state == "running":
+            self.state = self._after(None)
+            self.tell()
+
+    def tell(self) -> None:
+        """Shut down the worker, or hand the trigger over to another triggerer."""
+        if self.process and self.process.operator:
+            self.process.tell()
+        else:
+            self._leave()
+
+    def kill(self) -> None:
+        """Kill the process."""
+        if self.process:
+            self.process.kill()
+
+    def ring(self) -> None:
+        """Let execution_timeout pass."""
+        if self.process:
+            self.process.ring()
+
+    # An attempt.
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the process that runs now is killed."""
+        return self.process is not None and self.process.is_dead
+
+    def check_alive(self) -> None:
+        """Raise in a killed process, which does nothing more."""
+        if self.is_dead:
+            raise Killed
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the scheduler runs an attempt."""
+        return self.state in {"scheduled", "up_for_retry"}
+
+    def attempt(self, deferral: dict[str, Any] | None = None) -> Outcome:
+        """Run the next attempt to its end, in as many processes as it takes. Or go on with a deferred one."""
+        self.state = "running"
+        try:
+            if not deferral:
+                self.count_attempt()
+                self.ti.id, self.ti.first_poke = uuid4(), None
+            return Outcome(self._run(self._resumed_by(deferral) if deferral else _executed))
+        except BaseException as error:  # noqa: BLE001 - the outcome
+            if not isinstance(error, Killed | Marked):
+                self.world.show("".join(traceback.format_exception(error)) + repr(vars(error)))
+            if self.state == "restarting":
+                self.state = "scheduled"
+            elif self.state == "running":
+                self.state = self._after(error)
+            return Outcome(error=error)
+
+    def _after(self, error: BaseException | None) -> str:
+        if isinstance(error, AirflowSkipException):
+            return "skipped"
+        return "failed" if isinstance(error, _FINAL) or self.ti.try_number > self.ti.max_tries else "up_for_retry"
+
+    def _run(self, step: Step) -> Any:
+        while True:
+            try:
+                return self._in_worker(step)
+            except AirflowRescheduleException as later:
+                with self._outside("up_for_reschedule"):
+                    self.ti.first_poke = self.ti.first_poke or self.ti.start_date
+                    self.ti._ti_context_from_server.task_reschedule_count += 1
+                    pause = (later.reschedule_date - datetime.now(UTC)).total_seconds()
+                    time.sleep(max(round(pause, 1), 0.0))  # so the time that this takes does not count
+                step = _executed
+            except TaskDeferred as deferred:
+                step = self._resumed_by(self._stored(deferred))
+
+    def _in_worker(self, step: Step) -> Any:
+        operator = self.operator()
+        context: Any = self.context | {"task": operator, "task_state_store": self}
+        with self._process(operator) as process, set_current_context(context):
+            try:
+                result = step(operator, context)
+                operator.post_execute(context, result)
+                self.world.request("success", lambda: self._succeed(result))
+                for callback in operator.on_success_callback:
+                    callback(context)
+            except BaseException:
+                if not process.is_dead:
+                    raise
+        if self.state != "success":
+            raise Killed if process.is_dead else Marked
+        return self.xcoms["return_value"]
+
+    def _succeed(self, result: Any) -> None:
+        if self.state == "running":
+            self.state, self.xcoms["return_value"] = "success", self._shown(result, default=vars)
+            self.world.deliver(self)
+
+    @contextmanager
+    def _process(self, operator: Any = None) -> Iterator[Process]:
+        self.process = process = self.world.process(operator)
+        try:
+            with process.runs():
+                yield process
+        finally:
+            self.process, process.is_over, self._leave = None, True, lambda: None
+
+    @contextmanager
+    def _outside(self, state: str) -> Iterator[None]:
+        """Let the task wait outside of a worker, unless a user marks or clears it before or meanwhile."""
+        if self.state != "running":
+            raise Marked
+        self.state = state
+        yield
+        if self.state != state:
+            raise Marked
+        self.state = "running"
+
+    def _stored(self, deferred: TaskDeferred) -> dict[str, Any]:
+        """Return a deferral as Airflow's database returns it."""
+        left = {"method": deferred.method_name, "kwargs": deferred.kwargs or {}}
+        limit = deferred.timeout and deferred.timeout.total_seconds()
+        self.deferral = self._shown({"trigger": deferred.trigger.serialize(), **left, "timeout": limit})
+        return self.deferral
+
+    def _resumed_by(self, deferral: dict[str, Any]) -> Step:
+        """Run the trigger, unless it has fired, and return the next step of the task."""
+        method, told = "__fail__", deferral["kwargs"] | {"error": "Trigger timeout"}
+        event, until = deferral.get("event"), time.time() + (deferral.get("timeout") or _A_DAY)
+        with self._outside("deferred"):
+            try:
+                while event is None and self.state == "deferred" and time.time() < until:
+                    event = self._fired(deferral["trigger"], until)
+            except Exception as error:  # noqa: BLE001 - Airflow resumes the task, which may fail then
+                told = {"error": "Trigger failure", "traceback": traceback.format_exception(error)}
+        if event is not None:
+            deferral["event"] = self._shown(event)
+            method, told = deferral["method"], deferral["kwargs"] | {"event": deferral["event"]}
+        return lambda operator, context: operator.resume_execution(method, told, context)
+
+    def _fired(self, stored: list[Any], until: float) -> Any:
+        """Return the event of a trigger. None if it has left its triggerer, or its time is over."""
+        with self._process():
+            try:
+                return asyncio.run(self._event_of(stored, until))
+            except Killed:
+                pass
+        time.sleep(_UNTIL_ANOTHER_TRIGGERER)
+        return None
+
+    async def _event_of(self, stored: list[Any], until: float) -> Any:
+        trigger: Any = rebuilt(*stored)
+        trigger.task_instance = self.ti
+        leaves, loop = asyncio.Event(), asyncio.get_running_loop()
+        self._leave = lambda: loop.call_soon_threadsafe(leaves.set)
+        running, leaving = asyncio.create_task(fired(trigger)), asyncio.create_task(leaves.wait())
+        first, left = asyncio.FIRST_COMPLETED, until - time.time()
+        await asyncio.wait({running, leaving}, timeout=left, return_when=first)
+        leaving.cancel()
+        if running.done():
+            return running.result()
+        running.cancel(_USER_ACTION)
+        with_message = (await asyncio.gather(running, return_exceptions=True))[0]
+        if getattr(with_message, "args", ()):
+            await trigger.on_kill()
+        return None
+
+
+def _executed(operator: Any, context: Any) -> Any:
+    return operator.execute(context)
+
+
+def patch_airflow(patch: pytest.MonkeyPatch, state: Callable[[str], str], job: Callable[[str], Any]) -> None:
+    """Let states and XComs that are not asked of a task instance be those of jobs, by the ID of the task."""
+
+    def states(*, run_ids: list[str], task_ids: Sequence[str] = ("crew",), **_: Any) -> Any:
+        return {run_ids[0]: {task_id: state(task_id) for task_id in task_ids}}
+
+    def xcom_set(key: str, value: Any, *, task_id: str, **_: Any) -> None:
+        job(task_id).push(key, value)
+
+    def xcom_get(*, key: str, task_id: str, **_: Any) -> Any:
+        return job(task_id).pull(key)
+
+    patch.setattr(TASK_STATES, staticmethod(states))
+    patch.setattr("airflow.sdk.bases.xcom.BaseXCom.set", staticmethod(xcom_set))
+    patch.setattr("airflow.sdk.bases.xcom.BaseXCom.get_one", staticmethod(xcom_get))
