@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -14,14 +13,8 @@ from tests.integration.tasks import TaskInstance, WatchedService
 
 
 @pytest.fixture
-def crew_options() -> dict[str, Any]:
-    """Options of the local server."""
-    return {"scenario": asking("draft-1")}
-
-
-@pytest.fixture
-def dialog(request, monkeypatch, timing, crew_options) -> Iterator[Dialog]:
-    service = partial(WatchedService, call_webhooks=True, **crew_options)
+def dialog(request, monkeypatch, timing) -> Iterator[Dialog]:
+    service = partial(WatchedService, call_webhooks=True, scenario=asking("draft-1"))
     monkeypatch.setattr("tests.integration.live.WatchedService", service)
     crew = request.getfixturevalue("live_crew")
     timing(unknown_poll=0.02, not_found_grace=0.05, people_poll=0.3, question_look=0.02)

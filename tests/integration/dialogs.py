@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -20,7 +19,7 @@ from airflow_provider_crew.local.faults.kinds import HangFault
 from airflow_provider_crew.triggers.events import STOP_WAITING
 from tests.integration.operators import run
 from tests.integration.question_receiver import Questions
-from tests.integration.tasks import Task, TaskStateStore, WatchedService, fired
+from tests.integration.tasks import Task, TaskStateStore, WatchedService
 
 _times = count()
 
@@ -86,7 +85,7 @@ class Dialog:
         before = len(self.requests)
         waiting = waiting or self.task.deferred()
         while not any(self.option in request["options"] for request in self.requests[before:]):
-            waiting = self.resumed(waiting, asyncio.run(fired(self.task.revived(waiting))))
+            waiting = self.resumed(waiting, self.task.event_of(waiting))
         return waiting
 
     def resumed(self, waiting: TaskDeferred, event: dict[str, Any]) -> TaskDeferred:
@@ -108,19 +107,11 @@ class Dialog:
         return str(self.requests[-1].get("params", {}).get(ASKED, {}).get("value", "")) if self.requests else ""
 
     def ended(self, waiting: TaskDeferred) -> Any:
-        """Let the crew complete, unless it waits, and the trigger watch to the end."""
+        """Let the crew complete, unless it waits, and run the task to its end."""
         execution = self.crew.kickoffs[-1]
         if not execution.standing(self.crew.now()).waiting:
             self.crew.finish(execution.kickoff_id)
-        return self.watched(waiting)
-
-    def watched(self, waiting: TaskDeferred) -> Any:
-        """Let the trigger watch to the end."""
-        while True:
-            try:
-                return self.task.resume(waiting, asyncio.run(fired(self.task.revived(waiting))))
-            except TaskDeferred as again:
-                waiting = again
+        return self.task.finish(waiting)
 
     @property
     def answers(self) -> list[dict[str, Any]]:

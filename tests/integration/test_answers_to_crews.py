@@ -7,6 +7,7 @@ import contextlib
 import json
 import time
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
@@ -22,7 +23,7 @@ from airflow_provider_crew.client.errors import (
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING
 from tests.airflow_runs import eventually
-from tests.integration.dialogs import Dialog, asking, chosen
+from tests.integration.dialogs import asking, chosen
 from tests.integration.question_receiver import SECRET
 from tests.integration.tasks import WatchedService, api_error, fired
 from tests.supported import AIRFLOW
@@ -157,7 +158,9 @@ def test_request_left_to_an_earlier_attempt_opens_again(dialog, monkeypatch):
     dialog.task.clear()
     waiting = dialog.task.deferred()
     with monkeypatch.context() as patched:
-        patched.setattr("airflow_provider_crew.triggers.watching.read_required_action", is_not_found)
+        patched.setattr(
+            "airflow_provider_crew.triggers.watching.read_required_action", Mock(side_effect=api_error(404))
+        )
         waiting = dialog.asked(waiting)
 
     assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
@@ -190,7 +193,7 @@ def test_old_question_is_not_shown_for_a_new_wait(dialog):
 
     dialog.crew.at_look(30, lambda: dialog.crew.set_status(kickoff_id))
     dialog.crew.finish(kickoff_id)
-    assert dialog.watched(waiting)["output"] == "The end"
+    assert dialog.task.finish(waiting)["output"] == "The end"
     assert (len(dialog.requests), len(dialog.answers)) == (1, 1)
 
 
@@ -305,7 +308,7 @@ def test_automatic_answers_are_sent_as_in_the_table(dialog, timing, evaluated):
             time.sleep(0.2)  # beyond the timeout, so that the trigger fires before its next poll
             getattr(dialog.crew, meanwhile)(kickoff_id)
         dialog.crew.at_look(30, lambda: dialog.crew.finish(kickoff_id))
-        assert dialog.watched(waiting)["kickoff_id"] == kickoff_id
+        assert dialog.task.finish(waiting)["kickoff_id"] == kickoff_id
         sent = [(answer["humanFeedback"], answer["isApprove"]) for answer in dialog.answers]
         kept = [(each["user"], each["outcome"]) for each in dialog.kept.get("answers", ())]
         return sent, kept, "closed" in dialog.crew.required_actions, dialog.kept["at_timeout"]
@@ -314,58 +317,46 @@ def test_automatic_answers_are_sent_as_in_the_table(dialog, timing, evaluated):
     evaluated("timeouts.txt", timed_out=timed_out)
 
 
-class TestResponseTimeout:
-    """No user answers in time."""
+@pytest.fixture
+def late(dialog) -> TaskDeferred:
+    """A task that asks, and approves because no user answers in time."""
+    dialog.task_with(response_timeout=0.1, on_response_timeout="approve")
+    return dialog.asked()
 
-    @pytest.fixture
-    def late(self, dialog):
-        def start(choice: str, *drafts: str) -> TaskDeferred:
-            dialog.crew.scenario = asking(*drafts or ("draft-1",))
-            dialog.task_with(response_timeout=0.1, on_response_timeout=choice)
-            return dialog.asked()
 
-        return start
+def test_unusable_connection_ends_no_wait_for_an_automatic_answer(dialog, late, monkeypatch):
+    event = dialog.task.event_of(late)
+    with monkeypatch.context() as broken:
+        broken.setenv("AIRFLOW_CONN_CREW_DEFAULT", "crew://nowhere")
+        waiting = dialog.resumed(late, event)
 
-    def fired(self, dialog: Dialog, waiting: TaskDeferred) -> TaskDeferred:
-        return dialog.resumed(waiting, asyncio.run(fired(dialog.task.revived(waiting))))
+    assert dialog.answers == []
+    dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)
+    assert dialog.ended(waiting)["output"] == "The end"
 
-    def test_unusable_connection_ends_no_wait_for_an_automatic_answer(self, dialog, late, monkeypatch):
-        waiting = late("approve")
-        event = asyncio.run(fired(dialog.task.revived(waiting)))
-        with monkeypatch.context() as broken:
-            broken.setenv("AIRFLOW_CONN_CREW_DEFAULT", "crew://nowhere")
-            waiting = dialog.resumed(waiting, event)
 
-        assert dialog.answers == []
-        dialog.crew.approve(dialog.crew.kickoffs[0].kickoff_id)
-        assert dialog.ended(waiting)["output"] == "The end"
+def test_answer_of_a_user_that_was_not_sent_is_not_replaced(dialog, late, monkeypatch):
+    with monkeypatch.context() as away:
+        away.setenv("AIRFLOW_CONN_CREW_WEBHOOK", "generic://")  # no secret
+        waiting = dialog.chosen(late, SEND_BACK, "Never publish this")
 
-    def test_answer_of_a_user_that_was_not_sent_is_not_replaced(self, dialog, late, monkeypatch):
-        waiting = late("approve")
-        with monkeypatch.context() as away:
-            away.setenv("AIRFLOW_CONN_CREW_WEBHOOK", "generic://")  # no secret
-            waiting = dialog.chosen(waiting, SEND_BACK, "Never publish this")
+    dialog.resumed(waiting, dialog.task.event_of(waiting))
 
-        self.fired(dialog, waiting)
+    assert dialog.answers == []
 
-        assert dialog.answers == []
 
-    def test_answer_at_the_end_of_an_attempt_is_sent_by_the_next(self, dialog, late):
-        waiting, answer = late("approve"), chosen(SEND_BACK, "Never publish this")
-        make = dialog.task._make
-        operator = make()
-        dialog.task._make = lambda: operator
-        dialog.store.breaks_at = lambda name: name == "set" and operator.on_kill()
+def test_answer_at_the_end_of_an_attempt_is_sent_by_the_next(dialog, late, monkeypatch):
+    answer, operator = chosen(SEND_BACK, "Never publish this"), dialog.task.operator()
+    dialog.store.breaks_at = lambda name: name == "set" and operator.on_kill()
+    with monkeypatch.context() as ending:
+        ending.setattr(dialog.task, "operator", lambda: operator)
         with pytest.raises(BaseException, match="ended before the answer"):
-            dialog.task.resume(waiting, answer)
-        assert dialog.answers == []
-        dialog.task._make, dialog.store.breaks_at = make, lambda _: False
+            dialog.task.resume(late, answer)
+    assert dialog.answers == []
+    dialog.store.breaks_at = lambda _: False
 
-        dialog.crew.stored_answer = answer
-        self.fired(dialog, dialog.task.deferred())
+    dialog.crew.stored_answer = answer
+    waiting = dialog.task.deferred()
+    dialog.resumed(waiting, dialog.task.event_of(waiting))
 
-        assert [sent["humanFeedback"] for sent in dialog.answers] == ["Never publish this"]
-
-
-def is_not_found(*_: Any) -> None:
-    raise api_error(404)
+    assert [sent["humanFeedback"] for sent in dialog.answers] == ["Never publish this"]

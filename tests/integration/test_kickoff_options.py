@@ -12,13 +12,13 @@ import pytest
 
 from airflow_provider_crew.client.errors import InvalidInputs, InvalidSettings
 from airflow_provider_crew.client.options import SENT_AS
-from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from airflow_provider_crew.task.task import Options
 from airflow_provider_crew.task.task import Task as KitTask
 from tests.integration.operators import kickoff, run, run_deferred
+from tests.integration.stories import decorated
 from tests.integration.tasks import INPUTS, Task, TaskInstance, WatchedService
 from tests.option_values import FIELDS, OPTIONS
 
@@ -30,11 +30,6 @@ RENDERED = WEBHOOKS | {"url": "https://hooks.example/research"}
 PERSON = "https://hooks.example/person"
 BEARER = {"strategy": "bearer", "token": SECRET}
 BASIC = {"strategy": "basic", "username": "crew", "password": SECRET}
-
-
-def decorated(**options: Any) -> Any:
-    crew: Any = crew_task(task_id="crew", poll_interval=0.02, **options)(lambda: INPUTS)
-    return crew().operator
 
 
 every_operator = pytest.mark.parametrize("operator", [kickoff, run, run_deferred, decorated])

@@ -182,17 +182,6 @@ def connect(monkeypatch: pytest.MonkeyPatch, url: str, request_timeout: float) -
     monkeypatch.setenv(CONNECTION, json.dumps(fields))
 
 
-ENDS = pytest.mark.parametrize(
-    ("rules", "error"),
-    [({"deadline": 1.0, "max_outage": None}, WaitedTooLong), ({"max_outage": 0.5}, LostContact)],
-    ids=["deadline", "outage"],
-)
-
-
-def from_now(rules: dict[str, Any]) -> dict[str, Any]:
-    return rules | {"deadline": time.time() + rules.get("deadline", 3600)}
-
-
 async def test_server_that_never_answers_ends_no_watch_late(monkeypatch, timing):
     """A queue for a place would take 150 seconds."""
     timing(concurrent_polls=2)
@@ -225,13 +214,18 @@ async def test_cancelled_lookup_is_an_outage(live_crew, look_ups, task_log):
     assert "its look-up was cancelled" in task_log.text
 
 
-@ENDS
-async def test_hanging_lookup_ends_no_watch_late(live_crew, look_ups, timing, rules, error):
+@pytest.mark.parametrize(
+    ("lasts", "max_outage", "error"),
+    [(1, None, WaitedTooLong), (3600, 0.5, LostContact)],
+    ids=["deadline", "outage"],
+)
+async def test_hanging_lookup_ends_no_watch_late(live_crew, look_ups, timing, lasts, max_outage, error):
     timing(connection_lookup=0.2)
     look_ups.hang_from = 1
 
     for _ in range(2):
-        assert await errors_of(watch(*["4711"] * 30, **from_now(rules))) == {error}
+        watches = watch(*["4711"] * 30, deadline=time.time() + lasts, max_outage=max_outage)
+        assert await errors_of(watches) == {error}
 
     assert look_ups.number == 1
     assert len(live_crew.requests) == 0

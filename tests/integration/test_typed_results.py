@@ -17,43 +17,32 @@ from tests.integration.tasks import SLOW, Task
 pytest_plugins = ["tests.integration.task_fixtures"]
 
 
-@pytest.fixture
-def calls() -> list[str]:
-    return []
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_decorated_function_is_called_once_for_the_inputs(live_crew, store, deferrable):
+    calls, operators = [], []
 
-
-@pytest.fixture
-def briefed(calls) -> Any:
     def brief(day: str, ti: Any = None) -> dict[str, Any]:
         calls.append(day)
         return {"topic": f"{{{{ news }}}} of {day}", "audience": ti.task_id}
 
-    crew: Any = crew_task
-    return lambda **options: crew(task_id="crew", poll_interval=0.02, **options)(brief)("monday").operator
+    def make() -> Any:
+        crew: Any = crew_task(task_id="crew", poll_interval=0.02, timeout=0.2, deferrable=deferrable)
+        operators.append(crew(brief)("monday").operator)
+        return operators[-1]
 
-
-def test_decorated_function_is_called_once_for_the_inputs(live_crew, briefed, calls, store):
-    operator = briefed()
-    result = Task(lambda: operator, store=store).run()
-
-    assert calls == ["monday"]
-    assert live_crew.kickoffs[0].inputs == {"topic": "{{ news }} of monday", "audience": "crew"}
-    assert result["output"].startswith("Briefing: {{ news }} of monday")
-    # Airflow shows them as the rendered template.
-    assert operator.inputs == live_crew.kickoffs[0].inputs
-    assert operator.overwrite_rtif_after_execution
-
-
-@pytest.mark.parametrize("deferrable", [False, True])
-def test_decorated_function_is_not_called_to_reattach(live_crew, briefed, calls, store, deferrable):
     live_crew.scenario = SLOW
-    started = Task(lambda: briefed(timeout=0.2, deferrable=deferrable), store=store, retries=1)
+    started = Task(make, store=store, retries=1)
     with pytest.raises(WaitedTooLong):
         started.run()
     live_crew.finish(live_crew.ids[0])
 
     assert started.run()["kickoff_id"] == live_crew.ids[0]
     assert calls == ["monday"]
+    assert live_crew.kickoffs[0].inputs == {"topic": "{{ news }} of monday", "audience": "crew"}
+    # Airflow shows them as the rendered template.
+    assert operators[0].inputs == live_crew.kickoffs[0].inputs
+    assert operators[0].overwrite_rtif_after_execution
+    assert not operators[0].multiple_outputs, "Airflow would split the result"
 
 
 def test_decorated_function_without_inputs_sends_no_request(live_crew):
@@ -65,14 +54,6 @@ def test_decorated_function_without_inputs_sends_no_request(live_crew):
 
     assert isinstance(caught.value.failure, InvalidInputs)
     assert live_crew.calls == []
-
-
-def test_decorated_task_has_no_multiple_outputs():
-    def brief() -> dict[str, str]:
-        return {}
-
-    crew: Any = crew_task(task_id="crew")(brief)
-    assert crew().operator.multiple_outputs is False
 
 
 WIDE = [2**53 - 1, 2**53, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1, 2**64, 10**400, 1e300, 1e309, -(2**64)]
