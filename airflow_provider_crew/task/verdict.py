@@ -694,7 +694,7 @@ def fix_for(error: CrewError) -> str:  # noqa: PLR0911, PLR0912, C901 - a table
 
 
 def _sensor(facts: Facts, *arguments: str) -> str:
-    named = ", ".join((f"kickoff_id={json.dumps(facts.kickoff_id)}", *arguments))
+    named = ", ".join((f"kickoff_id={json.dumps(facts.kickoff_id) if facts.kickoff_id else '...'}", *arguments))
     return f"CrewExecutionSensor({named})"
 
 
