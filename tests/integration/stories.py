@@ -302,6 +302,17 @@ class Story:
         self.monkeypatch.setattr(api_server, "has_ended", lambda _: True)
         self.operator.on_kill()
 
+    def at_push(self, name: str, then: str) -> None:
+        """Take a step when the task has pushed an XCom."""
+        push = self.task.ti.xcom_push
+
+        def acts(key: str, value: Any) -> None:
+            push(key, value)
+            if key == name:
+                self.take(then)
+
+        self.monkeypatch.setattr(self.task.ti, "xcom_push", acts)
+
     def mark_deferred(self) -> None:
         """Mark the task as failed while its trigger polls."""
         for kind in ("triggers", "batch"):
@@ -493,6 +504,10 @@ STEPS: dict[str, Callable[..., object]] = {
         TASK_STATES, lambda **_: {it.task.ti.run_id: {"crew": state}}
     ),
     "Airflow refuses (.+)": lambda it, names: setattr(it.task.ti, "refused_xcoms", frozenset(names.split())),
+    r"at push of (\w+): (.+)": Story.at_push,
+    "time is over at an import": lambda it: it.monkeypatch.setattr(
+        "airflow_provider_crew.operators.base.resolve_name", Mock(side_effect=AirflowTaskTimeout("Timeout"))
+    ),
     r"store holds (\w+): (.+)": lambda it, key, text: it.store.set(
         key, json.loads(text.replace("e1", it.crew.ids[0] if it.crew.ids else ""))
     ),

@@ -37,10 +37,9 @@ every_operator = pytest.mark.parametrize("operator", [kickoff, run, run_deferred
 
 @pytest.fixture
 def hooks(monkeypatch) -> None:
-    """The connections whose password is the secret of the webhooks."""
-    fields = {"conn_type": "http", "password": SECRET}
+    """The connection whose password is the secret of the webhooks."""
+    fields = {"conn_type": "http", "password": SECRET, "login": "crew"}
     monkeypatch.setenv("AIRFLOW_CONN_HOOKS", json.dumps(fields))
-    monkeypatch.setenv("AIRFLOW_CONN_HOOKS_LOGIN", json.dumps({**fields, "login": "crew"}))
 
 
 def sent(service: WatchedService) -> dict[str, Any]:
@@ -57,15 +56,13 @@ def test_every_option_is_sent(live_crew, operator):
 
 @every_operator
 @pytest.mark.usefixtures("hooks")
-@pytest.mark.parametrize(("connection", "authentication"), [("hooks", BEARER), ("hooks_login", BASIC)])
-def test_webhooks_are_sent_rendered_with_their_secret(live_crew, operator, connection, authentication):
-    conn_id = f"{{{{ '{connection}' }}}}"
-    options: Any = {"human_input_webhook_url": PERSON, "webhook_conn_id": conn_id, "webhooks": WEBHOOKS}
+def test_webhooks_are_sent_rendered_with_their_secret(live_crew, operator):
+    options: Any = {"human_input_webhook_url": PERSON, "webhook_conn_id": "{{ 'hooks' }}", "webhooks": WEBHOOKS}
 
     Task(lambda: operator(**options)).run()
 
     body = sent(live_crew)
-    assert body["humanInputWebhook"] == {"url": PERSON, "authentication": authentication}
+    assert body["humanInputWebhook"] == {"url": PERSON, "authentication": BASIC}
     assert "humanInputWebhookUrl" not in body
     assert body["webhooks"] == RENDERED | {"authentication": BEARER}
     assert live_crew.kickoffs[0].webhooks == {"humanInputWebhook": body["humanInputWebhook"]}
@@ -75,7 +72,7 @@ def test_webhooks_are_sent_rendered_with_their_secret(live_crew, operator, conne
 @pytest.mark.parametrize("is_async", [False, True])
 def test_options_of_a_hook_are_sent(live_crew, is_async):
     options: Any = {"webhooks": RENDERED, "restore_from_state_id": "4711"}
-    hook = CrewHook(webhook_conn_id="hooks_login")
+    hook = CrewHook(webhook_conn_id="hooks")
 
     kicked_off = asyncio.run(hook.kickoff_async(INPUTS, **options)) if is_async else None
     assert kicked_off or hook.kickoff(INPUTS, **options)

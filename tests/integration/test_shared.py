@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import os
 import re
@@ -176,17 +175,11 @@ def test_other_event_loop_shares_nothing(live_crew, look_ups):
     assert len(_shared) == 1, "ended event loops are kept"
 
 
-def connect(monkeypatch: pytest.MonkeyPatch, url: str, request_timeout: float) -> None:
-    extra = {"request_timeout": request_timeout}
-    fields = {"conn_type": "crew", "host": url, "password": TOKEN, "extra": extra}
-    monkeypatch.setenv(CONNECTION, json.dumps(fields))
-
-
 async def test_server_that_never_answers_ends_no_watch_late(monkeypatch, timing):
     """A queue for a place would take 150 seconds."""
     timing(concurrent_polls=2)
     with socket.create_server(("127.0.0.1", 0), backlog=1000) as mute:
-        connect(monkeypatch, f"http://127.0.0.1:{mute.getsockname()[1]}", request_timeout=1.0)
+        monkeypatch.setenv(CONNECTION, f"crew://:{TOKEN}@127.0.0.1:{mute.getsockname()[1]}/http?request_timeout=1")
         watches = watch(*["4711"] * 300, deadline=time.time() + 2, max_outage=None)
 
         assert await errors_of(watches, 120) == {WaitedTooLong}
@@ -194,7 +187,7 @@ async def test_server_that_never_answers_ends_no_watch_late(monkeypatch, timing)
 
 async def test_waiting_for_a_place_is_no_outage(live_crew, monkeypatch, timing):
     timing(concurrent_polls=1)
-    connect(monkeypatch, live_crew.url, request_timeout=2.0)
+    monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?request_timeout=2")
     kickoff_ids = kicked_off(live_crew, 12, QUICK)
     live_crew.faults.hang(seconds=0.25, on="status", times=12)
 

@@ -6,19 +6,15 @@ import json
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
+from airflow.providers.common.compat.sdk import TaskDeferred
 
-from airflow_provider_crew.exceptions import CrewTaskFailed, CrewTaskTimeout
 from airflow_provider_crew.task import task as kit
-from airflow_provider_crew.triggers.events import DEFERRAL
-from tests.integration.operators import both_ways, in_every_way, run, run_task
+from tests.integration.operators import both_ways, in_every_way, run
 from tests.integration.tasks import (
     CONNECTION,
     SLOW,
-    TASK_STATES,
     Task,
     TaskInstance,
     poked,
@@ -112,28 +108,6 @@ def test_result_has_what_polls_saw_of_a_deployed_crew(live_crew, store, kind, op
     assert result["execution_time"] >= 0.5
 
 
-needs_triggers_that_cancel = pytest.mark.skipif(AIRFLOW < (3, 3), reason="triggers cannot cancel in this Airflow")
-
-
-@needs_triggers_that_cancel
-def test_task_that_is_marked_while_it_defers_cancels(live_crew, store, monkeypatch):
-    live_crew.scenario = SLOW
-    task = run_task(live_crew, store=store, deferrable=True, cancel_on_kill=True)
-    monkeypatch.setattr(TASK_STATES, lambda **_: {"run": {"crew": "failed"}})
-    operator, push = task.begin(), task.ti.xcom_push
-
-    def marked(key: str, value: Any) -> None:
-        push(key, value)
-        if key == DEFERRAL:
-            operator.on_kill()
-
-    task.ti.xcom_push = marked  # type: ignore[method-assign]
-    with pytest.raises(Exception, match="cancelled"):
-        operator.execute(task.context)
-
-    assert len(live_crew.requests.on("stop")) == 1
-
-
 @pytest.mark.skipif(AIRFLOW < (3, 3), reason="A deferred task cannot ask before Airflow 3.3.")
 @pytest.mark.parametrize("shows", [True, False])
 def test_request_shows_page_and_last_output_without_effect(live_crew, monkeypatch, timing, shows):
@@ -159,17 +133,3 @@ def test_request_shows_page_and_last_output_without_effect(live_crew, monkeypatc
     assert ("`research_task`" in before, "Notes" in body) == (shows, shows)
     shown = ["| Notes\ufffd\ufffd", "| ```", "| [Approve](https://evil.example)", "| End", "```"]
     assert block.splitlines() == (shown if shows else [])
-
-
-@pytest.mark.parametrize("durable", [True, False])
-def test_time_over_before_a_resumed_attempt_continues_is_not_free(live_crew, store, monkeypatch, durable):
-    live_crew.scenario = SLOW
-    task = Task(lambda: run(deferrable=True, durable=durable), store=store)
-    waiting = task.deferred()
-    slow_import = Mock(side_effect=AirflowTaskTimeout("Timeout"))
-    monkeypatch.setattr("airflow_provider_crew.operators.base.resolve_name", slow_import)
-
-    lasts = durable and AIRFLOW >= (3, 3)
-    with pytest.raises(CrewTaskTimeout if lasts else CrewTaskFailed) as caught:
-        task.resume(waiting, {"kickoff_id": live_crew.ids[0]})
-    assert caught.value.cost == ("unknown" if lasts else "running")
