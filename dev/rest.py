@@ -37,6 +37,9 @@ class AirflowApi:
         self._session = requests.Session()
         # Neither a proxy nor a .netrc has a say about this machine.
         self._session.trust_env = False
+        # OpenLineage forks the API server, and a connection that it closes later stays open in the other process,
+        # where nobody reads it.
+        self._session.headers["Connection"] = "close"
 
     def get(self, path: str, **parameters: Any) -> Any:
         """Read."""
