@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Health = dict[str, dict[str, str | None]]
 
-_PAUSE = 0.3
+_PAUSE = 1.0
 _PAGE = 100
 # The first task that runs makes the API server build another API, and answer nobody for a while.
 _REQUEST_TIMEOUT = 120.0

@@ -34,7 +34,7 @@ _SETTINGS = {
     "usage_data_collection": {"enabled": "False"},
     "scheduler": {
         "scheduler_heartbeat_sec": "1",
-        "scheduler_idle_sleep_time": "0.2",
+        "scheduler_idle_sleep_time": "0.5",
         "job_heartbeat_sec": "1",
         "scheduler_health_check_threshold": "15",
         "orphaned_tasks_check_interval": "15",

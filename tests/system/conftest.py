@@ -120,6 +120,8 @@ def airflow(
         "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",
         # On a busy machine, some processes get no response within the usual five seconds.
         "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
+        # The pages of Airflow itself are read once. Ours have a rhythm of their own.
+        "AIRFLOW__API__AUTO_REFRESH_INTERVAL": "60",
         # No file changes, and no other comes: to parse all of them again and again takes the time of the tests.
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "60",
