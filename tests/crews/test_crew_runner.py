@@ -45,7 +45,6 @@ def test_project_runs_as_it_does_by_hand(tmp_path):
     assert (completed["json"], completed["state_id"]) == (None, None)
 
 
-@pytest.mark.core
 def test_person_rejects_drafts_and_approves_the_third(tmp_path):
     with hosting("scripted_crews:reviewed", tmp_path) as run:
         run.until("ready")
@@ -65,7 +64,6 @@ def test_person_rejects_drafts_and_approves_the_third(tmp_path):
     assert third["draft"] == completed["output"] == "A draft that was rejected"
 
 
-@pytest.mark.core
 def test_flow_asks_a_person_and_its_state_is_restored(tmp_path):
     with hosting("scripted_crews:Reviewing", tmp_path) as run:
         (ready,) = run.until("ready")

@@ -15,7 +15,6 @@ from tests.crews.hosting import ENVIRONMENT, EXAMPLE, INPUTS, PYTHON, by_hand
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.mark.core
 def test_hook_returns_what_the_crew_returns_by_hand(tmp_path, monkeypatch):
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
