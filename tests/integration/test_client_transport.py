@@ -6,7 +6,6 @@ import json
 import os
 import re
 import socket
-import ssl
 import subprocess
 import time
 import warnings
@@ -37,20 +36,23 @@ RUNNING = answer(b'{"status": "running"}')
 sync_only = pytest.mark.parametrize("connect", [CrewClient], indirect=True, ids=["sync"])
 
 
-def test_requests_carry_token_and_body(crew, service):
+def test_requests_have_token_body_and_connection(crew, service):
+    crew.inputs()
     crew.inputs()
     kickoff_id = crew.kickoff(
         KickoffRequest.of(INPUTS, meta={"run": 7}, crew_webhook_url="https://hooks.example/end")
     )
     crew.status(kickoff_id)
 
-    inputs, kickoff, status = service.requests
+    inputs, again, kickoff, status = service.requests
+    assert inputs.client == again.client != kickoff.client
     assert [(sent.method, sent.path, sent.query) for sent in service.requests] == [
+        ("GET", "/inputs", ""),
         ("GET", "/inputs", ""),
         ("POST", "/kickoff", ""),
         ("GET", f"/status/{kickoff_id}", ""),
     ]
-    for sent in (inputs, kickoff, status):
+    for sent in service.requests:
         names = [name for name, _ in sent.headers]
         assert names.count("authorization") == 1
         assert sent.header("Authorization") == f"Bearer {TOKEN}"
@@ -69,16 +71,6 @@ def test_renamed_field_is_rejected(crew, service):
 
     assert caught.value.http_status == 422
     assert service.kickoffs == ()
-
-
-def test_reads_share_connection_and_kickoff_does_not(crew, service):
-    crew.inputs()
-    crew.inputs()
-    crew.kickoff(KICKOFF)
-
-    first, second, kickoff = (sent.client for sent in service.requests)
-    assert first == second
-    assert kickoff != first
 
 
 TRICKS = [
@@ -202,31 +194,21 @@ def test_calls_survive_a_closed_kept_connection(crew, service):
     assert len(service.kickoffs) == len(service.requests.on("kickoff")) == 2
 
 
-class TestCallersOwnErrors:
-    """Python chains the error that a caller is handling, which proves nothing about a request."""
+def test_error_that_caller_handles_proves_nothing(crew, service, tls_service):
+    """Python chains the error that a caller is handling, such as one of a closed port or of a certificate."""
+    service.faults.reset(times=99)
 
-    @sync_only
-    def test_failure_that_caller_handles_proves_nothing(self, crew, service):
-        service.faults.reset(on="kickoff", times=3)
-
+    for url in ("http://127.0.0.1:1", tls_service.url):
         try:
-            requests.get("http://127.0.0.1:1", timeout=5)
+            requests.get(url, timeout=5)
         except requests.ConnectionError:  # a task that turns to a crew because another service is down
             with pytest.raises(UncertainKickoff):
                 kick_off(crew)
-
-        assert len(service.requests.on("kickoff")) == 1
-
-    def test_certificate_that_caller_handles_proves_nothing(self, crew, service):
-        service.faults.reset(on="status", times=2)  # aiohttp by itself repeats a read that was cut off, once
-
-        try:
-            raise ssl.SSLCertVerificationError  # noqa: TRY301 - of a call to another server
-        except ssl.SSLCertVerificationError:
             with pytest.raises(Unreachable) as caught:
                 crew.status("some-id")
+            assert not caught.value.tls_failed
 
-        assert not caught.value.tls_failed
+    assert len(service.requests.on("kickoff")) == 2
 
 
 def echo(talk: Talk) -> None:

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-import socket
 import ssl
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
@@ -55,10 +52,9 @@ def send(settings: ServiceSettings) -> Sent:
         try:
             assert resend(lambda: crew.kickoff(KICKOFF), only_if_not_started=True, sleep=pauses.append) == "k-1"
         except CrewError as error:
-            is_uncertain = isinstance(error, UncertainKickoff)
-            assert error.cost is (Cost.UNKNOWN if is_uncertain else Cost.NONE)  # noqa: PT017
-            is_limited = isinstance(error, RateLimited)
-            return Sent(UNCERTAIN if is_uncertain else LIMITED if is_limited else NOT_SENT, error, pauses)
+            outcome = {UncertainKickoff: UNCERTAIN, RateLimited: LIMITED}.get(type(error), NOT_SENT)
+            assert error.cost is (Cost.UNKNOWN if outcome == UNCERTAIN else Cost.NONE)  # noqa: PT017
+            return Sent(outcome, error, pauses)
     return Sent(STARTED, None, pauses)
 
 
@@ -95,8 +91,7 @@ ROUTES = {
 }
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """
     One thing that happens to a kickoff.
 
@@ -168,14 +163,6 @@ CELLS = [
 
 
 @pytest.fixture(scope="module")
-def closed_port() -> Iterator[int]:
-    """A port at which nothing listens, and which nothing else gets meanwhile."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield bound.getsockname()[1]
-
-
-@pytest.fixture(scope="module")
 def contexts(authority: trustme.CA) -> list[ssl.SSLContext]:
     """What shows a certificate of a known authority, and of another."""
     return [tls_with(each.issue_cert("127.0.0.1", "crew.test")) for each in (authority, trustme.CA())]
@@ -198,11 +185,11 @@ def credentials_in(request: bytes) -> bytes | None:
 
 
 @pytest.mark.parametrize(("route", "credentials", "case_name"), CELLS)
-def test_kickoff_is_sent_once(route, credentials, case_name, hostile, certificates, contexts, closed_port):
+def test_kickoff_is_sent_once(route, credentials, case_name, hostile, certificates, contexts):
     case, ready = CASES[case_name], list[Talk]()
     hostile.steps = [] if case.at == "first" else steps_of(route, case, contexts, ready.append)
-    host = "no-such-host.invalid" if case.act == "dns" else "127.0.0.1"
-    host += f":{closed_port if case.act == 'refused' else hostile.port}"
+    unusual = {"dns": "no-such-host.invalid:1", "refused": "127.0.0.1:1"}
+    host = unusual.get(case.act, f"127.0.0.1:{hostile.port}")
     where = {
         "address": f"{'https' if 'crew_tls' in route.steps else 'http'}://{'crew.test' if route.proxy else host}",
         "proxy": f"{route.proxy}://{credentials}{host}" if route.proxy else None,

@@ -176,13 +176,6 @@ def test_odd_http_is_read_or_uncertain(meanings, hostile, start):
         assert kickoff != "Rejected" or b" 404 " in start or b" 302 " in start
 
 
-@pytest.fixture
-def elsewhere() -> Iterator[Hostile]:
-    with hostile_service() as running:
-        running.says = [answer(completed("elsewhere"))]
-        yield running
-
-
 LEAD_ELSEWHERE = [
     "Location: http://{host}/",
     "Location: //{host}/",
@@ -199,17 +192,19 @@ LEAD_ELSEWHERE = [
 
 
 @pytest.mark.parametrize(("call", "status"), [*product(CALLS, [307, 401, 407, 503])])
-def test_response_causes_no_request_elsewhere(connect, hostile, elsewhere, call, status):
-    headers = [header.format(host=f"127.0.0.1:{elsewhere.port}") for header in LEAD_ELSEWHERE]
+def test_response_causes_no_request_elsewhere(connect, hostile, call, status):
     crew = connect(hostile.url)
     hostile.keeps = True
-    hostile.says = [answer(b"{}", header.encode(), status=b"%d Elsewhere" % status) for header in headers]
+    with hostile_service() as elsewhere:
+        elsewhere.says = [answer(completed("elsewhere"))]
+        headers = [header.format(host=f"127.0.0.1:{elsewhere.port}") for header in LEAD_ELSEWHERE]
+        hostile.says = [answer(b"{}", header.encode(), status=b"%d Elsewhere" % status) for header in headers]
 
-    for _ in headers:
-        with pytest.raises(CrewError):
-            CALLS[call](crew)
+        for _ in headers:
+            with pytest.raises(CrewError):
+                CALLS[call](crew)
 
-    assert elsewhere.connections == 0
+        assert elsewhere.connections == 0
     assert len(hostile.lines) == len(headers)
     assert len(set(hostile.lines)) == 1
 
@@ -301,11 +296,6 @@ ENDLESS = {
 
 
 @pytest.fixture
-def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_provider_crew.client.api.MAX_RESPONSE_BYTES", LIMIT)
-
-
-@pytest.fixture
 def memory() -> Callable[[], int]:
     """Tell by how many bytes the memory of this process has grown at its largest."""
     Path("/proc/self/clear_refs").write_text("5")
@@ -318,20 +308,12 @@ def largest_memory() -> int:
     return int(kilobytes) * 1024
 
 
-@pytest.fixture
-def python_memory() -> Iterator[Callable[[], int]]:
-    """Tell how many bytes Python has held at the most: exactly, and therefore slowly."""
-    tracemalloc.start()
-    yield lambda: tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-
-
-@pytest.mark.usefixtures("small_limit")
 @pytest.mark.parametrize(
     ("call", "endless"),
     [*product(["status"], ENDLESS), *product(["kickoff"], ["a header", "interim answers", "a body"])],
 )
-def test_endless_answer_is_given_up(connect, hostile, memory, call, endless):
+def test_endless_answer_is_given_up(connect, hostile, memory, monkeypatch, call, endless):
+    monkeypatch.setattr("airflow_provider_crew.client.api.MAX_RESPONSE_BYTES", LIMIT)
     if endless in {"100 Continue", "trailers"}:
         connect.needs_one_deadline()
     crew = connect(hostile.url, request_timeout=0.3)
@@ -379,17 +361,18 @@ def packed(bomb: str) -> tuple[bytes, bytes]:
 
 @pytest.mark.parametrize("bomb", BOMBS)
 @pytest.mark.parametrize("header", [b"Content-Encoding", b"Transfer-Encoding"])
-def test_compressed_answer_is_unpacked_within_bounds(connect, hostile, python_memory, monkeypatch, header, bomb):
+def test_compressed_answer_is_unpacked_within_bounds(request, connect, hostile, monkeypatch, header, bomb):
     monkeypatch.setattr("airflow_provider_crew.client.api.MAX_RESPONSE_BYTES", LIMIT)
     encoding, body = packed(bomb)
-    tracemalloc.reset_peak()
     hostile.says = [answer(body, header + b": " + encoding)]
+    request.addfinalizer(tracemalloc.stop)
+    tracemalloc.start()  # it tells exactly what Python holds, and is therefore slow
 
     with pytest.raises((UnreadableResponse, Unreachable, ResponseTooLarge)):
         connect(hostile.url, request_timeout=30).status("some-id")
 
     # A fourth of what it would be unpacked: other threads of this process may need some megabytes meanwhile.
-    assert python_memory() < 10_000_000 or not BOUNDS_DECODERS
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000 or not BOUNDS_DECODERS
     assert b"accept-encoding: identity\r\n" in hostile.requests[0].lower()
 
 
