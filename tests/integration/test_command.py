@@ -7,7 +7,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -15,7 +14,6 @@ import pytest
 
 from airflow_provider_crew import cli
 from airflow_provider_crew.cli import UNDECIDED, USAGE, airflow_commands
-from airflow_provider_crew.local import LocalCrewService
 from tests.integration.clients import TOKEN
 from tests.integration.commands import ASKING, ENDLESS, FAILING, WRITING, Crew, answers, crew, kick_off, playing
 from tests.supported import has
@@ -34,6 +32,7 @@ COMMANDS: dict[str, tuple[Crew, str]] = {
     "inputs": (crew(WRITING), "inputs"),
     "no such connection, cancel": (crew(WRITING), "cancel 4711 --yes --conn-id nobody"),
     "no such connection, adopt": (crew(WRITING), "adopt dag run task 4711 --conn-id nobody"),
+    "no token, report": (crew(WRITING), "check tokenless --report"),
 }
 for name in ("inputs", "status 4711"):
     for status in (401, 403, 429):
@@ -60,7 +59,8 @@ def test_commands_ask_and_tell_as_in_the_table(command, printed, monkeypatch):
         assert same == code
         assert told.get("kickoff_id", "") in text
         assert {each for each in text.splitlines() if each.startswith("Cost:")} <= {f"Cost: {told.get('cost')}"}
-        facts = {key: told[key] for key in ("connection", "state", "error", "cost", "inputs") if key in told}
+        shows = ("connection", "state", "error", "cost", "inputs", "responses")
+        facts = {key: told[key] for key in shows if key in told}
         facts |= {"output": told["result"]["output"]} if told.get("result") else {}
         shown = " ".join(f"{key}={value}" for key, value in facts.items())
         return f"{name}, {dialect}: {code} | {' '.join(requests)} | {shown}"
@@ -89,44 +89,33 @@ def test_wrong_usage_sends_nothing(capsys, arguments):
     assert printed.err.startswith("usage: python -m airflow_provider_crew")
 
 
-@pytest.fixture
-def saved(
-    home,
-    monkeypatch,
-    command,  # noqa: ARG001 - it sets what this deletes
-) -> Callable[..., dict[str, Any]]:
-    """Run a command with a connection that only Airflow's database has, and return what it prints."""
-    monkeypatch.delenv("_AIRFLOW_PROCESS_CONTEXT")
+def test_airflow_crew_answers_and_ends_alike(home):
+    """The connection is one that only Airflow's database has."""
 
-    def run(service: LocalCrewService, *program: str, code: int) -> dict[str, Any]:
-        with closing(sqlite3.connect(home / "airflow.db")) as database, database:
-            database.execute(
-                "INSERT OR IGNORE INTO connection (conn_id, conn_type, host, port, schema, password, is_encrypted,"
-                " is_extra_encrypted) VALUES ('saved', 'crew', '127.0.0.1', ?, 'http', ?, FALSE, FALSE)",
-                (service.port, TOKEN),
-            )
+    def run(*program: str) -> Any:
         done = subprocess.run(
-            [sys.executable, "-m", *program, "--conn-id", "saved", "--json"],
+            [sys.executable, "-m", *program, "status", kickoff_id, "--conn-id", "saved", "--json"],
             check=False,
             capture_output=True,
             text=True,
             env=os.environ | {"AIRFLOW_HOME": str(home)},
         )
-        assert done.returncode == code
+        assert done.returncode == UNDECIDED
         assert TOKEN not in done.stdout + done.stderr
-        told: dict[str, Any] = json.loads(done.stdout)
-        return told
+        return json.loads(done.stdout)
 
-    return run
-
-
-def test_airflow_crew_answers_and_ends_alike(saved):
     with playing("deployed", ENDLESS) as crew:
         kickoff_id = kick_off(crew)
-        told = saved(crew, "airflow_provider_crew", "status", kickoff_id, code=UNDECIDED)
+        with closing(sqlite3.connect(home / "airflow.db")) as database, database:
+            database.execute(
+                "INSERT INTO connection (conn_id, conn_type, host, port, schema, password, is_encrypted,"
+                " is_extra_encrypted) VALUES ('saved', 'crew', '127.0.0.1', ?, 'http', ?, FALSE, FALSE)",
+                (crew.port, TOKEN),
+            )
+        told = run("airflow_provider_crew")
         assert (told["connection"], told["state"]) == ("saved", "running")
         if has("[`airflow crew`]"):  # older Airflows take no commands from providers
-            assert saved(crew, "airflow", "crew", "status", kickoff_id, code=UNDECIDED) == told
+            assert run("airflow", "crew") == told
 
     names = {"adopt", "cancel", "check", "forget", "inputs", "status"}
     assert {each.name for each in airflow_commands()[0].subcommands} == names
