@@ -224,27 +224,19 @@ def test_late_question_replaces_the_notice(dialog):
     assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
 
 
-def test_users_and_notifiers_are_passed_on(dialog):
+@pytest.mark.parametrize("own", [{}, {"ticket": "42"}])
+def test_users_notifiers_and_meta_are_passed_on(dialog, own):
     def fail(_):
         raise RuntimeError("no chat")
 
     users = [{"id": "7", "name": "Ada"}]
-    dialog.task_with(
-        assigned_users=users, notifiers=[fail, lambda context: dialog.told.append(context["ti"].task_id)]
-    )
+    notifiers = [fail, lambda context: dialog.told.append(context["ti"].task_id)]
+    dialog.task_with(assigned_users=users, notifiers=notifiers, meta=own)
 
-    waiting = dialog.chosen(dialog.asked(), ANSWER)
+    dialog.chosen(dialog.asked(), ANSWER)
 
     assert dialog.requests[0]["assigned_users"] == users
     assert dialog.told == ["crew"]  # once for each question
-    assert waiting
-
-
-@pytest.mark.parametrize("own", [{}, {"ticket": "42"}])
-def test_own_meta_is_kept_beside_the_task(dialog, own):
-    dialog.task_with(meta=own)
-    dialog.asked()
-
     meta = dialog.crew.kickoffs[0].meta
     assert meta.pop("airflow")["task_id"] == "crew"
     assert meta == own

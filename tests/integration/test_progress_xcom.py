@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -66,7 +65,6 @@ def backend(monkeypatch):
 
     class Own(BaseXCom):
         before: Any = staticmethod(lambda: None)
-        key: str = ""
 
         @staticmethod
         def serialize_value(value: Any, *, key: str | None = None, **of: Any) -> Any:
@@ -112,16 +110,6 @@ def trigger_in(crew: WatchedService, **instance: Any) -> Any:
     return trigger
 
 
-@contextlib.asynccontextmanager
-async def watching(*triggers: Any) -> AsyncIterator[None]:
-    """Run triggers, and end them at last."""
-    running = [asyncio.create_task(fired(trigger)) for trigger in triggers]
-    yield
-    for each in running:
-        each.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
-
-
 @both_ways
 def test_each_change_is_pushed_once(live_crew, deferrable):
     once(live_crew, lambda: AT_SECOND in story(live_crew), SECOND, *[SECOND] * 5, DONE)
@@ -156,33 +144,28 @@ async def test_triggers_push_one_after_the_other(live_crew, timing):
     live_crew.scenario = SLOW
     began = time.monotonic()
 
-    async with watching(*(trigger_in(live_crew, map_index=number) for number in range(3))):
-        await until(lambda: len(live_crew.xcoms.left_for) == 3)
+    running = [asyncio.create_task(fired(trigger_in(live_crew, map_index=number))) for number in range(3)]
+    await until(lambda: len(live_crew.xcoms.left_for) == 3)
+    for each in running:
+        each.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
 
     assert time.monotonic() - began >= 0.6
     assert {of["map_index"] for of in live_crew.xcoms.left_for} == set(range(3))
 
 
-async def test_unchanged_progress_is_pushed_again_when_old(live_crew, timing):
-    timing(progress_refresh=0.0, progress_refresh_each=0.0)
-    live_crew.scenario = SLOW
-    async with watching(trigger_in(live_crew)):
-        await until(lambda: len(live_crew.xcoms.progress) > 2)
+@both_ways
+def test_unchanged_progress_is_pushed_again_when_old(live_crew, timing, deferrable):
+    timing(progress_pause=-1.0, progress_refresh=-1.0, progress_refresh_each=-1.0)
+    once(live_crew, lambda: story(live_crew).count(AT_SECOND) > 2, SECOND, FAILED)
 
-    assert {each["since"] for each in live_crew.xcoms.progress} == {live_crew.xcoms.progress[0]["since"]}
-    polled = [each["polled_at"] for each in live_crew.xcoms.progress]
+    fail(deferrable=deferrable)
+
+    *again, last = live_crew.xcoms.progress[1:]
+    assert {each["since"] for each in again} == {again[0]["since"]}
+    polled = [each["polled_at"] for each in again]
     assert polled == sorted(set(polled))
-
-
-def test_unchanged_progress_of_a_worker_is_pushed_again(live_crew, timing):
-    timing(progress_pause=-1.0, progress_refresh=-1.0)
-    after_the_first_look(live_crew, *[SECOND] * 3, FAILED)
-
-    fail(deferrable=False)
-
-    assert story(live_crew)[1:] == [*[AT_SECOND] * 4, ("failed", 1, "b")]
-    polled = [each["polled_at"] for each in live_crew.xcoms.progress]
-    assert polled == sorted(polled)
+    assert last["state"] == "failed"
 
 
 async def test_stuck_backend_delays_no_polls_and_no_events(live_crew, stuck):

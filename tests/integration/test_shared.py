@@ -208,20 +208,21 @@ async def test_cancelled_lookup_is_an_outage(live_crew, look_ups, task_log):
 
 
 @pytest.mark.parametrize(
-    ("lasts", "max_outage", "error"),
-    [(1, None, WaitedTooLong), (3600, 0.5, LostContact)],
-    ids=["deadline", "outage"],
+    ("hangs", "lasts", "max_outage", "error"),
+    [(1, 1, None, WaitedTooLong), (1, 3600, 0.5, LostContact), (2, 1, None, WaitedTooLong)],
+    ids=["deadline", "outage", "deadline, with a new token"],
 )
-async def test_hanging_lookup_ends_no_watch_late(live_crew, look_ups, timing, lasts, max_outage, error):
-    timing(connection_lookup=0.2)
-    look_ups.hang_from = 1
+async def test_hanging_lookup_ends_no_watch_late(live_crew, look_ups, timing, hangs, lasts, max_outage, error):
+    timing(connection_lookup=0.2, connection_age_if_rejected=0.0)
+    look_ups.hang_from = hangs
+    live_crew.rotate_token("the-next-token-0815")
 
     for _ in range(2):
         watches = watch(*["4711"] * 30, deadline=time.time() + lasts, max_outage=max_outage)
         assert await errors_of(watches) == {error}
 
-    assert look_ups.number == 1
-    assert len(live_crew.requests) == 0
+    assert look_ups.number == hangs
+    assert bool(live_crew.requests) is (hangs > 1)
 
 
 async def test_hanging_lookup_that_returns_lets_all_poll(live_crew, look_ups, timing):
@@ -236,17 +237,6 @@ async def test_hanging_lookup_that_returns_lets_all_poll(live_crew, look_ups, ti
     await stopped(watches)
 
     assert look_ups.number == 1
-
-
-async def test_hanging_lookup_of_a_new_token_ends_in_time(live_crew, look_ups, timing):
-    timing(connection_lookup=0.2, connection_age_if_rejected=0.0)
-    look_ups.hang_from = 2
-    kickoff_ids = kicked_off(live_crew, 10)
-    live_crew.rotate_token("the-next-token-0815")
-
-    assert await errors_of(watch(*kickoff_ids, deadline=time.time() + 1)) == {WaitedTooLong}
-
-    assert look_ups.number == 2
 
 
 FIRST_TRIGGER = """

@@ -284,12 +284,15 @@ def test_wait_that_a_user_ends_is_counted(live_crew, store, counted, monkeypatch
     assert {name for name in counted if "execution" in name} == {"crew.execution.timeout"}
 
 
-def test_failing_metrics_are_a_warning(live_crew, store, task_log, mocker):
+@pytest.mark.usefixtures("exporter")
+def test_failing_metrics_and_traces_are_warnings(live_crew, store, task_log, mocker):
     for name in ("incr", "timing"):
         mocker.patch.object(Stats, name, side_effect=OSError("no buffer space available"))
+    mocker.patch("airflow_provider_crew.tracing.trace.get_tracer", side_effect=OSError("the exporter is broken"))
 
     result = run_task(live_crew, store=store).run()
 
     assert result["kickoff_id"] == store.kickoff["kickoff_id"]
     assert len(live_crew.kickoffs) == 1
     assert "no buffer space available" in task_log.warnings
+    assert "the exporter is broken" in task_log.warnings

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import sys
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from airflow.providers.common.compat.sdk import Stats
 from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
 from airflow_provider_crew import versions
 from airflow_provider_crew.client.errors import WaitedTooLong
 from airflow_provider_crew.local import ScenarioTask
-from tests.integration.operators import in_every_way, run, run_task
+from tests.integration.operators import in_every_way, run
 from tests.integration.tasks import SLOW, Task, poked, skip_where_pokes_forget
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -93,16 +91,6 @@ def test_retry_that_reattaches_ends_the_one_span(live_crew, exporter, store, moc
     counted = [(name, [*each.kwargs["tags"]]) for each in incr.mock_calls if "resumable" in (name := each.args[0])]
     names = ("fresh_submit", "reconnect_attempt", "reconnect_success")
     assert counted == [(f"resumable_job.{name}", ["operator"]) for name in names]
-
-
-def test_tracer_that_fails_costs_no_result(live_crew, monkeypatch, store, task_log):
-    broken = Mock(side_effect=OSError("the exporter is broken"))
-    monkeypatch.setattr(trace, "get_tracer_provider", TracerProvider(shutdown_on_exit=False).__class__)
-    monkeypatch.setattr("airflow_provider_crew.tracing.trace.get_tracer", broken)
-    result = run_task(live_crew, store=store).run()
-
-    assert result["kickoff_id"] == live_crew.ids[0]
-    assert "the exporter is broken" in task_log.warnings
 
 
 def test_process_without_a_tracer_is_not_traced(monkeypatch):

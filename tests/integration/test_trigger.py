@@ -31,21 +31,13 @@ def pauses(live_crew: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[float,
     return noted
 
 
-async def test_first_poll_waits_for_the_interval_of_another_process(live_crew, pauses):
-    kickoff_id = live_crew.new_execution()
-
-    await fired(trigger_of(kickoff_id, first_poll_at=time.time() + 30))
-
-    assert pauses[0] == (pytest.approx(30, abs=1), [])
-
-
 @pytest.mark.parametrize(
     ("ago", "waits"),
     [(0.0, 0.5), (0.3, 0.2), (5.0, 0.0), (-3600.0, 0.5), (None, 0.0)],
     ids=["just now", "a moment ago", "long ago", "clock of the worker ahead", "not known"],
 )
 @pytest.mark.parametrize("scenario", [QUICK, FAILING], ids=["completed", "failed"])
-async def test_does_not_fire_too_soon_after_the_deferral(
+async def test_does_not_poll_or_fire_too_soon_after_the_deferral(
     live_crew, pauses, monkeypatch, timing, ago, waits, scenario
 ):
     timing(shortest_deferral=0.5)
@@ -53,9 +45,11 @@ async def test_does_not_fire_too_soon_after_the_deferral(
     now = time.time()
     monkeypatch.setattr("airflow_provider_crew.triggers.crew.time", SimpleNamespace(time=lambda: now))
 
-    await fired(trigger_of(kickoff_id, deferred_at=None if ago is None else now - ago))
+    deferred_at = None if ago is None else now - ago
+    await fired(trigger_of(kickoff_id, deferred_at=deferred_at, first_poll_at=now + 30))
 
-    before_it_fires = pauses[-1]
+    before_the_poll, *_, before_it_fires = pauses
+    assert before_the_poll == (pytest.approx(30, abs=1), [])
     assert before_it_fires == (pytest.approx(waits, abs=1e-3), ["status"])
 
 

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from itertools import chain, repeat
@@ -26,31 +25,10 @@ from airflow_provider_crew.task.task import Options, Task
 from airflow_provider_crew.task.verdict import Facts, verdict
 
 
-@pytest.fixture
-def task(monkeypatch: pytest.MonkeyPatch) -> Task:
+def test_process_has_one_pulse(monkeypatch):
     monkeypatch.setattr("airflow_provider_crew.api_server.has_ended", lambda _: True)
-    context: dict[str, Any] = {"ti": SimpleNamespace(start_date=None)}
-    return Task(Options(crew_conn_id="crew", cancel_on_kill=True), context, None, is_told_to_end=lambda: True)
+    task = ending(cancel_on_kill=True)[0]._task
 
-
-def pulse(*beats: float) -> Pulse:
-    """Return a pulse at these times, and at the last one from then on."""
-    return Pulse(chain(beats, repeat(beats[-1])).__next__)
-
-
-@pytest.mark.parametrize(
-    ("beats", "cancels"),
-    [([0.0, 5.0, 10.0], True), ([0.0, 55.0], True), ([0.0, 65.0], False), ([0.0, 65.0, 70.0], False)],
-)
-def test_suspended_process_cancels_nothing(task, beats, cancels):
-    own = pulse(*beats)
-    for _ in beats[2:]:
-        own.was_suspended()
-
-    assert Stop(task, own).cancels() is cancels
-
-
-def test_process_has_one_pulse(task):
     assert Stop(task)._pulse is Stop(task)._pulse is pulse_of(os.getpid())
     assert Stop(task).cancels()
 
@@ -72,13 +50,16 @@ def test_process_notices_a_suspension_whatever_it_does(timing):
     assert own.was_suspended()
 
 
-def ending(*, suspended: bool = False, told: bool = True, **options: Any) -> tuple[Stop, list[str]]:
-    """Return the stop of a task that Airflow is ending, and its warnings."""
+def ending(*, beats: tuple[float, ...] = (0.0, 5.0), told: bool = True, **options: Any) -> tuple[Stop, list[str]]:
+    """Return the stop of a task that Airflow is ending, and its warnings. Its pulse beats at these times."""
     warnings: list[str] = []
     context: dict[str, Any] = {"ti": SimpleNamespace(start_date=None)}
     log: Any = SimpleNamespace(warning=lambda text, *args: warnings.append(text % args))
     task = Task(Options(crew_conn_id="crew", **options), context, log, is_told_to_end=lambda: told)
-    return Stop(task, pulse(0.0, 65.0 if suspended else 5.0)), warnings
+    pulse = Pulse(chain(beats, repeat(beats[-1])).__next__)
+    for _ in beats[2:]:
+        pulse.was_suspended()
+    return Stop(task, pulse), warnings
 
 
 TIME_OVER = errors.WaitedTooLong("too long", kickoff_id="k", at="task 2 of 3")
@@ -249,18 +230,12 @@ class Rung(BaseException):
     """Raised by the signal handler, as Airflow's timeout does."""
 
 
-@pytest.fixture
-def ring() -> Iterator[None]:
-    def handler(*_: object) -> None:
+def test_second_signal_ends_the_wait_but_not_the_work(request):
+    def ring(*_: object) -> None:
         raise Rung
 
-    before = signal.signal(signal.SIGALRM, handler)
-    yield
-    signal.signal(signal.SIGALRM, before)
-
-
-@pytest.mark.usefixtures("ring")
-def test_second_signal_ends_the_wait_but_not_the_work() -> None:
+    before = signal.signal(signal.SIGALRM, ring)
+    request.addfinalizer(lambda: signal.signal(signal.SIGALRM, before))
     goes_on, done = Event(), Event()
 
     def work(interrupted: Event) -> None:
