@@ -1,9 +1,10 @@
 """
 Decisions of a watch, poll by poll, as in ``watch.txt``.
 
-Each story has a title, its rules if they are not the usual ones, and one line for each poll: after how many
-seconds, what came of it, the beginning of what is logged (or that it warns), and what the watch does then. A poll
-``until the end`` is repeated as often as the watch asks for. An error has its event and its facts on more lines.
+Each story has a title, rules if they are not the usual ones (arguments of ``Story``), and one line for each poll:
+after how many seconds, what came of it, the beginning of what is logged (or that it warns), and what the watch
+does then. A poll ``until the end`` is repeated as often as the watch asks for. An error has its event and its
+facts on more lines.
 """
 
 from __future__ import annotations
@@ -113,13 +114,6 @@ def outcome_of(what: str) -> Any:
     return OUTCOMES[what]
 
 
-def rule(name: str, value: str) -> Any:
-    if name.endswith("_at"):
-        return NOW + float(value)
-    known = {"True": True, "None": None, ADDRESS: ADDRESS}
-    return known[value] if value in known else float(value)
-
-
 def then(story: Story, step: Step) -> str:
     """Tell what a watch does after a poll."""
     if step.completed:
@@ -147,24 +141,19 @@ def played(told: str, *, carried: bool) -> Iterator[str]:
     rules = {}
     if "=" in lines[0]:
         yield lines[0]
-        rules = {name: rule(name, value) for name, value in (each.split("=", 1) for each in lines.pop(0).split())}
+        rules = eval(f"dict({lines.pop(0)})")  # noqa: S307 - our own
     story = Story(carried=carried, **rules)
+    calls = {"token renewed": "token_renewed", "spread": "spread", "deadline": "on_deadline"}
     for line in (line for line in lines if line.lstrip()[0] != ">"):
         at, outcome = line.partition(" | ")[0].split(maxsplit=1)
         outcome = outcome.rstrip()
         story.time, step = float(at), None
-        if outcome == "token renewed":
-            story.watch.token_renewed()
-            logs, does = "", ""
-        elif outcome == "spread":
-            logs, does = "", then(story, story.watch.spread())
-        elif outcome == "deadline":
-            step = story.watch.on_deadline()
-            logs, does = "", then(story, step)
+        if outcome in calls:
+            step = getattr(story.watch, calls[outcome])()
+            logs, does = "", then(story, step) if step else ""
         else:
             what, is_last = outcome.removesuffix(" until the end"), outcome.endswith(" until the end")
-            seen = outcome_of(what)
-            step = story.see_until_the_end(lambda: seen) if is_last else story.see(seen)  # noqa: B023
+            step = (story.see_until_the_end if is_last else story.see)(outcome_of(what))
             logs = "; ".join(logged(step))
             does = then(story, step) + (f" at {story.time:g} s, after {story.looks} polls" if is_last else "")
         yield f"{at:>6} {outcome:<32} | {logs:<31} | {does}".rstrip(" |")
@@ -196,17 +185,6 @@ def test_default_interval_notices_the_end_within_a_twentieth(run_time: float, di
         told.time += told.see(RESEARCH).poll_again_in
 
     assert told.time - run_time <= max(5.0, run_time / 20) + 1e-6
-
-
-def test_watch_notes_a_response_and_work() -> None:
-    story = Story()
-    for outcome, has_response, works in (
-        (DOWN, False, False),
-        (OUTCOMES["paused"], True, False),
-        (RESEARCH, True, True),
-    ):
-        story.see(outcome)
-        assert (story.watch.has_response, story.watch.memory.works) == (has_response, works)
 
 
 ERRORS = {"NOT FOUND": ExecutionNotFound("unknown"), "500": ServiceError("500")}
@@ -379,14 +357,18 @@ def test_trouble_with_another_request_id_is_logged_once(name: str) -> None:
     assert [bool(step.lines) for step in steps] == [True] + 9 * [False]
 
 
-def test_poll_without_news_is_stored_only_in_an_outage() -> None:
-    for outcome, is_equal in ((WRITING, True), (OUTCOMES["paused"], True), (DOWN, False)):
-        story = Story(poll_interval=None, kicked_off_at=NOW - 1000)
-        story.see(outcome, at=0)
-        first = story.watch.memory.carried()
-        story.see(outcome, at=10)
+@pytest.mark.parametrize(
+    ("outcome", "has_response", "works"),
+    [(WRITING, True, True), (OUTCOMES["paused"], True, False), (DOWN, False, False)],
+)
+def test_poll_notes_a_response_and_work_and_stores_only_news(outcome: Any, has_response: Any, works: Any) -> None:
+    story = Story(poll_interval=None, kicked_off_at=NOW - 1000)
+    story.see(outcome, at=0)
+    first = story.watch.memory.carried()
+    assert (story.watch.has_response, story.watch.memory.works) == (has_response, works)
 
-        assert (story.watch.memory.carried() == first) is is_equal
+    story.see(outcome, at=10)
+    assert (story.watch.memory.carried() == first) is has_response  # an outage becomes longer
 
 
 def test_later_process_counts_an_outage_from_its_own_start() -> None:

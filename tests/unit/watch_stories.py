@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_provider_crew.client.errors import CallError, InvalidSettings, Unreachable
 from airflow_provider_crew.client.models import Completed, Progress, Running
 from airflow_provider_crew.client.watch import Step, Watch, WatchRules, WatchState
 from tests.unit.crew_builders import KICKOFF_ID, NOW
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DOWN = Unreachable("The crew did not answer.")
 SUCCESS = Completed(status="completed", kickoff_id=KICKOFF_ID, output="text", execution_time=4210.0)
@@ -85,10 +82,10 @@ class Story:
             else self.watch.on_status(outcome)
         )
 
-    def see_until_the_end(self, look: Callable[[], Any]) -> Step:
+    def see_until_the_end(self, outcome: Any) -> Step:
         """Poll as often as the steps ask for, until one of them ends the watch."""
         while True:
-            step = self.see(look())
+            step = self.see(outcome)
             if step.error or step.completed:
                 return step
             assert step.poll_again_in > 0
