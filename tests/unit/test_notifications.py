@@ -80,7 +80,9 @@ def dag(tmp_path):
         CrewRunOperator.partial(task_id="unread").expand_kwargs(kickoff.output)
         BaseOperator(task_id="other")
         later = CrewExecutionSensor(task_id="later", kickoff_id="{{ ti.xcom_pull('first') }}")
-        CrewKickoffOperator(task_id="first", inputs={}) >> BaseOperator(task_id="between") >> later
+        first = CrewKickoffOperator(task_id="first", inputs={})
+        first >> BaseOperator(task_id="between") >> later
+        CrewExecutionSensor(task_id="sooner", kickoff_id=first.output)
         if AIRFLOW >= (3, 3):
             CrewBatchOperator(task_id="rows", inputs=[], result_path=str(tmp_path), crew_conn_id="writers")
     return dag
@@ -186,30 +188,18 @@ TASK = re.compile(r"(task)? *(\w+)(?:\[(\d)\])? (\w+)(?:, (\w+))?(?:: (.+))?")
 
 
 @pytest.fixture
-def adopted(monkeypatch):
-    """Return the function that runs the adopt commands of a text, as far as their arguments."""
-
-    def run(text):
-        found = []
-        monkeypatch.setattr("airflow_provider_crew.commands.run", lambda options, *_: found.append(options))
-        for line in text.splitlines():
-            if line.startswith("Adopt: "):
-                cli.main(shlex.split(line)[4:])
-        return found
-
-    return run
-
-
-@pytest.fixture
-def told(alert, dag, airflow, sent, adopted, monkeypatch):
-    """Return the alert of a story: about a task, or about the run with these tasks."""
+def told(alert, dag, airflow, sent, monkeypatch):
+    """Return the alert of a story: about a task, or the run with these tasks. Its commands can be read."""
     monkeypatch.setattr("airflow_provider_crew.notifications.redact", str)  # other tests leave secrets to mask
+    read = []
+    monkeypatch.setattr("airflow_provider_crew.commands.run", lambda options, *_: read.append(options))
 
     def tell(lines):
-        airflow.states.clear()
-        airflow.xcoms.clear()
-        sent.clear()
-        context = of_run(dag, lines[0].removeprefix("run "))
+        for known in (airflow.states, airflow.xcoms, sent, read):
+            known.clear()
+        reason, _, rule = lines[0].removeprefix("run ").partition(", ")
+        dag.fail_fast = rule == "with fail_fast"
+        context = of_run(dag, reason)
         for line in lines:
             if found := TASK.fullmatch(line.removeprefix("run ")):
                 own, task, index, state, error, xcoms = found.groups()
@@ -221,8 +211,12 @@ def told(alert, dag, airflow, sent, adopted, monkeypatch):
                 if own:
                     context = of_task(dag, ERRORS.get(error), state=state, task_id=task)
         alert(context)
-        assert all(adopted(text) for _, text in sent if "\nAdopt: " in text)
-        return [f"> {line}".rstrip() for each in sent for line in "\n".join(each).splitlines()] or ["> no alert"]
+        shown = [f"> {line}".rstrip() for each in sent for line in "\n".join(each).splitlines()]
+        commands = [line for line in shown if line.startswith("> Adopt: ")]
+        for line in commands:
+            cli.main(shlex.split(line)[5:])
+        assert len(read) == len(commands)
+        return shown or ["> no alert"]
 
     return tell
 
@@ -239,35 +233,6 @@ def test_alerts_are_those_of_the_table(told, printed):
             yield from (title, *lines, *map(on_every_airflow, told(lines)), "") if is_known else (story, "")
 
     printed("alerts.txt", table, is_of_every_airflow)
-
-
-@pytest.mark.usefixtures("airflow")
-def test_alert_of_a_task_in_a_loop_names_the_iteration(alert, dag, sent):
-    alert(of_task(dag, FAILED) | {"loop": SimpleNamespace(index=1)})
-
-    assert "report (iteration 1) in today" in sent[0][0]
-
-
-def test_execution_for_which_another_sensor_has_waited_is_not_left(alert, dag, airflow, sent):
-    with dag:
-        CrewExecutionSensor(task_id="second", kickoff_id=dag.task_dict["kickoff"].output)
-    airflow.states = {(task, -1): "success" for task in ("kickoff", "second")} | {("pair", -1): "upstream_failed"}
-    airflow.xcoms["kickoff", -1, "kickoff_id"] = KICKOFF_ID
-
-    alert(of_run(dag))
-
-    assert sent == []
-
-
-@pytest.mark.parametrize("fail_fast", [False, True])
-def test_execution_whose_sensor_fail_fast_skips_is_named(alert, dag, airflow, sent, fail_fast):
-    dag.fail_fast = fail_fast
-    airflow.states = {("kickoff", -1): "success", ("other", -1): "failed", ("pair", -1): "skipped"}
-    airflow.xcoms["kickoff", -1, "kickoff_id"] = KICKOFF_ID
-
-    alert(of_run(dag))
-
-    assert [KICKOFF_ID in text and Cost.RUNNING.sentence in text for _, text in sent] == [True] * fail_fast
 
 
 def test_alert_of_dag_has_all_of_a_long_event(alert, dag, airflow, sent):
@@ -344,32 +309,18 @@ def test_alert_of_dag_leaves_out_tasks_that_have_sent_theirs(alert, dag, airflow
     def push(key, value):
         airflow.xcoms["report", -1, key] = value
 
+    with pytest.raises(ZeroDivisionError):
+        CrewAlert(lambda *_: 1 / 0)(of_task(dag, FAILED, push=push))
+    assert airflow.xcoms["report", -1, "crew_alert"] is None
+    alert(of_run(dag, reason))
     alert(of_task(dag, FAILED, push=push))
     alert(of_run(dag, reason))
 
     assert [subject for subject, _ in sent] == [
+        f"[{Cost.UNKNOWN}] the_dag: 2 crew tasks in today",
         f"[{Cost.ENDED}] the_dag: report in today",
         f"[{Cost.UNKNOWN}] the_dag: each[0] in today",
     ]
-
-
-def test_alert_of_dag_includes_tasks_whose_channel_failed(alert, dag, airflow, sent):
-    airflow.states = {("report", -1): "failed"}
-    pushed = []
-
-    with pytest.raises(ZeroDivisionError):
-        CrewAlert(lambda *_: 1 / 0)(of_task(dag, FAILED, push=lambda **given: pushed.append(given)))
-    alert(of_run(dag))
-
-    assert pushed[-1] == {"key": "crew_alert", "value": None}
-    assert len(sent) == 1
-
-
-@pytest.mark.usefixtures("airflow")
-def test_alert_is_sent_even_if_xcom_push_fails(alert, dag, sent):
-    alert(of_task(dag, FAILED, push=lambda **_: 1 / 0))
-
-    assert len(sent) == 1
 
 
 def test_task_that_airflow_ends_is_left_to_alert_of_dag(alert, dag, airflow, sent, tabulated):
@@ -404,12 +355,14 @@ def test_mail_of_the_recipe_renders_its_own_templates_only(dag, mocker):
 
 
 @pytest.mark.usefixtures("airflow")
-def test_secrets_known_to_airflow_are_masked(alert, dag, sent):
+def test_alert_in_a_loop_whose_push_fails_masks_known_secrets(alert, dag, sent):
     mask_secret("a-secret-of-the-author")
+    error = ValueError("401 for a-secret-of-the-author")
 
-    alert(of_task(dag, ValueError("401 for a-secret-of-the-author")))
+    alert(of_task(dag, error, push=lambda **_: 1 / 0) | {"loop": SimpleNamespace(index=1)})
 
-    ((_, text),) = sent
+    ((subject, text),) = sent
+    assert "report (iteration 1) in today" in subject
     assert "a-secret-of-the-author" not in text
 
 
