@@ -64,15 +64,9 @@ def test_every_block_of_a_page_is_run(page):
 def test_shown_imports_are_dags():
     names: dict[str, Any] = {}
     exec(anywhere("python", "airflow_provider_crew.dags."), names)  # noqa: S102
-    assert {"crew_budget", "crew_wait_for_execution"} == {
-        each.dag_id for each in names.values() if hasattr(each, "dag_id")
+    assert {name: each.dag_id for name, each in names.items() if hasattr(each, "dag_id")} == {
+        name: name for name in ("crew_budget", "crew_wait_for_execution")
     }
-
-
-@pytest.fixture
-def connected(service, monkeypatch):
-    monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", service.connection_uri)
-    return service
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -135,7 +129,8 @@ def shown_default(name: str, default: object) -> str:
 
 
 @pytest.mark.parametrize("shown", wherever("python", "hook.inputs().names"))
-def test_the_hook_as_shown_runs(connected, shown):
+def test_the_hook_as_shown_runs(service, monkeypatch, shown):
+    monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", service.connection_uri)
     names: dict[str, Any] = {}
     exec(shown, names)  # noqa: S102
     assert names["completed"].output.startswith("Briefing: electric ferries")
@@ -143,7 +138,7 @@ def test_the_hook_as_shown_runs(connected, shown):
 
     names = {"task": lambda **_: lambda function: function, "CrewHook": CrewHook}
     exec(anywhere("python", "async def brief"), names)  # noqa: S102
-    assert asyncio.run(names["brief"]("electric ferries"))["kickoff_id"] == connected.kickoffs[-1].kickoff_id
+    assert asyncio.run(names["brief"]("electric ferries"))["kickoff_id"] == service.kickoffs[-1].kickoff_id
 
 
 @pytest.mark.parametrize("shown", wherever("toml", "[[tasks]]"))
@@ -259,9 +254,6 @@ def without_numbers(text: str) -> str:
     return re.sub(r"\d+", "N", text)
 
 
-RECIPE_FILES = ROOT / "example_dags/recipes"
-
-
 def test_pages_show_recipes_as_they_are():
     for path, code in (recipe for text in PAGES.values() for recipe in SHOWN_FILE.findall(text)):
         assert code == (ROOT / path).read_text()
@@ -275,7 +267,7 @@ def test_example_is_the_dag_of_the_package(path):
 
 
 def recipe(name):
-    return runpy.run_path(str(RECIPE_FILES / f"{name}.py"))
+    return runpy.run_path(str(ROOT / f"example_dags/recipes/{name}.py"))
 
 
 def test_failures_are_not_reported_as_none_if_no_rows_were_read():

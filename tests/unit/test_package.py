@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import pkgutil
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points, packages_distributions, requires, version
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import airflow
@@ -30,7 +29,6 @@ from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS, get_provi
 from airflow_provider_crew.hooks.crew import CrewHook
 
 PACKAGE = Path(airflow_provider_crew.__file__).parent
-ROOT = Path(__file__).parents[2]
 DISTRIBUTION = "airflow-provider-crew"
 
 
@@ -47,15 +45,6 @@ def named_paths(info: Any) -> Iterator[str]:
             yield from named_paths(value)
     elif isinstance(info, str) and info.startswith("airflow_provider_crew."):
         yield info
-
-
-def test_dags_of_the_package_can_be_imported():
-    shown = (ROOT / "docs/deployment.md").read_text()
-    named = dict(re.findall(r"^from (airflow_provider_crew\.dags\.\w+) import dag as (\w+)$", shown, re.MULTILINE))
-
-    assert {name: import_module(module).dag.dag_id for module, name in named.items()} == {
-        name: name for name in ("crew_budget", "crew_wait_for_execution")
-    }
 
 
 def test_names_in_the_metadata_can_be_imported():
@@ -127,36 +116,24 @@ def test_forms_of_old_and_new_airflow_are_equal():
     assert behaviour["placeholders"] == connection_type["ui-field-behaviour"]["placeholders"]
 
 
-# The libraries that draw the form come with Airflow 3.1 only, so they are stood in for by what they record.
-STAND_INS = {
-    "wtforms": ["BooleanField", "PasswordField", "StringField"],
-    "flask_appbuilder": [],
-    "flask_appbuilder.fieldwidgets": ["BS3PasswordFieldWidget", "BS3TextFieldWidget"],
-    "flask_babel": ["lazy_gettext"],
-}
 NOT_STRINGS = {
     **dict.fromkeys(("user_bearer_token", "proxy"), "PasswordField"),
     **dict.fromkeys(("cancel_on_kill", "cancel_on_timeout", "allow_http"), "BooleanField"),
 }
 
 
-def recorded(kind: str, *args: Any, **options: Any) -> Any:
-    return args[0] if kind == "lazy_gettext" else (kind, options)
+def test_form_has_every_field_with_its_type_and_label(monkeypatch):
+    # The libraries that draw the form come with Airflow 3.1 only.
+    names = ("BooleanField", "PasswordField", "StringField")
+    kinds: dict[str, Any] = {name: partial(dict, kind=name) for name in names}
+    widgets = dict.fromkeys(("BS3PasswordFieldWidget", "BS3TextFieldWidget"), object)
+    monkeypatch.setitem(sys.modules, "wtforms", SimpleNamespace(**kinds))
+    monkeypatch.setitem(sys.modules, "flask_appbuilder.fieldwidgets", SimpleNamespace(**widgets))
+    monkeypatch.setitem(sys.modules, "flask_babel", SimpleNamespace(lazy_gettext=str))
 
+    form = CrewHook.get_connection_form_widgets()
 
-@pytest.fixture
-def form(monkeypatch) -> dict[str, Any]:
-    for module, names in STAND_INS.items():
-        stand_in = ModuleType(module)
-        vars(stand_in).update({name: partial(recorded, name) for name in names})
-        monkeypatch.setitem(sys.modules, module, stand_in)
-    return CrewHook.get_connection_form_widgets()
-
-
-def test_form_has_every_field_with_its_type_and_label(form):
-    shown = {name: (kind, options["label"], options["description"]) for name, (kind, options) in form.items()}
-
-    assert shown == {
+    assert {name: (shown["kind"], shown["label"], shown["description"]) for name, shown in form.items()} == {
         name: (NOT_STRINGS.get(name, "StringField"), field["label"], field["description"])
         for name, field in CONNECTION_FIELDS.items()
     }
