@@ -127,11 +127,6 @@ class Repeated:
         return f"{many}, {math.floor(min(self.slept))} s"
 
 
-@pytest.fixture
-def repeated(monkeypatch: pytest.MonkeyPatch) -> Repeated:
-    return Repeated(monkeypatch)
-
-
 UNREACHABLE = {
     "refused": {"sent": False},
     "reset": {"sent": True},
@@ -157,7 +152,9 @@ ERRORS: dict[str, Exception] = {
 }
 
 
-def test_calls_are_repeated_as_in_the_table(repeated: Repeated, tabulated: Any) -> None:
+def test_calls_are_repeated_as_in_the_table(monkeypatch: pytest.MonkeyPatch, tabulated: Any) -> None:
+    repeated = Repeated(monkeypatch)
+
     def times(name: str) -> Iterator[str]:
         for kickoff, within in ((False, 0.0), (True, 0.0), (False, 300.0), (False, 60.0), (True, 300.0)):
             yield repeated.times(ERRORS[name], kickoff=kickoff, within=within)
@@ -165,18 +162,14 @@ def test_calls_are_repeated_as_in_the_table(repeated: Repeated, tabulated: Any) 
     tabulated("repeating.txt", 1, times)
 
 
-def test_other_error_does_not_end_the_wake_up_time(repeated: Repeated) -> None:
-    asleep, broken = ServiceError("503", http_status=503), ServiceError("500", http_status=500)
-    outcomes = (asleep, asleep, asleep, broken, broken, broken, broken, asleep, "awake")
+def test_other_error_in_the_wake_up_time_is_logged_and_repeated(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asleep = ServiceError("Bad gateway.", http_status=503)
+    broken = ServiceError("Broken.", http_status=500)
+    waits = (asleep, asleep, asleep, broken, broken, broken, broken, asleep)
 
-    assert repeated.attempt(*outcomes, within=300.0) == "awake"
-    assert len(repeated.slept) == 8
-
-
-def test_each_repeated_call_is_logged_once(repeated: Repeated, caplog: pytest.LogCaptureFixture) -> None:
-    errors = ServiceError("Bad gateway.", http_status=502), ServiceError("Broken.", http_status=500)
-    repeated.attempt(*errors, "x", within=300.0)
-
-    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
-    assert "Bad gateway" in caplog.messages[0]
-    assert "Broken" in caplog.messages[-1]
+    assert Repeated(monkeypatch).attempt(*waits, "awake", within=300.0) == "awake"
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * len(waits)
+    for error, message in zip(waits, caplog.messages, strict=True):
+        assert str(error.event) in message
