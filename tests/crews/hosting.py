@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 import airflow_provider_crew.local
 
 ROOT = Path(__file__).parents[2]
@@ -117,6 +119,14 @@ def by_hand(folder: Path, **inputs: str) -> dict[str, Any]:
     )
     returned: dict[str, Any] = json.loads(told.read_text(encoding="utf-8"))
     return returned
+
+
+def exists(pid: int) -> bool:
+    """Whether a process exists and is not a zombie."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def crewai_version() -> tuple[int, ...]:

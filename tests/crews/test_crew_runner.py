@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.airflow_runs import eventually
-from tests.crews.hosting import EXAMPLE, INPUTS, PYTHON, answer, by_hand, crewai_version, hosting, kickoff
+from tests.crews.hosting import EXAMPLE, INPUTS, PYTHON, answer, by_hand, crewai_version, exists, hosting, kickoff
 
 SECRET = "a-key-that-nobody-may-see"
 
@@ -117,22 +117,12 @@ def test_children_of_the_crew_end_with_the_service(tmp_path):
         run.until("ready")
         run.kickoff(topic="ferries")
         run.until("task_started")
-        child = written(tmp_path / "child.pid")
-        assert is_alive(child)
+        file = tmp_path / "child.pid"
+        child = int(eventually(lambda: file.exists() and file.read_text(encoding="utf-8")))
+        assert exists(child)
         run.leave()
         assert run.process.wait() == -signal.SIGKILL
-        eventually(lambda: not is_alive(child))
-
-
-def written(file: Path) -> int:
-    return int(eventually(lambda: file.exists() and file.read_text(encoding="utf-8")))
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return False
+        eventually(lambda: not exists(child))
 
 
 _BROKEN = "import os\ndef crew():\n    raise LookupError('no database at ' + os.environ['DATABASE'])\n"
@@ -178,20 +168,7 @@ def test_project_that_cannot_run_says_why(tmp_path, files, project, python, erro
 def test_crew_without_code_has_input_defaults(tmp_path):
     if crewai_version() < (1, 15):
         pytest.skip("older versions have none")
-    project = tmp_path / "project"
-    (project / "agents").mkdir(parents=True)
-    (project / "pyproject.toml").write_text(
-        '[tool.crewai]\ntype = "crew"\ndefinition = "crew.jsonc"\n', encoding="utf-8"
-    )
-    (project / "agents" / "writer.jsonc").write_text(
-        '{"role": "Writer", "goal": "Write for {audience}", "backstory": "-", "llm": "openai/gpt-4.1-mini"}',
-        encoding="utf-8",
-    )
-    (project / "crew.jsonc").write_text(
-        '{"name": "Writers", "agents": ["writer"], "inputs": {"topic": "ferries"}, "tasks": [{"name": "write", '
-        '"description": "Write about {topic}", "expected_output": "A text", "agent": "writer"}]}',
-        encoding="utf-8",
-    )
+    project = Path(__file__).with_name("projects") / "without_code"
     with hosting(str(project), tmp_path, OPENAI_API_KEY="not-a-key") as run:
         (ready,) = run.until("ready", "not_loaded")
 

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
-from functools import partial
 from types import SimpleNamespace
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
 from airflow_provider_crew.local import LocalCrewService, __main__
-from tests import airflow_runs
+from tests.airflow_runs import eventually
+from tests.crews.hosting import exists
 from tests.integration.fake_runner import write_project
 from tests.integration.local_client import Client
 
 EXPORT = re.compile(r"export AIRFLOW_CONN_CREW_DEFAULT='(.*)' CREW_TOKEN=(.*)")
-eventually = partial(airflow_runs.eventually, pause=0.02)
 
 
 class Terminal:
@@ -118,27 +115,14 @@ def test_server_that_cannot_start_tells_why(capsys, tmp_path, options, error):
     assert capsys.readouterr().err == error.format(**known)
 
 
-@pytest.fixture
-def host(terminal, tmp_path):
-    steps = [{"do": "print", "text": "thinking"}, {"do": "until", "file": "go"}]
-    write_project(tmp_path, steps=steps)
-    return lambda *options: terminal("--crew", str(tmp_path), "--dialect", "deployed", *options)
-
-
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_signal_ends_all_processes_of_a_project(host, tmp_path, how):
-    shown = host()
+def test_signal_ends_all_processes_of_a_project(terminal, tmp_path, how):
+    write_project(tmp_path, steps=[{"do": "print", "text": "thinking"}, {"do": "until", "file": "go"}])
+    shown = terminal("--crew", str(tmp_path), "--dialect", "deployed")
     shown.client.kickoff()
     shown.line("thinking")
 
     rest, _, code = shown.end(how)
     assert (rest, code) == ("", 0)
-    eventually(lambda: all_have_ended(tmp_path))
-
-
-def all_have_ended(project):
-    for pid in (project / "started").read_text().split():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(pid), 0)
-            return False
-    return True
+    started = [int(pid) for pid in (tmp_path / "started").read_text().split()]
+    eventually(lambda: not any(map(exists, started)), pause=0.02)

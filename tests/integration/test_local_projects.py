@@ -1,6 +1,5 @@
 """Processes, queue and ends of a project, with a runner that plays what a project would do."""
 
-import contextlib
 import json
 import os
 import signal
@@ -13,6 +12,7 @@ from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.local.projects.engine import Project
 from airflow_provider_crew.local.unusable import Unusable
 from tests import airflow_runs
+from tests.crews.hosting import exists
 from tests.integration.fake_runner import write_project
 from tests.integration.local_client import INPUTS, Client
 
@@ -41,7 +41,7 @@ class Crew(Client):
     """A project in a folder, and a client of its service."""
 
     def __init__(self, folder, story):
-        self.folder = folder
+        self.folder, self.keep, self.storage = folder, folder / "kept", folder / "kept-storage"
         self.lines = []
         self.tell(**story)
 
@@ -73,16 +73,6 @@ class Crew(Client):
 
 def mode_of(path):
     return path.lstat().st_mode & 0o777
-
-
-def is_alive(pid):
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    with contextlib.suppress(FileNotFoundError):  # it has just ended
-        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    return False
 
 
 @pytest.fixture
@@ -181,25 +171,16 @@ def test_stop_ends_its_process_and_no_other(crew, step, state):
             crew.until(kickoff_id, state)
         answer = crew.stop(stopped)
         after = crew.status(stopped)["state"]
-        eventually(lambda: not is_alive(crew.pid_of(stopped)))
+        eventually(lambda: not exists(crew.pid_of(stopped)))
 
         assert (answer.json(), after) == ({"status": "stopped", "kickoffId": stopped}, "REVOKED")
-        assert (crew.stop(stopped).status_code, is_alive(crew.pid_of(other))) == (400, True)
+        assert (crew.stop(stopped).status_code, exists(crew.pid_of(other))) == (400, True)
         assert crew.status(other)["state"] == state
 
 
-@pytest.fixture
-def keep(tmp_path):
-    return tmp_path / "kept"
-
-
-@pytest.fixture
-def storage(tmp_path):
-    return tmp_path / "kept-storage"
-
-
-def test_kept_files_are_private_and_have_no_secret_of_a_webhook(crew, tmp_path, keep, storage):
+def test_kept_files_are_private_and_have_no_secret_of_a_webhook(crew, tmp_path):
     crew = crew(DONE)
+    keep, storage = crew.keep, crew.storage
     inner, elsewhere = storage / "inner", tmp_path / "elsewhere"
     inner.mkdir(parents=True)
     found = {keep: 0o644, storage: 0o755, inner: 0o775, inner / "flow.db": 0o666, elsewhere: 0o644}
@@ -220,27 +201,19 @@ def test_kept_files_are_private_and_have_no_secret_of_a_webhook(crew, tmp_path, 
     assert b"hidden" not in keep.read_bytes()
 
 
-def test_new_kept_files_are_private(crew, keep, storage):
-    before = os.umask(0)
-    try:
-        with crew(DONE).serve(keep=keep):
-            assert [mode_of(keep), mode_of(storage)] == [0o600, 0o700]
-    finally:
-        os.umask(before)
-
-
-def test_kept_folder_of_another_user_is_rejected(crew, tmp_path, monkeypatch, keep, storage):
+def test_kept_folder_of_another_user_is_rejected(crew, tmp_path, monkeypatch):
     crew = crew(DONE)
-    storage.mkdir()
+    crew.storage.mkdir()
     monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
 
     with pytest.raises(Unusable):
-        crew.serve(keep=keep).start()
+        crew.serve(keep=crew.keep).start()
 
 
-def test_kept_executions_stay_as_they_were_after_a_restart(crew, keep):
+def test_kept_executions_stay_as_they_were_after_a_restart(crew):
     crew = crew(*STEPS, GO, DONE)
-    with crew.serve(keep=keep, at_most=2):
+    with crew.serve(keep=crew.keep, at_most=2):
+        assert [mode_of(crew.keep), mode_of(crew.storage)] == [0o600, 0o700]
         crew.go()
         done = crew.kickoff()
         before = crew.until(done, "SUCCESS")
@@ -251,7 +224,7 @@ def test_kept_executions_stay_as_they_were_after_a_restart(crew, keep):
         assert crew.status(queued)["state"] == "PENDING"
         for kickoff_id in (queued, stopped):
             crew.stop(kickoff_id)
-    with crew.serve(keep=keep):
+    with crew.serve(keep=crew.keep):
         assert crew.status(done) == before
         states = [crew.status(kickoff_id)["state"] for kickoff_id in ids]
 
