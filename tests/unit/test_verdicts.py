@@ -92,6 +92,9 @@ ROWS = {
     ),
     "too many of both": RowCounts(Counter(uncertain=2, invalid_output=2), 0, True, is_stuck_if_cleared=True),
     "rejected": RowCounts(Counter(success=90, error=10, not_started=5), 0, True, unsent=8),
+    "spent, more wait": RowCounts(Counter(success=90, not_started=6), 4, True, is_spent=True),
+    "spent, all failed": RowCounts(Counter(error=2), 0, True, is_spent=True),
+    "spent, invalid": RowCounts(Counter(success=98, invalid_output=2), 0, True, is_spent=True),
     "half": RowCounts(ENDED_ROWS + Counter(uncertain=2, not_started=584), 16, True),
     "half, rerun=all": RowCounts(ENDED_ROWS + Counter(invalid_output=2, not_started=584), 16, True, runs_all=True),
 }
