@@ -152,7 +152,7 @@ def as_cut_short(task: Task, error: BaseException, kickoff_id: str) -> BaseExcep
     if isinstance(error, AirflowTaskTimeout):
         return CutShort("execution_timeout passed while the execution was running.", kickoff_id=kickoff_id)
     if type(error) is errors.WaitedTooLong and limit and limit.total_seconds() < task.options.timeout:
-        event = error.event.replace("The timeout passed", "execution_timeout ended the wait", 1)
+        event = error.event.replace("The timeout passed", "execution_timeout ended the wait")
         return CutShort(event, kickoff_id=error.kickoff_id, at=error.at)
     return error
 
