@@ -272,7 +272,6 @@ class Batch:
                 options.crew_conn_id,
                 window=options.max_active,
                 rules=self._rules(),
-                token_type=options.token_type,
                 webhook_conn_id=options.webhook_conn_id,
                 cancel_on_kill=cancels,
                 deferred_at=now,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, OnUncertainKickoff
+from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT
 from airflow_provider_crew.operators.base import KickoffTask, one_of, seconds_or_none
 from airflow_provider_crew.versions import HAS_STORE
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
 
     from airflow_provider_crew.batch.batch import Batch
-    from airflow_provider_crew.hooks.connection import TokenType
 
 _SHARE = re.compile(r"(\d+(\.\d+)?)%")
 # The names of as many groups are one entry of less than 64 KB in the task state store.
@@ -72,8 +71,6 @@ class CrewBatchOperator(KickoffTask):
     :param rerun: Rows that run again if you clear the task: ``failed`` or ``all``.
     :param check: Function of the inputs and the output of a row. If it returns False, the row is invalid_output.
     :param output_type: Type that each output must match, as in CrewRunOperator.
-    :param on_uncertain_kickoff: Reaction if it is unknown whether a row was started. ``fail`` reports the row.
-        ``retry`` lets a retry start it again, so two may be billed.
     :param deferrable: Whether to wait in the triggerer instead of a worker, unless rows end every few seconds. By
         default ``[operators] default_deferrable``.
     :param poll_interval: Seconds between two polls of a row, as in CrewRunOperator.
@@ -106,7 +103,6 @@ class CrewBatchOperator(KickoffTask):
         rerun: Literal["failed", "all"] = "failed",
         check: Callable[[Mapping[str, Any], Any], bool] | None = None,
         crew_conn_id: str = "crew_default",
-        token_type: TokenType | None = None,
         meta: Mapping[str, Any] | None = None,
         task_webhook_url: str | None = None,
         step_webhook_url: str | None = None,
@@ -116,7 +112,6 @@ class CrewBatchOperator(KickoffTask):
         webhook_conn_id: str | None = None,
         restore_from_state_id: str | XComArg | None = None,
         validate_inputs: bool = True,
-        on_uncertain_kickoff: OnUncertainKickoff = "fail",
         output_type: object = None,
         cancel_on_kill: bool | None = None,
         cancel_on_timeout: bool | None = None,

@@ -42,7 +42,7 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
     state.removed = len(removed) - state.changed
     # Airflow 3.4 deletes the state of a task that is cleared. A batch without state is new, or was cleared.
     cleared = not stored or stored["max_tries"] != task.ti.max_tries
-    decide_on = partial(decision_of, cleared=cleared, chooses_twice=task.chooses_twice, rerun=options.rerun)
+    decide_on = partial(decision_of, cleared=cleared, rerun=options.rerun)
     decisions = [(row, Decision.REATTACH if is_resumed and row.has_ended else decide_on(row)) for row in known]
     asked = [row for row, decision in decisions if decision is Decision.ASK]
     polled = [
@@ -117,8 +117,7 @@ def _settle(board: Board, row: Row, decision: Decision, spent: Mapping[str, Any]
             board.pending.append(row)
         case Decision.ASK | Decision.KICK_OFF_AFTER_END | Decision.KICK_OFF_BY_CHOICE:
             usage = spent.get(row.kickoff_id)
-            sent_at = row.sent_at or line.get("started_at")
-            row.lost_at = sent_at if decision is Decision.KICK_OFF_BY_CHOICE else None
+            row.lost_at = line["started_at"] if decision is Decision.KICK_OFF_BY_CHOICE else None
             row.kickoff_id, row.sent_at = "", None
             kept = {name: line.get(name) for name in ("output", "raw_output")}  # it may never start again
             row.end("not_started", usage=usage, **kept)

@@ -74,7 +74,7 @@ class Report:
         running = board.running.keys() | {kickoff_id for _, kickoff_id in board.state.left}
         statuses = Counter(row.status for row in board.rows if row.kickoff_id not in running)
         invalid, runs_all = statuses["invalid_output"], board.options.rerun == "all"
-        kept = invalid + board.state.stopped + (0 if board.task.chooses_twice else statuses["uncertain"])
+        kept = invalid + board.state.stopped + statuses["uncertain"]
         return RowCounts(
             statuses,
             len(running),
@@ -85,7 +85,6 @@ class Report:
             is_billed=board.state.is_billed,
             is_blind=board.is_blind,
             runs_all=runs_all,
-            may_start_twice=board.task.chooses_twice,
             is_spent=board.options.max_tokens is not None and board.state.tokens >= board.options.max_tokens,
             is_stuck=board.is_stuck_with(kept, len(running)),
             is_stuck_if_cleared=not runs_all and board.is_stuck_with(invalid, len(running)),

@@ -208,12 +208,10 @@ def lines_of(text: Iterable[str], path: str) -> Iterable[Any]:
             raise InvalidInputs(f"Line {number} of {path} is not JSON.") from None
 
 
-def decision_of(
-    row: Row, status: PolledStatus | None = None, *, cleared: bool, chooses_twice: bool, rerun: Rerun
-) -> Decision:
+def decision_of(row: Row, status: PolledStatus | None = None, *, cleared: bool, rerun: Rerun) -> Decision:
     """Return what an attempt does with a row: the decision for a single task with the same past."""
     record = _record_of(row, is_run_again=cleared and rerun == "all")
-    return decide(record, status, cleared=cleared, chooses_twice=chooses_twice)
+    return decide(record, status, cleared=cleared)
 
 
 def _record_of(row: Row, *, is_run_again: bool) -> KickoffRecord | None:

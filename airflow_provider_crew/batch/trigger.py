@@ -21,7 +21,7 @@ class CrewBatchTrigger(CrewExecutionTrigger):
     """
 
     implementation = "airflow_provider_crew.batch.watching"
-    stored = "running window crew_conn_id rules token_type webhook_conn_id deferred_at cancel_on_kill shown"
+    stored = "running window crew_conn_id rules webhook_conn_id deferred_at cancel_on_kill shown"
 
     def __init__(
         self, running: Sequence[Sequence[Any]], crew_conn_id: str, *, window: int, **arguments: Any

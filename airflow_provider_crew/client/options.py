@@ -9,7 +9,6 @@ MAX_OUTAGE = 600.0
 REQUEST_TIMEOUT = 60.0
 
 
-OnUncertainKickoff = Literal["fail", "retry"]
 OnInvalidOutput = Literal["fail", "retry"]
 OnResponseTimeout = Literal["leave", "approve", "send_back"]
 

@@ -85,16 +85,16 @@ class CrewConnection(CheckedFields):
             raise InvalidSettings(f"The connection points to {now}, not to {address}.")
 
 
-def load_connection(conn_id: str, token_type: TokenType | None = None) -> CrewConnection:
+def load_connection(conn_id: str) -> CrewConnection:
     """Look up a connection and read it."""
-    return read_connection(_find(conn_id), token_type=token_type)
+    return read_connection(_find(conn_id))
 
 
-async def load_connection_async(conn_id: str, token_type: TokenType | None = None) -> CrewConnection:
+async def load_connection_async(conn_id: str) -> CrewConnection:
     """Look up a connection and read it, without blocking the event loop."""
     # A thread ends even while the event loop of a worker stands still. Airflow's own coroutine would hold a lock
     # until then, for which the worker waits.
-    return await sync_to_async(load_connection, thread_sensitive=False)(conn_id, token_type)
+    return await sync_to_async(load_connection, thread_sensitive=False)(conn_id)
 
 
 def load_secret(conn_id: str) -> WebhookSecret:
@@ -117,7 +117,7 @@ def load_secrets(conn_id: str | None) -> tuple[str, ...]:
         return ()
 
 
-def read_connection(connection: Connection, *, token_type: str | None = None) -> CrewConnection:
+def read_connection(connection: Connection) -> CrewConnection:
     """
     Read a connection and mask its secrets in Airflow's logs, whether used or not.
 
@@ -131,7 +131,7 @@ def read_connection(connection: Connection, *, token_type: str | None = None) ->
         fields = _Fields.model_validate(
             extra
             | {"host": connection.host, "port": connection.port, "scheme_or_prefix": connection.schema}
-            | {"password": connection.password, "token_type": token_type or extra.get("token_type")}
+            | {"password": connection.password}
         )
         kind, token = _chosen_token(fields)
         agent = f"{USER_AGENT} Airflow/{airflow_version}"

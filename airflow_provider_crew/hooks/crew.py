@@ -22,7 +22,6 @@ from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS, FORM_BEHAVIOUR
 from airflow_provider_crew.hooks.connection import (
     CrewConnection,
-    TokenType,
     load_connection,
     load_connection_async,
     load_secret,
@@ -44,8 +43,6 @@ class CrewHook(BaseHook):
     Hook for a deployed crew, through a connection of type ``crew``.
 
     :param crew_conn_id: Connection that holds the crew's address and its bearer token.
-    :param token_type: ``organization`` or ``user``. Defaults to the connection's setting, or else to the
-        organization token if it has one.
     :param webhook_conn_id: Connection whose password the crew sends with events to its webhooks and with requests
         for human input. It is masked in responses.
 
@@ -62,12 +59,10 @@ class CrewHook(BaseHook):
         self,
         crew_conn_id: str = default_conn_name,
         *,
-        token_type: TokenType | None = None,
         webhook_conn_id: str | None = None,
     ) -> None:
         super().__init__()
         self.crew_conn_id = crew_conn_id
-        self.token_type = token_type
         self.webhook_conn_id = webhook_conn_id
         self._kicked_off_at: dict[str, float] = {}
 
@@ -102,7 +97,7 @@ class CrewHook(BaseHook):
     @cached_property
     def connection(self) -> CrewConnection:
         """Connection of the hook, read once."""
-        return load_connection(self.crew_conn_id, self.token_type)
+        return load_connection(self.crew_conn_id)
 
     def get_conn(self) -> "CrewClient":
         """Return the client for the crew. It is created once per hook."""
@@ -275,7 +270,7 @@ class CrewHook(BaseHook):
     async def _in_thread(self, method: Callable[..., T], *args: Any) -> T:
         """Call a synchronous method in a thread. Look up the connection before, as Airflow requires it here."""
         if "connection" not in vars(self):
-            self.connection = await load_connection_async(self.crew_conn_id, self.token_type)
+            self.connection = await load_connection_async(self.crew_conn_id)
         if "_secrets" not in vars(self):
             self._secrets = await sync_to_async(load_secrets)(self.webhook_conn_id)
         return await asyncio.to_thread(method, *args)

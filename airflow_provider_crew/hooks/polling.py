@@ -22,14 +22,12 @@ if TYPE_CHECKING:
     from airflow_provider_crew.client.client import CrewClient
     from airflow_provider_crew.client.poll import CrewPolls
     from airflow_provider_crew.client.settings import ServiceSettings
-    from airflow_provider_crew.hooks.connection import TokenType
 
 
 class Hook(Protocol):
     """Attributes of a CrewHook that polling needs."""
 
     crew_conn_id: str
-    token_type: "TokenType | None"
     webhook_conn_id: str | None
 
     @property
@@ -49,8 +47,7 @@ class SharedConnection:
     """
 
     def __init__(self, hook: Hook) -> None:
-        self._conn_id, self._token_type = hook.crew_conn_id, hook.token_type
-        self._webhook_conn_id = hook.webhook_conn_id
+        self._conn_id, self._webhook_conn_id = hook.crew_conn_id, hook.webhook_conn_id
         self._secrets: tuple[str, ...] = ()
         self._looking_up: asyncio.Task[CrewPolls] | None = None
         self._crew: CrewPolls | None = None
@@ -63,7 +60,7 @@ class SharedConnection:
             del _shared[ended]
         here = _shared.setdefault(asyncio.get_running_loop(), {})
         # Format it with repr, because a stored trigger may hold any type.
-        key = repr((hook.crew_conn_id, hook.token_type, hook.webhook_conn_id))
+        key = repr((hook.crew_conn_id, hook.webhook_conn_id))
         return here.setdefault(key, cls(hook))
 
     async def crew(self, max_age: float | None = None) -> "CrewPolls":
@@ -89,7 +86,7 @@ class SharedConnection:
         return looking_up.result()
 
     async def _look_up(self) -> "CrewPolls":
-        settings = (await load_connection_async(self._conn_id, self._token_type)).settings
+        settings = (await load_connection_async(self._conn_id)).settings
         secrets = self._secrets or await sync_to_async(load_secrets)(self._webhook_conn_id)
         if self._crew is None or (self._crew.settings, self._secrets) != (settings, secrets):
             # In a thread, because imports and certificates take long enough to block all other watches.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import BaseOperator, TaskDeferred, XComArg
 
-from airflow_provider_crew.client.options import SENT_AS, OnInvalidOutput, OnResponseTimeout, OnUncertainKickoff
+from airflow_provider_crew.client.options import SENT_AS, OnInvalidOutput, OnResponseTimeout
 from airflow_provider_crew.links.crew import CrewDashboardLink
 from airflow_provider_crew.versions import HAS_STORE
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import BaseOperatorLink, Context
 
-    from airflow_provider_crew.hooks.connection import TokenType
     from airflow_provider_crew.task.attempt import Attempt
 
 
@@ -83,11 +82,9 @@ class CrewTask(BaseOperator):
     """Base class of tasks that start or wait for one execution of a crew."""
 
     crew_conn_id: str
-    token_type: TokenType | None
     operator_extra_links: Collection[BaseOperatorLink] = (CrewDashboardLink(),)
     checks: ClassVar[dict[str, Callable[[Any], Any]]] = {
         "validate_inputs": one_of(Literal[True, False]),
-        "on_uncertain_kickoff": one_of(OnUncertainKickoff),
         "on_invalid_output": one_of(OnInvalidOutput),
         "on_response_timeout": one_of(OnResponseTimeout),
         "timeout": seconds,

@@ -11,7 +11,6 @@ from airflow_provider_crew.client.options import (
     TIMEOUT,
     OnInvalidOutput,
     OnResponseTimeout,
-    OnUncertainKickoff,
 )
 from airflow_provider_crew.operators.base import KickoffTask
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Context, XComArg
 
-    from airflow_provider_crew.hooks.connection import TokenType
     from airflow_provider_crew.task.attempt import Attempt
 
 
@@ -34,8 +32,6 @@ class CrewKickoffOperator(KickoffTask):
 
     :param inputs: Inputs of the crew, a mapping of names to JSON values. (templated)
     :param crew_conn_id: Connection to the crew. (templated)
-    :param token_type: Token to use, ``organization`` or ``user``. By default the connection's ``token_type``, or
-        the organization token if it has one, or else the user token.
     :param meta: Object passed to the crew. ``None`` passes the DAG ID, run ID, task ID, map index and attempt
         number of the task, and ``{}`` passes nothing. (templated)
     :param task_webhook_url: URL that the crew calls after each task of the crew. (templated)
@@ -50,8 +46,6 @@ class CrewKickoffOperator(KickoffTask):
         the new one. (templated)
     :param validate_inputs: Whether to compare the inputs with the crew's list of inputs before the kickoff.
         Missing and misspelled inputs are errors, and other differences are logged as warnings.
-    :param on_uncertain_kickoff: Reaction if it is unknown whether a kickoff started an execution. ``fail`` fails
-        the task without a retry. ``retry`` lets Airflow retry, which may run the crew twice.
     :param durable: Whether to reattach to the execution of an earlier attempt. Needs Airflow 3.3 or later.
     :param cancel_on_kill: Whether to cancel the execution if someone marks the task as failed, success or
         skipped, or dagrun_timeout or fail_fast stops it. ``None`` uses the connection's setting, which defaults
@@ -67,7 +61,6 @@ class CrewKickoffOperator(KickoffTask):
         *,
         inputs: Mapping[str, Any] | XComArg,
         crew_conn_id: str = "crew_default",
-        token_type: TokenType | None = None,
         meta: Mapping[str, Any] | None = None,
         task_webhook_url: str | None = None,
         step_webhook_url: str | None = None,
@@ -77,7 +70,6 @@ class CrewKickoffOperator(KickoffTask):
         webhook_conn_id: str | None = None,
         restore_from_state_id: str | XComArg | None = None,
         validate_inputs: bool = True,
-        on_uncertain_kickoff: OnUncertainKickoff = "fail",
         durable: bool = True,
         cancel_on_kill: bool | None = None,
         cancel_on_timeout: bool | None = None,
@@ -139,7 +131,6 @@ class CrewRunOperator(KickoffTask):
         *,
         inputs: Mapping[str, Any] | XComArg,
         crew_conn_id: str = "crew_default",
-        token_type: TokenType | None = None,
         meta: Mapping[str, Any] | None = None,
         task_webhook_url: str | None = None,
         step_webhook_url: str | None = None,
@@ -149,7 +140,6 @@ class CrewRunOperator(KickoffTask):
         webhook_conn_id: str | None = None,
         restore_from_state_id: str | XComArg | None = None,
         validate_inputs: bool = True,
-        on_uncertain_kickoff: OnUncertainKickoff = "fail",
         durable: bool = True,
         cancel_on_kill: bool | None = None,
         cancel_on_timeout: bool | None = None,

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Context, XComArg
 
-    from airflow_provider_crew.hooks.connection import TokenType
     from airflow_provider_crew.task.sensor import SensorAttempt
 
 
@@ -30,8 +29,6 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
 
     :param kickoff_id: Kickoff ID of the execution, as returned by a kickoff task. (templated)
     :param crew_conn_id: Connection to the crew. (templated)
-    :param token_type: Token to use, ``organization`` or ``user``. By default the connection's ``token_type``, or
-        the organization token if it has one, or else the user token.
     :param deferrable: Whether to wait in the triggerer instead of a worker. By default
         ``[operators] default_deferrable``. If False, ``mode`` selects how the worker waits.
     :param poke_interval: Seconds between two polls. ``None`` polls every 5 to 60 seconds, less often the longer
@@ -63,7 +60,6 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         *,
         kickoff_id: str | XComArg,
         crew_conn_id: str = "crew_default",
-        token_type: TokenType | None = None,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         poke_interval: timedelta | float | None = None,
         timeout: timedelta | float = TIMEOUT,

@@ -74,7 +74,6 @@ class Attempt:
             phase="before" if self.next_kwargs is None else "waiting",
             reattachable=False,
             is_reported=False,
-            may_start_twice=task.chooses_twice,
             rejects_misfits=task.options.on_invalid_output == "fail",
             meta=task.meta,
             has_retry=task.has_retry,

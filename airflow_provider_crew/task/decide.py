@@ -61,7 +61,7 @@ class Decision(Enum):
     """There is no kickoff record."""
     KICK_OFF_AFTER_END = auto()
     KICK_OFF_BY_CHOICE = auto()
-    """An earlier kickoff is uncertain, and the DAG author or a user has chosen to start another execution."""
+    """A user has cleared the task after an error that reports the uncertain kickoff."""
     REATTACH = auto()
     ASK = auto()
     """The decision depends on the status of the execution, so the crew is polled first."""
@@ -77,7 +77,6 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
     status: PolledStatus | None = None,
     *,
     cleared: bool,
-    chooses_twice: bool,
     same_attempt: bool = False,
     is_mapped: bool = False,
     other_inputs: bool = False,
@@ -88,7 +87,6 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
     :param record: Kickoff record of the task. ``None`` if there is none.
     :param status: Status of the execution. ``None`` if the crew was not polled yet.
     :param cleared: Whether the task was cleared since the record was written, so this attempt is not a retry.
-    :param chooses_twice: Whether the DAG author prefers a second execution to a failure.
     :param same_attempt: Whether this very attempt has sent the kickoff, and was not started again by Airflow.
     :param is_mapped: Whether the task is mapped.
     :param other_inputs: Whether the task's inputs differ from those of the kickoff. Airflow finds a record by its
@@ -98,8 +96,7 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
     if record is None:
         return Decision.KICK_OFF
     if record.kickoff_id is None:
-        chosen = chooses_twice or (cleared and record.reported)
-        return Decision.KICK_OFF_BY_CHOICE if chosen else Decision.FAIL_UNCERTAIN
+        return Decision.KICK_OFF_BY_CHOICE if cleared and record.reported else Decision.FAIL_UNCERTAIN
     is_another = other_inputs and (same_attempt or (is_mapped and cleared))
     match record.end or status:
         case None:

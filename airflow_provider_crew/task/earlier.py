@@ -25,10 +25,6 @@ from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.task.verdict import Earlier, Facts
 
 _NO_RESPONSE = "An earlier attempt sent a kickoff and ended before the response, so an execution may have started."
-_ONE_ATTEMPT_TOO_MANY = (
-    "This attempt exceeds the task's retries: Airflow lost the process of the previous attempt, or the task was "
-    "cleared while it ran. That attempt may have started an execution."
-)
 
 
 def earlier(record: Record, facts: Facts, output: Output, poll: Callable[[str], Execution]) -> str | None:
@@ -103,7 +99,6 @@ def decision_of(record: Record, status: PolledStatus | None = None, *, other_inp
         status,
         cleared=record.was_cleared,
         same_attempt=record.is_of_this_attempt,
-        chooses_twice=record.task.chooses_twice,
         is_mapped=record.task.ti.map_index >= 0,
         other_inputs=other_inputs,
     )
@@ -111,13 +106,12 @@ def decision_of(record: Record, status: PolledStatus | None = None, *, other_inp
 
 def state_of(record: Record, decision: Decision) -> Earlier:
     """Return the state of the execution of an earlier attempt, for the verdict on one that starts nothing."""
-    last, task = record.last, record.task
+    last = record.last
     if record.running:
         return "running"
     if last and last.end and decision is Decision.REATTACH:
         return "completed"
-    chooses_twice = task.chooses_twice and task.ti.try_number > 1
-    is_forgotten = not record.is_shared and (chooses_twice or record.may_follow_a_clear)
+    is_forgotten = not record.is_shared and record.may_follow_a_clear
     return "may have started" if is_forgotten or (last and not last.end) else "none"
 
 
@@ -151,8 +145,9 @@ def _start_or_raise(record: Record, decision: Decision) -> None:
         case Decision.KICK_OFF:
             pass
         case Decision.KICK_OFF_BY_CHOICE:
-            why = "on_uncertain_kickoff='retry'" if task.chooses_twice else "the task was cleared"
-            task.warn(f"{_NO_RESPONSE} This attempt may start another, because {why}. Two may be billed.")
+            task.warn(
+                f"{_NO_RESPONSE} This attempt may start another, because the task was cleared. Two may be billed."
+            )
         case Decision.KICK_OFF_AFTER_END:
             task.log.info(
                 "Execution %s of an earlier attempt has ended, so this attempt may start another.", kickoff_id
@@ -187,14 +182,11 @@ def _reject_extra_attempt(task: Task) -> None:
             "not load the DAG.",
             cost=errors.Cost.RUNNING,
         )
-    if ti.try_number <= ti.max_tries + 1:
-        return
-    if not task.chooses_twice:
-        raise UncertainKickoff(_ONE_ATTEMPT_TOO_MANY)
-    task.warn(
-        f"{_ONE_ATTEMPT_TOO_MANY} This attempt may start another, because on_uncertain_kickoff='retry'. "
-        "Two may be billed."
-    )
+    if ti.try_number > ti.max_tries + 1:
+        raise UncertainKickoff(
+            "This attempt exceeds the task's retries: Airflow lost the process of the previous attempt, or the "
+            "task was cleared while it ran. That attempt may have started an execution."
+        )
 
 
 def _fingerprint(task: Task, *, required: bool) -> str | None:

@@ -92,17 +92,14 @@ Each has a kickoff record by its number.
 """
 
 
-def as_stored(
-    record: KickoffRecord, *, may_start_twice: bool = False, meta: str = "", cleared: bool = False
-) -> dict[str, Any]:
+def as_stored(record: KickoffRecord, *, meta: str = "", cleared: bool = False) -> dict[str, Any]:
     """Return a record as it is stored, with what the Crew tab shows if the task leaves no report."""
     end: str | None = record.end
     if record.cancelled and not end:  # it may end late
         end = "kicked off"
     if record.delivered:  # a kickoff task delivers the ID of an execution that may be running
         end = "delivered" if end else "kicked off"
-    choices: Any = {"may_start_twice": may_start_twice, "is_cleared": cleared}
-    choices |= {"is_called": bool(record.call), "is_reported": record.reported}
+    choices: Any = {"is_cleared": cleared, "is_called": bool(record.call), "is_reported": record.reported}
     lost = if_lost(record.kickoff_id, end, **choices) | {"meta": meta}
     return asdict(record) | {"if_lost": lost}
 
@@ -395,9 +392,7 @@ class Record:
             return
         with self._saving:  # so that the last write stores the latest record
             if self.last:
-                task = self.task
-                choices: Any = {"may_start_twice": task.chooses_twice, "cleared": self.was_cleared}
-                kept = as_stored(self.last, meta=task.meta, **choices)
+                kept = as_stored(self.last, meta=self.task.meta, cleared=self.was_cleared)
                 self._store.set(self.key, kept, is_patient=is_patient)
             else:
                 self._store.delete(self.key)

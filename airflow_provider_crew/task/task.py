@@ -17,10 +17,8 @@ from airflow_provider_crew.client.options import (
     KickoffOptions,
     OnInvalidOutput,
     OnResponseTimeout,
-    OnUncertainKickoff,
 )
 from airflow_provider_crew.client.text import one_line, warn
-from airflow_provider_crew.hooks.connection import TokenType
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.task.result import adapter_of
 
@@ -44,7 +42,6 @@ class Options:
     """
 
     crew_conn_id: str
-    token_type: TokenType | None = None
     cancel_on_kill: bool | None = None
     cancel_on_timeout: bool | None = None
     do_xcom_push: bool = True
@@ -56,7 +53,6 @@ class Options:
     kickoff: KickoffOptions = field(default_factory=KickoffOptions)
     webhook_conn_id: str | None = None
     validate_inputs: bool = True
-    on_uncertain_kickoff: OnUncertainKickoff = "fail"
     durable: bool = True
     # Of a wait
     deferrable: bool = False
@@ -123,14 +119,7 @@ class Task:
         """Hook for the connection, created at first use. A task whose trigger returns the result needs none."""
         self._check_option("crew_conn_id", self.options.crew_conn_id, errors.InvalidSettings, is_set=True)
         options = self.options
-        return CrewHook(
-            options.crew_conn_id, token_type=options.token_type, webhook_conn_id=options.webhook_conn_id
-        )
-
-    @property
-    def chooses_twice(self) -> bool:
-        """Whether the DAG author prefers a second execution to a failure."""
-        return self.options.on_uncertain_kickoff == "retry"
+        return CrewHook(options.crew_conn_id, webhook_conn_id=options.webhook_conn_id)
 
     @property
     def keeps_records(self) -> bool:

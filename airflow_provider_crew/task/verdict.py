@@ -52,7 +52,6 @@ _UNLESS_DISCARDED = ", unless the task is cleared without 'Keep task state and r
 _STARTS = "starts an execution, which is billed"
 _STARTS_ANOTHER = "starts a new execution, which is billed again"
 AFTER_FORGETTING = f"Clearing the task {_STARTS_ANOTHER}."
-_MAY_BILL_TWO = "starts an execution, and two may be billed, because on_uncertain_kickoff='retry'"
 _WAITS = "waits for the same execution, at no further cost"
 _WAITS_FOR_GIVEN = "waits for the execution that kickoff_id names then, at no further cost"
 AFTER_REMOVAL = "Wait for the execution with CrewExecutionSensor in another task, or cancel it."
@@ -114,7 +113,6 @@ class RowCounts:
     :param is_billed: Whether an execution was started, also by an earlier attempt.
     :param is_blind: Whether earlier processes may have started rows, and this one has not read which.
     :param runs_all: Whether clearing the task runs all rows again.
-    :param may_start_twice: Whether ``on_uncertain_kickoff`` is ``retry``.
     :param is_stuck: Whether a retry starts nothing, because the failed rows that it keeps exceed ``max_failed``.
     :param is_stuck_if_cleared: The same if the task is cleared, because of invalid rows.
     :param is_spent: Whether ``max_tokens`` is used, whatever the running rows use.
@@ -129,7 +127,6 @@ class RowCounts:
     lost: int = 0
     is_blind: bool = False
     runs_all: bool = False
-    may_start_twice: bool = False
     is_stuck: bool = False
     is_stuck_if_cleared: bool = False
     is_spent: bool = False
@@ -185,16 +182,15 @@ class RowCounts:
         kept = 0 if is_cleared else self.stopped
         done = {"successful": rows["success"], "stopped": kept}, {"invalid": rows["invalid_output"]}
         again = {"failed": rows["error"] + rows["cancelled"] - kept - self.unsent}
-        unreported = 0 if self.may_start_twice else self.unreported
-        if is_cleared or self.may_start_twice:
-            again["uncertain"] = rows["uncertain"] - unreported
+        if is_cleared:
+            again["uncertain"] = rows["uncertain"] - self.unreported
         if is_cleared and self.runs_all:
             done, again = ({}, {}), done[0] | done[1] | again
         steps = {
             "keeps": done[0],
             "rechecks": done[1],
             "waits for": {"running": self.running},
-            "reports": {"uncertain": unreported},
+            "reports": {"uncertain": self.unreported},
             "reruns": again,
             "starts": {"rejected": self.unsent, "": rows["not_started"]},
         }
@@ -215,7 +211,6 @@ class Facts:
     :param reattachable: Whether the next attempt can read the kickoff record.
     :param is_unnamed: Whether it will find this attempt's kickoff without its ID, because Airflow refused a write.
     :param earlier: Execution of an earlier attempt, if this one started nothing.
-    :param may_start_twice: Whether ``on_uncertain_kickoff`` is ``retry``.
     :param rejects_misfits: Whether ``on_invalid_output`` is ``fail``.
     :param is_reported: Whether the record says that the log reports an uncertain kickoff.
     :param meta: Meta of the kickoff that names the task, as JSON. Empty if the DAG author has set another.
@@ -233,7 +228,6 @@ class Facts:
     reattachable: bool = True
     is_unnamed: bool = False
     earlier: Earlier = "none"
-    may_start_twice: bool = False
     rejects_misfits: bool = True
     is_reported: bool = True
     meta: str = ""
@@ -340,7 +334,6 @@ def if_lost(  # noqa: PLR0913 - facts of a record
     kickoff_id: str | None,
     end: str | None,
     *,
-    may_start_twice: bool = False,
     is_called: bool = False,
     is_reported: bool = False,
     is_cleared: bool = False,
@@ -353,10 +346,9 @@ def if_lost(  # noqa: PLR0913 - facts of a record
     """
     unasked = _ENDS_AGAIN if end == "stopped" else ""  # if only a person may start another
     if kickoff_id is None:
-        searches = _WAITS_OR_SEARCHES if is_called else _SEARCHES
+        unasked = _WAITS_OR_SEARCHES if is_called else _SEARCHES
         starts = _STARTS_UNLESS_CALLED if is_called else _STARTS_ANOTHER
-        cost, effect = Cost.UNKNOWN, _MAY_BILL_TWO if may_start_twice else starts if is_reported else searches
-        unasked = "" if may_start_twice else searches
+        cost, effect = Cost.UNKNOWN, starts if is_reported else unasked
     elif end in {None, "kicked off"}:
         cost, effect = Cost.RUNNING, _STARTS_UNLESS_RUNNING if end else _WAITS
     else:
@@ -519,9 +511,7 @@ def _meta_of(facts: Facts) -> str:
 
 def _without_record(facts: Facts, effect: str) -> str:
     """Return the effect of an attempt that cannot read the execution of this one."""
-    if not facts.is_unnamed:
-        return effect
-    return _MAY_BILL_TWO if facts.may_start_twice else _SEARCHES
+    return _SEARCHES if facts.is_unnamed else effect
 
 
 def _row_of_any(error: CrewError, effect: str) -> _Row:
@@ -548,8 +538,6 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:
     effects: dict[Earlier, str] = {"running": _WAITS, "completed": _READS, "unreadable": _READS_RECORD}
     then = _without_record(facts, effects.get(facts.earlier, _STARTS))
     match error:
-        case errors.UncertainKickoff() if facts.may_start_twice:
-            return _Row("retry", _MAY_BILL_TWO)
         case errors.UncertainKickoff():
             fix = f"Find the execution in the crew's dashboard by {_meta_of(facts)}."
             if facts.reattachable and not facts.is_tool and not facts.is_ending:

@@ -221,7 +221,6 @@ class Wait:
                 self.kickoff_id,
                 options.crew_conn_id,
                 rules=asdict(replace(rules, address=rules.address or self.address)),
-                token_type=options.token_type,
                 webhook_conn_id=options.webhook_conn_id,
                 cancel_on_kill=cancels,
                 deferred_at=now,

@@ -31,7 +31,6 @@ from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.options import TIMEOUT
 from airflow_provider_crew.client.progress import PROGRESS, begun
 from airflow_provider_crew.exceptions import CrewTaskFailed, EndedTask, OtherInputs
-from airflow_provider_crew.hooks.connection import TokenType
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.task.attempt import Attempt, unread
 from airflow_provider_crew.task.earlier import poll_recorded
@@ -59,19 +58,12 @@ class CrewAgentHook(CrewHook, BaseManagedAgentHook):
 
     :param prompt_input: Input of the crew that gets the model's prompt. ``vendor_options`` of the toolset are the
         other inputs.
-    :param token_type: As for CrewHook.
     """
 
     agent_platform: ClassVar[str] = "crewai"
 
-    def __init__(
-        self,
-        crew_conn_id: str = "crew_default",
-        *,
-        prompt_input: str = "topic",
-        token_type: TokenType | None = None,
-    ) -> None:
-        super().__init__(crew_conn_id, token_type=token_type)
+    def __init__(self, crew_conn_id: str = "crew_default", *, prompt_input: str = "topic") -> None:
+        super().__init__(crew_conn_id)
         self.prompt_input = prompt_input
 
     def agent(self, agent: str = "") -> BoundManagedAgent:
@@ -97,7 +89,6 @@ class CrewAgentHook(CrewHook, BaseManagedAgentHook):
             raise ManagedAgentInvocationError("A crew as a tool needs a task on Airflow 3.3 or later.")
         options = Options(
             crew_conn_id=self.crew_conn_id,
-            token_type=self.token_type,
             do_xcom_push=False,
             execution_timeout=context["task"].execution_timeout,
             compute_inputs=lambda: inputs,

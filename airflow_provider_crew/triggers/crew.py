@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_crew.client.models import Completed
     from airflow_provider_crew.client.progress import ProgressReport
-    from airflow_provider_crew.hooks.connection import TokenType
 
 # Cancellations under way. The event loop itself keeps only weak references.
 _cancelling: set[asyncio.Task[None]] = set()
@@ -38,7 +37,6 @@ class CrewExecutionTrigger(BaseTrigger):
     :param kickoff_id: Kickoff ID of the execution.
     :param crew_conn_id: Connection to the crew.
     :param rules: WatchRules as plain data, including the deadline.
-    :param token_type: Token of the connection to use. ``None`` uses the connection's setting.
     :param webhook_conn_id: Connection with the secret of the crew's webhooks, which is masked in responses.
     :param deferred_at: Time at which the task was deferred. ``None`` never cancels.
     :param memory: WatchState of the task before it was deferred, as plain data.
@@ -48,9 +46,7 @@ class CrewExecutionTrigger(BaseTrigger):
     """
 
     implementation = "airflow_provider_crew.triggers.watching"
-    stored = (
-        "kickoff_id crew_conn_id rules token_type webhook_conn_id deferred_at memory asked cancel_on_kill shown"
-    )
+    stored = "kickoff_id crew_conn_id rules webhook_conn_id deferred_at memory asked cancel_on_kill shown"
 
     def __init__(  # noqa: PLR0913 - stored by name
         self,
@@ -58,7 +54,6 @@ class CrewExecutionTrigger(BaseTrigger):
         crew_conn_id: str,
         *,
         rules: Mapping[str, Any],
-        token_type: TokenType | None = None,
         webhook_conn_id: str | None = None,
         deferred_at: float | None = None,
         memory: Mapping[str, Any] | None = None,
@@ -70,7 +65,6 @@ class CrewExecutionTrigger(BaseTrigger):
         self.kickoff_id = kickoff_id
         self.crew_conn_id = crew_conn_id
         self.rules = rules
-        self.token_type = token_type
         self.webhook_conn_id = webhook_conn_id
         self.deferred_at = deferred_at
         self.memory = memory

@@ -176,4 +176,4 @@ class RequestedAction:
 
 def hook_of(trigger: CrewExecutionTrigger) -> CrewHook:
     """Return a hook for the trigger's connection."""
-    return CrewHook(trigger.crew_conn_id, token_type=trigger.token_type, webhook_conn_id=trigger.webhook_conn_id)
+    return CrewHook(trigger.crew_conn_id, webhook_conn_id=trigger.webhook_conn_id)

@@ -122,10 +122,10 @@ def test_mapped_task_outputs_are_sent_as_lists(live_crew):
 
 
 def test_user_token_is_sent_if_chosen(live_crew, monkeypatch):
-    uri = f"{live_crew.connection_uri}?user_bearer_token={live_crew.user_token}"
+    uri = f"{live_crew.connection_uri}?token_type=user&user_bearer_token={live_crew.user_token}"
     monkeypatch.setenv("AIRFLOW_CONN_RESEARCH", uri)
 
-    Task(lambda: kickoff(crew_conn_id="research", token_type="user")).run()
+    Task(lambda: kickoff(crew_conn_id="research")).run()
 
     sent = {request.header("Authorization") for request in live_crew.requests}
     assert sent == {f"Bearer {live_crew.user_token}"}

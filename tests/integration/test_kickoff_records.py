@@ -99,15 +99,12 @@ def found_in(api: AirflowApi, status: Any) -> str:
     if f"{STORE}/crew_batch?map_index=-1" in api.stored:
         rows = rows_in(api)
         sent = ", ".join(f"{key}={row.kickoff_id or '-'} ({row.attempts})" for key, row in rows.items())
-        return (
-            f"{sent}; row a: {decision_of(rows['a'], status, cleared=True, chooses_twice=False, rerun='failed')}"
-        )
+        return f"{sent}; row a: {decision_of(rows['a'], status, cleared=True, rerun='failed')}"
     if not (body := api.stored.get(f"{STORE}/crew_kickoff?map_index=-1")):
         return "nothing"
     record, unread = read_record(body["value"], max_tries=0, now=0)
     assert body.get("expires_at") is None
-    choices: Any = {"chooses_twice": False, "is_mapped": True}
-    after = [decide(record, status, cleared=cleared, **choices).name for cleared in (False, True)]
+    after = [decide(record, status, cleared=cleared, is_mapped=True).name for cleared in (False, True)]
     kept = replace(record, kicked_off_at=0, fingerprint=record.fingerprint[:1])
     facts = {key: value for key, value in asdict(kept).items() if value}
     return unread or f"{facts}; retried: {after[0]}, cleared: {after[1]}"

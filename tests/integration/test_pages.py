@@ -108,7 +108,7 @@ def test_every_argument_is_listed_with_its_default(operator):
 
     shared = {*arguments(CrewKickoffOperator)} if operator in (CrewRunOperator, CrewBatchOperator) else set()
     if operator is CrewBatchOperator:
-        shared -= {"inputs", "on_uncertain_kickoff"}  # which have a meaning of their own
+        shared -= {"inputs"}  # which has a meaning of its own
     own = {name: default for name, default in arguments(operator).items() if name not in shared}
     assert listed == {name: shown_default(name, default) for name, default in own.items()}
 

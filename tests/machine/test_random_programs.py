@@ -45,7 +45,6 @@ pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="Kickoff records need A
 
 _BOOLS = st.sampled_from([None, True])
 _OPTIONS = {
-    "on_uncertain_kickoff": st.sampled_from(["fail", "fail", "retry"]),
     "cancel_on_kill": _BOOLS,
     "cancel_on_timeout": _BOOLS,
     "timeout": st.sampled_from([3600.0, 900.0, 90.0]),

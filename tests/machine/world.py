@@ -41,8 +41,6 @@ class Fact:
     clears: int
     wipes: int
     stopped_by_person: bool = False
-    chosen: bool = False
-    """Whether the author has chosen another, because its kickoff was uncertain."""
     is_misfit: bool = False
     """Whether a retry was told to start another, because the output does not match."""
     uncertain_at: int | None = None
@@ -58,7 +56,7 @@ class Fact:
     def is_given_up(self) -> bool:
         """Whether people have chosen another, or Airflow has forgotten it."""
         is_cleared = self.uncertain_at is not None and self.task.clears > self.uncertain_at
-        return self.chosen or is_cleared or self.task.wipes > self.wipes
+        return is_cleared or self.task.wipes > self.wipes
 
 
 class _Crew(Crew):
@@ -207,8 +205,6 @@ class World(Airflow):
         for fact in self.facts.values():
             if (fact.task, fact.row) != (task, row):
                 continue
-            is_chosen = self.options.get("on_uncertain_kickoff") == "retry" and not self.is_stored(fact)
-            fact.chosen = fact.chosen or is_chosen
             if why := self._must_not_follow(fact):
                 self.broken.append(f"{execution.kickoff_id} started although {fact.kickoff_id} {why}")
         self.facts[execution.kickoff_id] = Fact(execution, task, row, task.clears, task.wipes)

@@ -305,7 +305,6 @@ class Task:
     :param discards: Whether its user may clear it without its kept state.
     :param surprises: Faults and actions of the user in each story.
     :param attempts: Number of attempts, of which the last one is not resumed unless ``resumes_last``.
-    :param chooses_twice: Whether the author has chosen ``on_uncertain_kickoff="retry"``.
     :param has_record: Whether there is one kickoff record, as the page needs it.
     :param has_ghosts: Whether Airflow may take a process for dead that runs on.
     :param settles: Whether crews call after a lost response.
@@ -318,7 +317,6 @@ class Task:
     surprises: int = 1
     attempts: int = 3
     resumes_last: bool = True
-    chooses_twice: bool = False
     has_record: bool = True
     has_ghosts: bool = False
     settles: bool = False

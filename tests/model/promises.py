@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_provider_crew.task.record import KICKOFF_ID
 from tests.model import answers
-from tests.model.process import TASKS, Wrong
+from tests.model.process import Wrong
 from tests.model.world import AT_REST, World
 
 DISCARDS = "discards the task state"
@@ -30,7 +30,7 @@ def of_kickoff(world: World, slot: str) -> Wrong | None:
     owed, allowed = world.owed, world.allowed if slot == "process" else ""
     if slot == "process" and world.is_heard and owed == ["running"]:
         return Wrong("Another execution is started although the crew had called.")
-    if not (TASKS[world.task].chooses_twice or is_choice(allowed or "")):
+    if not is_choice(allowed or ""):
         harmless = {"failed"} if allowed is None else _NO_RESULT
         read = f" after the user had read {allowed.partition(',')[0]!r}" if allowed else ""
         states = owed or world.crew[-1:]
@@ -51,7 +51,7 @@ def of_end(world: World, how: str, error: str) -> Wrong | None:
         return Wrong("An uncertain kickoff is reported although the crew had called.")
     if "row" in effect and (world.is_heard or error == "WaitedTooLong"):
         return None  # it waits for an execution whose crew has called, or starts the row in the next attempt
-    is_open = any(words in effect for words in ("only if", "unless", "may be", "stopped", "or else reports"))
+    is_open = any(words in effect for words in ("only if", "unless", "stopped", "or else reports"))
     has_execution = KICKOFF_ID in dict(world.xcoms) or how in {"success", "deferred"}
     is_kept = {
         **dict.fromkeys(("starts", "reruns"), is_open),

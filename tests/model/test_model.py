@@ -45,7 +45,6 @@ OF_BATCH: dict[str, Any] = {"attempts": 2, "resumes_last": MORE > 0, "has_record
 TASKS |= {
     "kickoff": Task(kickoff(cancel_on_kill=True), surprises=2),
     "kickoff, and a process taken for dead": Task(kickoff(), has_ghosts=True),
-    "kickoff, on_uncertain_kickoff=retry": Task(kickoff(on_uncertain_kickoff="retry"), chooses_twice=True),
     "kickoff that settles itself": Task(kickoff(), settles=True, surprises=2),
     "kickoff, durable=False": Task(kickoff(durable=False), has_record=False),
     "kickoff on 3.4": Task(kickoff(), airflow=(3, 4), surprises=2),
@@ -58,7 +57,6 @@ TASKS |= {
     "run that answers itself": Task(APPROVED, attempts=2, questions=1),
 }
 RECORDED = tuple(kind for kind, each in TASKS.items() if each.has_record and not each.questions)
-NEVER_TWICE = tuple(kind for kind in RECORDED if not TASKS[kind].chooses_twice)
 TWO_SURPRISES = tuple(kind for kind in RECORDED if TASKS[kind].surprises + MORE > 1)
 ANOTHER = "Another execution is started although"
 
@@ -75,7 +73,7 @@ class Known(NamedTuple):
 KNOWN = [
     Known(
         f"{ANOTHER} a result was returned after the user had read 'does what it no longer does'.",
-        NEVER_TWICE,
+        RECORDED,
         "Airflow clears the task as it is when the request arrives, not as the user saw it.",
         "it starts a new execution, whatever the Crew tab has just shown.",
     ),
@@ -87,7 +85,7 @@ KNOWN = [
     ),
     Known(
         "The attempt ends as UncertainKickoff although the user had read 'starts an execution, which is billed'.",
-        NEVER_TWICE,
+        RECORDED,
         "Nothing was sent. Deleting the intent could delete that of an attempt that has begun meanwhile.",
         "the next attempt may still report an uncertain kickoff.",
     ),

@@ -240,17 +240,6 @@ def lost_response_to_kickoff_is_uncertain(world: World, make: MakeJob) -> None:
 
 
 @promise
-def uncertain_kickoff_is_retried_only_by_choice(world: World, make: MakeJob) -> None:
-    world.crew.faults.reset(on="kickoff", after_taken=True)
-    job = make(world, on_uncertain_kickoff="retry")
-    outcome = job.attempt()
-    assert outcome.cost == "unknown"
-    assert outcome.is_retried
-    assert_succeeded(job.attempt())
-    assert len(world.crew.kickoffs) == 2
-
-
-@promise
 def failure_after_uncertain_kickoff_is_not_free(world: World, make: MakeJob) -> None:
     world.crew.faults.reset(on="kickoff", after_taken=True)
     job = make(world, max_outage=0.2)

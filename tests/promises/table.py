@@ -22,7 +22,6 @@ ABSENT: dict[tuple[str, str], str] = {
     ("echoed_secret_of_webhooks_is_shown_nowhere", "deferred sensor"): "takes no such option",
     ("echoed_secret_of_webhooks_is_shown_nowhere", "rescheduled sensor"): "takes no such option",
     ("failed_check_of_inputs_sends_nothing", "tool"): "an agent decides what comes after a failed call",
-    ("uncertain_kickoff_is_retried_only_by_choice", "tool"): "takes no such option",
     ("marked_task_waits_for_no_slow_poll", "tool"): "learns of a mark between two polls",
     ("later_call_brings_a_better_id", "sensor"): "its kickoff has succeeded, with the first ID",
     ("later_call_brings_a_better_id", "deferred sensor"): "its kickoff has succeeded, with the first ID",

@@ -55,12 +55,11 @@ KICKOFFS = {
 }
 
 
-# Whether the task was cleared, on_uncertain_kickoff="retry", and ``rerun``.
+# Whether the task was cleared, and ``rerun``.
 ATTEMPTS: list[Any] = [
-    (False, False, "failed"),
-    (False, True, "all"),
-    (True, False, "failed"),
-    (True, False, "all"),
+    (False, "failed"),
+    (True, "failed"),
+    (True, "all"),
 ]
 
 
@@ -74,10 +73,7 @@ def meaning(lines: str, kickoffs: str, status: Any) -> tuple[str, ...]:
     is_lost = ", lost" if row.is_lost else ""
     known_id = (row.line or {}).get("kickoff_id") or "-"
     found = f"{row.status} {row.kickoff_id or '-'} {row.sent_at or '-'} {row.attempts}{is_lost} ({known_id})"
-    made = (
-        decision_of(row, status or None, cleared=clear, chooses_twice=twice, rerun=rerun)
-        for clear, twice, rerun in ATTEMPTS
-    )
+    made = (decision_of(row, status or None, cleared=clear, rerun=rerun) for clear, rerun in ATTEMPTS)
     return found, *(each.name for each in made)
 
 

@@ -43,9 +43,7 @@ def connection(**fields: Any) -> Connection:
 def found(line: str) -> CrewConnection:
     """Read a connection as Airflow does, which each version does in a place of its own."""
     if line.startswith("{"):
-        fields = json.loads(line)
-        token_type = fields.pop("token_type", None)
-        return read_connection(connection(**fields), token_type=token_type)
+        return read_connection(connection(**json.loads(line)))
     if line.startswith("json "):
         line = json.dumps({"conn_type": "crew"} | json.loads(line.removeprefix("json ")))
     with patch.dict(os.environ, {"AIRFLOW_CONN_MY_CREW": line}):

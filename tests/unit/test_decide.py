@@ -34,7 +34,6 @@ class Case(NamedTuple):
     says: str
     cleared: str
     delivered: str
-    twice: str
     row: str
 
     def decisions(self) -> set[Decision]:
@@ -50,7 +49,6 @@ class Case(NamedTuple):
                 status,
                 cleared=cleared,
                 same_attempt=same_attempt,
-                chooses_twice=self.twice == "yes",
                 is_mapped=is_mapped,
                 other_inputs=other_inputs,
             )
@@ -68,7 +66,6 @@ CASES = [
         REMEMBERED,
         [NOTHING_YET, *get_args(PolledStatus)],
         ["a retry", "the same", "after a Clear"],
-        ["no", "yes"],
         ["no", "yes"],
         ["same", "other"],
     )

@@ -69,7 +69,6 @@ ATTEMPTS: dict[str, dict[str, Any]] = {
     "restarted": {"task_reschedule_count": 1},
     "has pushed its ID": {"xcom_keys_to_clear": [KICKOFF_ID]},
     "has pushed another": {"xcom_keys_to_clear": ["return_value"]},
-    "two may be billed": {"options": {"on_uncertain_kickoff": "retry"}},
     "another state": {"options": {"kickoff": {"restore_from_state_id": "state"}}},
     "function": {"options": {"inputs": None}},
     "function skips": {"options": {"inputs": None, "compute_inputs": raising(AirflowSkipException())}},

@@ -87,7 +87,7 @@ def test_every_option_of_a_kickoff_is_templated(operator: Any) -> None:
 
 # How a kickoff is made. Any other argument has to be an option of the kickoff, or it is never sent.
 MADE_WITH = {
-    *("inputs", "crew_conn_id", "token_type", "webhook_conn_id", "validate_inputs", "on_uncertain_kickoff"),
+    *("inputs", "crew_conn_id", "webhook_conn_id", "validate_inputs"),
     *("durable", "cancel_on_kill", "cancel_on_timeout"),
 }
 
@@ -152,7 +152,7 @@ NO_CHOICES: list[Any] = ["", "never", 7, None]
         *((kind, "output_type", value) for kind in (CrewRunOperator, CrewExecutionSensor) for value in NO_TYPES),
         *(
             (CrewRunOperator, name, value)
-            for name in ("on_uncertain_kickoff", "on_invalid_output", "validate_inputs")
+            for name in ("on_invalid_output", "validate_inputs")
             for value in NO_CHOICES
         ),
     ],

@@ -56,7 +56,6 @@ FACTS: dict[str, dict[str, Any]] = {
     **{f"earlier {earlier}": {"earlier": earlier} for earlier in get_args(Earlier)},
     "no record": {"reattachable": False},
     "intent stays": {"is_unnamed": True},
-    "two may be billed": {"may_start_twice": True},
     "on_invalid_output=retry": {"rejects_misfits": False},
     "not reported": {"is_reported": False},
     "meta": {"meta": '{"dag_id": "d"}'},
@@ -80,16 +79,12 @@ ROWS = {
     "invalid": RowCounts(Counter(success=98, invalid_output=2), 0, True),
     "running": RowCounts(Counter(success=84), 16, True),
     "uncertain": RowCounts(ENDED_ROWS + Counter(uncertain=2), 0, True),
-    "uncertain, chosen": RowCounts(ENDED_ROWS + Counter(uncertain=2), 0, True, may_start_twice=True),
     "too many uncertain": RowCounts(Counter(uncertain=2, not_started=98), 0, True, is_stuck=True),
     "too many uncertain, some run": RowCounts(Counter(uncertain=2, not_started=90), 8, True, is_stuck=True),
     "too many invalid": RowCounts(
         Counter(success=1, invalid_output=2, not_started=97), 0, True, is_stuck=True, is_stuck_if_cleared=True
     ),
     "uncertain, unreported": RowCounts(Counter(success=90, uncertain=10), 0, True, unreported=9),
-    "unreported, chosen": RowCounts(
-        Counter(success=90, uncertain=10), 0, True, unreported=9, may_start_twice=True
-    ),
     "too many of both": RowCounts(Counter(uncertain=2, invalid_output=2), 0, True, is_stuck_if_cleared=True),
     "rejected": RowCounts(Counter(success=90, error=10, not_started=5), 0, True, unsent=8),
     "spent, more wait": RowCounts(Counter(success=90, not_started=6), 4, True, is_spent=True),
