@@ -55,12 +55,7 @@ class CrewHook(BaseHook):
     conn_type = "crew"
     hook_name = "Crew"
 
-    def __init__(
-        self,
-        crew_conn_id: str = default_conn_name,
-        *,
-        webhook_conn_id: str | None = None,
-    ) -> None:
+    def __init__(self, crew_conn_id: str = default_conn_name, *, webhook_conn_id: str | None = None) -> None:
         super().__init__()
         self.crew_conn_id = crew_conn_id
         self.webhook_conn_id = webhook_conn_id

@@ -6,12 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_crew.client.options import (
-    MAX_OUTAGE,
-    TIMEOUT,
-    OnInvalidOutput,
-    OnResponseTimeout,
-)
+from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, OnInvalidOutput, OnResponseTimeout
 from airflow_provider_crew.operators.base import KickoffTask
 
 if TYPE_CHECKING:

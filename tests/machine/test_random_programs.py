@@ -44,7 +44,7 @@ from tests.supported import AIRFLOW
 pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="Kickoff records need Airflow 3.3.")
 
 _BOOLS = st.sampled_from([None, True])
-_OPTIONS = {
+_OPTIONS: dict[str, Any] = {
     "cancel_on_kill": _BOOLS,
     "cancel_on_timeout": _BOOLS,
     "timeout": st.sampled_from([3600.0, 900.0, 90.0]),
