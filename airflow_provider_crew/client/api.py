@@ -55,8 +55,17 @@ _GATEWAY_KEYS = frozenset({"path", "statusCode", "timestamp"})
 _MISSING_INPUTS = re.compile(r"\s*missing inputs:", re.IGNORECASE)
 
 
+# Fields of an execution that logs and errors show, and that become no part of a result.
+_SHOWN = ("error", "word", "current_task", "current_agent")
+
+
 class Masks(NamedTuple):
-    """Spellings of the secrets to mask in results, and in errors."""
+    """
+    Spellings of the secrets to mask in a response.
+
+    ``results`` has the token alone, because a webhook's password may be a word of a result. ``errors`` has all,
+    for texts that only messages show: error responses, an execution's position, and the reason of a failed one.
+    """
 
     results: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
@@ -105,15 +114,15 @@ class CrewApi:
     Requests to one crew. Everything that depends on the settings alone is computed once.
 
     :param settings: Address and token of the crew.
-    :param secrets: Secrets to mask in responses besides the token, such as that of the crew's webhooks.
+    :param secrets: Secrets to mask in messages besides the token, such as that of the crew's webhooks.
     """
 
     def __init__(self, settings: ServiceSettings, secrets: Iterable[str] = ()) -> None:
         self.settings = settings
         self.proxy = proxy_for(settings)
         self.proxies = {"http": self.proxy, "https": self.proxy} if self.proxy else None
-        self._secrets = (settings.token, *secrets)
-        self._masks = self._masks_with()
+        self._secrets = (settings.token, *secrets, *secrets_of_proxy(self.proxy))
+        self._masks = Masks(forms_of(settings.token), forms_of(*self._secrets))
         self._headers = {
             "Accept": "application/json",
             "Accept-Encoding": "identity",
@@ -130,7 +139,7 @@ class CrewApi:
     def kickoff(self, kickoff: KickoffRequest) -> Request:
         """Return the request that starts an execution."""
         headers = self._headers | {"Content-Type": "application/json"}
-        masks = self._masks_with(*kickoff.secrets)
+        masks = self._masks._replace(errors=forms_of(*self._secrets, *kickoff.secrets))
         return Request("POST", self.settings.address, "/kickoff", headers, masks, kickoff.body)
 
     def status(self, kickoff_id: str, path: str) -> Request:
@@ -149,12 +158,6 @@ class CrewApi:
     def _about(self, kickoff_id: str, method: str, path: str) -> Request:
         path = path.format(path_segment(checked_kickoff_id(kickoff_id)))
         return Request(method, self.settings.address, path, self._headers, self._masks, kickoff_id=kickoff_id)
-
-    def _masks_with(self, *more: str) -> Masks:
-        secrets, of_proxy = (*self._secrets, *more), secrets_of_proxy(self.proxy)
-        forms = forms_of(*secrets)
-        # Only an error page of the proxy can repeat the proxy's password, and a result must not be altered for it.
-        return Masks(forms, forms_of(*secrets, *of_proxy) if of_proxy else forms)
 
 
 def most_bytes(status: int, largest: int | None = None) -> int:
@@ -254,7 +257,7 @@ class Response:
         except RecursionError:
             fault = "it is nested too deeply"
         except ValueError as error:
-            fault = str(error)
+            fault = one_line(mask(str(error), self.request.masks.errors), _MAX_EXCERPT)
         raise self._unreadable(fault)
 
     def inputs(self) -> CrewInputs:
@@ -270,7 +273,10 @@ class Response:
         found = self.read(lambda body: read_execution(body, self.request.kickoff_id))
         if found is None:
             raise self.not_found()
-        return found
+        texts = {name: text for name in _SHOWN if (text := getattr(found, name, None))}
+        return found.model_copy(
+            update={name: mask(text, self.request.masks.errors) for name, text in texts.items()}
+        )
 
     def not_found(self) -> CallError:
         """Return the error for an execution that is unknown to the crew."""

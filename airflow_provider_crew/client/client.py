@@ -78,7 +78,7 @@ class CrewClient:
     Client for one crew. Use it as a context manager, or close it.
 
     :param settings: Address and token of the crew.
-    :param secrets: Secrets to mask in responses besides the token, such as that of the crew's webhooks.
+    :param secrets: Secrets to mask in messages besides the token, such as that of the crew's webhooks.
     """
 
     def __init__(self, settings: ServiceSettings, secrets: Iterable[str] = ()) -> None:

@@ -37,7 +37,7 @@ class CrewPolls:
     Polls of one crew on one event loop. All crews share the loop's session, so there is nothing to close.
 
     :param settings: Address and token of the crew.
-    :param secrets: Secrets to mask in responses besides the token, such as that of the crew's webhooks.
+    :param secrets: Secrets to mask in messages besides the token, such as that of the crew's webhooks.
     """
 
     def __init__(self, settings: ServiceSettings, secrets: Iterable[str] = ()) -> None:

@@ -90,7 +90,7 @@ def mask(text: str, forms: tuple[str, ...]) -> str:
 
 
 def mask_json(value: Any, forms: tuple[str, ...]) -> Any:
-    """Return parsed JSON with the secrets masked in all names and values."""
+    """Return parsed JSON with the secrets masked in all names and texts. Numbers stay as they are."""
     match value:
         case dict():
             return {mask(name, forms): mask_json(item, forms) for name, item in value.items()}
@@ -98,8 +98,6 @@ def mask_json(value: Any, forms: tuple[str, ...]) -> Any:
             return [mask_json(item, forms) for item in value]
         case str():
             return mask(value, forms)
-        case int() | float() if any(form in str(value) for form in forms):
-            return _MASK
     return value
 
 

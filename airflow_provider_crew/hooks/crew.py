@@ -44,7 +44,7 @@ class CrewHook(BaseHook):
 
     :param crew_conn_id: Connection that holds the crew's address and its bearer token.
     :param webhook_conn_id: Connection whose password the crew sends with events to its webhooks and with requests
-        for human input. It is masked in responses.
+        for human input. It is masked in messages.
 
     The methods reuse one keep-alive connection. ``wait_async`` polls on the event loop and shares connections
     with all other waits there. The other ``_async`` methods call the synchronous ones in a thread.

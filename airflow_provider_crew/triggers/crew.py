@@ -37,7 +37,7 @@ class CrewExecutionTrigger(BaseTrigger):
     :param kickoff_id: Kickoff ID of the execution.
     :param crew_conn_id: Connection to the crew.
     :param rules: WatchRules as plain data, including the deadline.
-    :param webhook_conn_id: Connection with the secret of the crew's webhooks, which is masked in responses.
+    :param webhook_conn_id: Connection with the secret of the crew's webhooks, which is masked in messages.
     :param deferred_at: Time at which the task was deferred. ``None`` never cancels.
     :param memory: WatchState of the task before it was deferred, as plain data.
     :param asked: Whether a request of the task is open under Required Actions.

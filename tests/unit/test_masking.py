@@ -14,9 +14,11 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+from airflow_provider_crew.client.api import CrewApi, Response
+from airflow_provider_crew.client.models import TaskResult
 from airflow_provider_crew.client.settings import secrets_of_proxy
 from airflow_provider_crew.client.text import forms_of
-from tests.unit.crew_builders import TOKEN, answer
+from tests.unit.crew_builders import TOKEN, answer, settings
 
 WEBHOOK_SECRET = "webhook/secret+0123=&<q>"
 PASSWORD = "pässwort/+ 0123 😀"
@@ -130,3 +132,23 @@ def test_secret_in_any_spelling_of_json_is_masked(secret: str, turns: list[str],
 
     assert secret not in shown.replace("***", "\0")
     assert "***" in shown
+
+
+@pytest.mark.parametrize("secret", ["Rotterdam", "20261128"])
+def test_webhook_secret_is_masked_in_reasons_not_results(secret: str) -> None:
+    crew = CrewApi(settings(), [secret])
+    task = {"name": secret, "output": f"In {secret}."}
+    done = {"output": f"In {secret}.", "output_json": {secret: 20261128}, "tokens": 20261128.5}
+
+    def read(body: Any) -> Any:
+        return Response(crew.status("7", "/status/{}"), 200, {}, json.dumps(body).encode()).execution()
+
+    completed = read({"status": "completed", "result_json": done, "result": {"output": secret, "tasks": [task]}})
+    running = read({"status": "running", "current_task": secret, "last_executed_task": task})
+    reasons = [read({"state": "FAILED", name: {"said": f"No {secret}"}}).error for name in ("error", "result")]
+
+    assert (completed.output, completed.output_json) == (secret, done)
+    assert running.last_task == completed.tasks[0] == TaskResult(task_id=secret, output=f"In {secret}.")
+    assert running.current_task == "***"
+    assert reasons == ['{"said": "No ***"}'] * 2
+    assert read({"status": "completed", "result": TOKEN}).output == "***"
