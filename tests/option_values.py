@@ -21,5 +21,5 @@ def _in_camel_case(name: str) -> str:
     return re.sub(r"_(\w)", lambda found: found[1].upper(), name)
 
 
-OPTIONS = {name: _VALUES[sent.kind] for name, sent in SENT_AS.items()}
+OPTIONS = {name: _VALUES[sent.kind] for name, sent in SENT_AS.items()} | {"restore_from_state_id": "4711"}
 FIELDS = {_in_camel_case(name): value for name, value in OPTIONS.items()}

@@ -20,10 +20,10 @@ from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.errors import CallError, Cost, TransientError
 from airflow_provider_crew.client.models import CrewInputs, Execution, read_execution, read_inputs
 from airflow_provider_crew.client.payload import (
+    MAX_ID,
     KickoffRequest,
     checked_kickoff_id,
     issued_kickoff_id,
-    path_segment,
     some_names,
 )
 from airflow_provider_crew.client.settings import (
@@ -74,7 +74,7 @@ class Masks(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Request:
     """
-    HTTP request. The path is already percent-encoded, so no library may decode or normalize it.
+    HTTP request.
 
     ``kickoff_id`` names an existing execution.
     """
@@ -156,7 +156,7 @@ class CrewApi:
         return Request("POST", self.settings.address, "/resume", headers, self._masks, answer, kickoff_id)
 
     def _about(self, kickoff_id: str, method: str, path: str) -> Request:
-        path = path.format(path_segment(checked_kickoff_id(kickoff_id)))
+        path = path.format(checked_kickoff_id(kickoff_id))
         return Request(method, self.settings.address, path, self._headers, self._masks, kickoff_id=kickoff_id)
 
 
@@ -240,10 +240,15 @@ class Response:
         return tuple(filter(None, (one_line(name, _MAX_INPUT_NAME) for name in listed if isinstance(name, str))))
 
     @property
+    def given_id(self) -> Any:
+        """Value of the body's kickoff ID, whatever the HTTP status. It may be malformed."""
+        return self._error_body.get("kickoff_id")
+
+    @property
     def named_execution(self) -> str:
-        """Kickoff ID that the body names, whatever the HTTP status."""
+        """Kickoff ID in the body, whatever the HTTP status. Empty if it is missing or malformed."""
         with suppress(ValueError):
-            return issued_kickoff_id(self._error_body.get("kickoff_id"))
+            return issued_kickoff_id(self.given_id)
         return ""
 
     def read(self, reader: Callable[[Mapping[str, Any]], T]) -> T:
@@ -257,7 +262,7 @@ class Response:
         except RecursionError:
             fault = "it is nested too deeply"
         except ValueError as error:
-            fault = one_line(mask(str(error), self.request.masks.errors), _MAX_EXCERPT)
+            fault = str(error)
         raise self._unreadable(fault)
 
     def inputs(self) -> CrewInputs:
@@ -421,11 +426,9 @@ def after_kickoff(error: CallError, response: Response | None) -> CallError | er
 
     Every outcome is an uncertain kickoff, unless it proves that no execution started.
     """
-    if response and (kickoff_id := response.named_execution):
-        return errors.UncertainKickoff(
-            f"The kickoff has probably started an execution, whose ID is in the response. {error.event}",
-            kickoff_id=kickoff_id,
-        )
+    if response and (given := response.given_id) not in (None, ""):
+        event = f"The kickoff has probably started an execution, whose ID is {one_line(repr(given), MAX_ID)}."
+        return errors.UncertainKickoff(f"{event} {error.event}", kickoff_id=response.named_execution)
     if proves_nothing_was_done(error):
         return error
     return errors.UncertainKickoff(f"The kickoff may have started an execution. {error.event}")

@@ -187,7 +187,6 @@ class CrewClient:
     def _exchange(self, request: Request) -> Response:
         given = _Body(request.body, self.settings.request_timeout) if request.body else None
         prepared = requests.Request(request.method, request.url, request.headers, data=given).prepare()
-        prepared.url = request.url  # requests would undo escapes that an unusual kickoff ID needs
         began = time.monotonic()
         with self._adapter.send(
             prepared,

@@ -2,11 +2,11 @@
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Self, Unpack
-from urllib.parse import quote
 
 from airflow_provider_crew.client.errors import InvalidInputs, InvalidKickoffId
 from airflow_provider_crew.client.models import CrewInputs
@@ -14,8 +14,10 @@ from airflow_provider_crew.client.options import SENT_AS, KickoffOptions
 from airflow_provider_crew.client.settings import WebhookSecret
 from airflow_provider_crew.client.text import one_line
 
+# IDs become part of paths, keys and texts. With these characters, none of them needs quoting.
+_KICKOFF_ID = re.compile("[A-Za-z0-9][A-Za-z0-9_.:-]{0,199}")
 # Maximum lengths of external text in messages.
-_MAX_ID = 1_000
+MAX_ID = 80
 _MAX_NAMES = 300
 
 # Of a crew and of a flow. A flow that runs crews sends one for each.
@@ -202,28 +204,16 @@ def some_names(names: Iterable[str]) -> str:
 
 
 def issued_kickoff_id(value: Any) -> str:
-    """Return the kickoff ID as a string, as the crew sent it. Raise ValueError if it is missing or unusable."""
+    """Return the kickoff ID as a string, as the crew sent it. Raise ValueError if it is missing or malformed."""
     text = str(value) if type(value) in (str, int) else ""
-    if fault := _fault_of(text):
-        raise ValueError(f"its kickoff_id {fault}")
+    if not _KICKOFF_ID.fullmatch(text):
+        raise ValueError("its kickoff_id is missing or malformed")
     return text
 
 
 def checked_kickoff_id(kickoff_id: str) -> str:
     """Reject a kickoff ID that no kickoff can have returned, before it becomes part of a path."""
-    if not (fault := _fault_of(kickoff_id)):
+    if isinstance(kickoff_id, str) and _KICKOFF_ID.fullmatch(kickoff_id):
         return kickoff_id
-    raise InvalidKickoffId(f"Kickoff ID {kickoff_id!r:.80} {fault}.")
-
-
-def path_segment(kickoff_id: str) -> str:
-    """Percent-encode a checked kickoff ID for a path, including its dots: dots alone would be a path segment."""
-    return quote(kickoff_id, safe="").replace(".", "%2E")
-
-
-def _fault_of(kickoff_id: Any) -> str:
-    if not isinstance(kickoff_id, str) or not kickoff_id:
-        return "is missing or not a string"
-    if len(kickoff_id) > _MAX_ID:
-        return f"is longer than {_MAX_ID:,} characters"
-    return "" if kickoff_id.isprintable() else "has characters that cannot be printed"
+    shown = one_line(repr(kickoff_id), MAX_ID)
+    raise InvalidKickoffId(f"Kickoff ID {shown} is malformed. An ID has up to 200 letters, digits and `_.:-`.")

@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from typing import Any
 
 import aiohttp
-from yarl import URL
 
 from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.api import (
@@ -88,10 +87,8 @@ class CrewPolls:
         raise failure  # outside the except clause: a chained traceback would show the token
 
     async def _exchange(self, request: Request, largest: int | None) -> Response:
-        # Keep the URL encoded: yarl would undo escapes that an unusual kickoff ID needs.
-        url = URL(request.url, encoded=True)
         session = await _session()
-        async with session.get(url, headers=request.headers, **self._options) as response:
+        async with session.get(request.url, headers=request.headers, **self._options) as response:
             most = most_bytes(response.status, largest)
             body = bytearray()
             while len(body) <= most and (chunk := await response.content.readany()):

@@ -7,7 +7,6 @@ from typing import Any
 
 from airflow_provider_crew.client.api import Response
 from airflow_provider_crew.client.models import MEANINGS
-from airflow_provider_crew.client.payload import path_segment
 
 # Names that are documented or were observed. Any other name may be the user's, such as that of an input.
 _KNOWN = """
@@ -34,7 +33,7 @@ class Shapes:
         request, body = response.request, "not JSON" if response.body else "empty"
         with suppress(ValueError, RecursionError):
             body = _shape(json.loads(response.body))
-        own = path_segment(request.kickoff_id) or None
+        own = request.kickoff_id or None
         path = "/".join("{kickoff_id}" if part == own else part for part in request.path.split("/"))
         seen = {"request": f"{request.method} {path}", "http_status": response.status, "body": body}
         self._seconds.setdefault(json.dumps(seen), []).append(round(seconds, 3))

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, Json, SkipValidation, TypeAdapter, V
 
 from airflow_provider_crew import api_server
 from airflow_provider_crew.client.errors import Cost, CrewError, InvalidSettings, Unreachable
-from airflow_provider_crew.client.payload import checked_kickoff_id, path_segment
+from airflow_provider_crew.client.payload import checked_kickoff_id
 from airflow_provider_crew.client.settings import (
     USER_AGENT,
     CheckedFields,
@@ -76,7 +76,7 @@ class CrewConnection(CheckedFields):
         page = self.dashboard_url
         if page is None or not kickoff_id:
             return page and page.partition(_KICKOFF_ID)[0]
-        return page.replace(_KICKOFF_ID, path_segment(checked_kickoff_id(kickoff_id)))
+        return page.replace(_KICKOFF_ID, checked_kickoff_id(kickoff_id))
 
     def require_address(self, address: str) -> None:
         """Raise InvalidSettings if the connection points to another address. An empty one matches any."""

@@ -207,7 +207,7 @@ class Record:
         last, store = self.last, self._store
         late = [key for key in xcom_keys_left_behind(self._ti) if key.startswith(self._late_id)]
         if last and last.kickoff_id is None and late:  # Airflow has deleted the XCom, so keep it
-            self.save_kickoff_id(bytes.fromhex(late[0].removeprefix(self._late_id)).decode())
+            self.save_kickoff_id(late[0].removeprefix(self._late_id))
         elif last and store and last.call and not last.end:  # a later call may have a better ID
             self._take_call(store.heard(last.call))
 
@@ -314,7 +314,7 @@ class Record:
             self.is_unnamed = not self.update(kickoff_id=kickoff_id, call=call)
         if self.is_unnamed:
             with suppress(Exception):
-                self._ti.xcom_push(key=f"{self._late_id}{kickoff_id.encode().hex()}", value=True)
+                self._ti.xcom_push(key=f"{self._late_id}{kickoff_id}", value=True)
                 self.is_unnamed = False
 
     @property
@@ -322,8 +322,7 @@ class Record:
         """
         Start of the XCom key of a kickoff ID that the store has refused.
 
-        The next attempt gets only the keys of the XComs of earlier ones. The ID is in hexadecimal, because Airflow
-        puts the key into a URL as it is.
+        The next attempt gets only the keys of the XComs of earlier ones.
         """
         return f"{KICKOFF_ID}.{self.key}.{self.last.try_number if self.last else 0}."
 

@@ -21,7 +21,7 @@ from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import Request, Response
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Paused, Running, read_execution
-from airflow_provider_crew.client.payload import KickoffRequest, checked_kickoff_id, path_segment
+from airflow_provider_crew.client.payload import KickoffRequest, checked_kickoff_id
 from airflow_provider_crew.client.settings import ServiceSettings, WebhookSecret
 from airflow_provider_crew.client.watch import Watch, WatchRules, WatchState
 from airflow_provider_crew.hooks.connection import read_connection
@@ -81,13 +81,13 @@ def test_kickoff_is_rejected_uncertain_or_has_an_id(case: Any) -> None:
         assert_presentable(result, SECRET)
     is_rejection = 300 <= status < 500
     if is_rejection and isinstance(result, errors.UncertainKickoff):
-        assert result.kickoff_id or status in {303, 408, 409, 499}
+        assert b"kickoff_id" in case[2] or status in {303, 408, 409, 499}
         return
     assert isinstance(result, REJECTIONS if is_rejection else (str, errors.UncertainKickoff))
     assert isinstance(result, errors.RateLimited) is (status == 429)
     if isinstance(result, str):
         assert 200 <= status < 300
-        assert path_segment(checked_kickoff_id(result)).isascii()
+        assert checked_kickoff_id(result).isascii()
 
 
 @cases(answers_with(bad.INPUTS))

@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
-from urllib.parse import unquote
 
 import pytest
 import requests
@@ -74,39 +73,33 @@ def test_renamed_field_is_rejected(crew, service):
 
 
 TRICKS = [
-    *("größe", "a/b", "..", "../kickoff", "a b ", "50%25", "what?#now", "run:7@home", "..%2fkickoff", "..;/admin"),
-    *("%2E%2E/%2e%2e/admin", "http://evil.example/x", "\\\\evil.example\\x", ":80@evil.example", "a?token=x"),
-    *("a HTTP/1.1\r\nHost: evil.example\r\n\r\nGET /x", "a\r\nX-Evil: 1", "a\x00b", "\u2028\u2029\x85"),
-    "\uff0f\uff0e\uff0e",  # a slash and dots, once normalised
-    *("%%32%65", "%u002e", "{{ 7 * 7 }}", "k" * 1001),
+    *("größe", "a/b", "..", "../kickoff", "a b ", "50%25", "what?#now", "7@home", "..%2fkickoff", "..;/admin"),
+    *("http://evil.example/x", "\\\\evil.example\\x", ":80@evil.example", "a HTTP/1.1\r\nHost: evil.example"),
+    *("a\x00b", "\u2028\u2029\x85", "\uff0f\uff0e\uff0e", "{{ 7 * 7 }}", "k" * 201),
 ]
-LINE = re.compile(r"GET /teams/my%20crew/(?:status/([A-Za-z0-9_.~%-]+)|([A-Za-z0-9_.~%-]+)/status) HTTP/1\.1")
 
 
-@pytest.mark.parametrize("missing", [[], [answer(status=b"404 Not Found")]], ids=["status_first", "id_first"])
 @pytest.mark.parametrize("trick", TRICKS)
-def test_malicious_kickoff_id_stays_in_its_path_or_is_rejected(connect, hostile, trick, missing):
+def test_malicious_kickoff_id_is_uncertain_and_shown(connect, hostile, trick):
     hostile.keeps = True
-    started = answer(json.dumps({"kickoff_id": trick}).encode())
-    hostile.says = [started, *missing, RUNNING]
-    crew = connect(f"{hostile.url}/teams/my%20crew")
+    crew = connect(hostile.url)
 
-    if len(trick) > 1000 or not trick.isprintable():
-        with pytest.raises(UncertainKickoff):
+    for status in (b"200 OK", b"400 Bad Request"):
+        hostile.says = [answer(json.dumps({"kickoff_id": trick}).encode(), status=status)]
+        with pytest.raises(UncertainKickoff, match=re.escape(repr(trick)[:50])) as caught:
             crew.kickoff(KICKOFF)
-        with pytest.raises(InvalidKickoffId):
-            crew.status(trick)
-        assert len(hostile.requests) == 1
-        return
-    crew.status(crew.kickoff(KICKOFF))
+        assert caught.value.kickoff_id == ""
+    with pytest.raises(InvalidKickoffId):
+        crew.status(trick)
+    assert len(hostile.requests) == 2
 
-    head, _, rest = hostile.requests[-1].decode("ascii").partition("\r\n")
-    found = LINE.fullmatch(head)
-    assert found, head
-    assert (found[1] or found[2]) not in {".", ".."}
-    assert unquote(found[1] or found[2]) == trick
-    assert rest.lower().count("host:") == 1
-    assert "evil" not in rest.lower()
+
+def test_any_valid_kickoff_id_is_sent_as_it_is(connect, hostile):
+    hostile.says, hostile.keeps = [RUNNING], True
+
+    connect(f"{hostile.url}/teams/my%20crew").status("Run_7:a..b-c.")
+
+    assert hostile.lines == ["GET /teams/my%20crew/status/Run_7:a..b-c. HTTP/1.1"]
 
 
 class TestDeadline:

@@ -98,13 +98,13 @@ def test_broken_report_fails_nothing_and_shows_nothing(live_crew, task_log, monk
 def test_link_points_to_the_execution(live_crew, task_log, monkeypatch, kind, options, refused):
     page = "https://app.example/runs/{kickoff_id}"
     monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?{urlencode({'dashboard_url': page})}")
-    live_crew.next_kickoff_id("run 7/b")
+    live_crew.next_kickoff_id("run:7.b")
     task = kind(live_crew, **options)
     task.ti.refused_xcoms = refused
 
-    assert poked(task)["kickoff_id"] == "run 7/b"
+    assert poked(task)["kickoff_id"] == "run:7.b"
 
-    assert task.ti.xcoms.get(DASHBOARD_KEY) == (None if refused else "https://app.example/runs/run%207%2Fb")
+    assert task.ti.xcoms.get(DASHBOARD_KEY) == (None if refused else "https://app.example/runs/run:7.b")
     assert ("the XCom backend is full" in task_log.text) is bool(refused)
 
 
