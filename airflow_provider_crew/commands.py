@@ -34,7 +34,6 @@ from airflow_provider_crew.task.verdict import (
     WHILE_PAUSED,
     WHILE_RUNNING,
     WHILE_UNKNOWN,
-    fix_for,
 )
 
 
@@ -121,7 +120,7 @@ def _described(execution: Execution) -> dict[str, Any]:
 
 
 def _shown(error: CrewError) -> dict[str, str]:
-    step = WHILE_UNKNOWN if isinstance(error, ExecutionNotFound) else fix_for(error)
+    step = WHILE_UNKNOWN if isinstance(error, ExecutionNotFound) else error.fix
     return {**error.as_dict(), "next_step": step}
 
 

@@ -4,6 +4,8 @@ Exceptions of tasks and of the hook, for retry policies, callbacks and ``except`
 The client defines those that know nothing about Airflow. Those of tasks are defined here.
 """
 
+from typing import ClassVar
+
 from airflow.providers.common.compat import sdk
 
 from airflow_provider_crew.client.errors import *  # noqa: F403 - all errors of the client
@@ -61,6 +63,10 @@ class InvalidResultPath(CrewTaskError):
     """
 
     owner: str = ""
+    fixes: ClassVar = {
+        "owner": "Give each batch a result_path of its own.",
+        "": "Restore the files. If result_path is a local folder, let all workers share it.",
+    }
 
 
 class BatchFailed(CrewError):

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Self, dataclass_transform
+from http import HTTPStatus
+from typing import Any, ClassVar, Self, dataclass_transform
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -78,6 +79,9 @@ _SENTENCES = {
 }
 
 
+TRY_LATER = "Try again when the crew responds again."
+_ADD_NAMES = "Add the missing names to `inputs`."
+
 # Classes of the errors that one process may pass to another.
 _KINDS: dict[str, type["CrewError"]] = {}
 
@@ -91,7 +95,7 @@ class CrewError(Exception):
     :param message: The event. It begins with the reason, because a log may show no more than 80 characters.
     :param at: Where the crew was at the last poll, and for how long the execution had been running.
     :param cost: Billing state of the execution.
-    :param next_step: Action for the reader. The client does not know it; ``task/verdict.py`` does.
+    :param next_step: Action for the reader. Only ``task/verdict.py`` knows it, ``fix`` is a part of it.
     :param kickoff_id: The execution, if there is one.
     :param error: The crew's own reason. Defaults to the message.
     """
@@ -102,6 +106,8 @@ class CrewError(Exception):
     next_step: str = field(default="", kw_only=True)
     kickoff_id: str = field(default="", kw_only=True)
     error: str = field(default="", kw_only=True)
+    fixes: ClassVar[Mapping[str, str]] = {}
+    """What a person can do if the attribute of that name is set. The first one counts."""
 
     def __init_subclass__(cls) -> None:
         dataclass(eq=False, repr=False, kw_only=True)(cls)
@@ -110,6 +116,11 @@ class CrewError(Exception):
     def __post_init__(self, message: str) -> None:
         """Use the message as the reason if there is none."""
         self.error = self.error or message
+
+    @property
+    def fix(self) -> str:
+        """What a person can do about the error. Empty if there is nothing to do."""
+        return next((fix for name, fix in self.fixes.items() if not name or getattr(self, name)), "")
 
     @property
     def event(self) -> str:
@@ -147,10 +158,13 @@ class InvalidSettings(CrewError):
     """The address, the token or another setting is unusable."""
 
     cost: Cost = Cost.NONE
+    fix = "Fix the connection, or the configuration that the error mentions."
 
 
 class InvalidKickoffId(CrewError):
     """The crew cannot have issued this kickoff ID."""
+
+    fix = "Find the execution in the crew's dashboard, and wait for it with CrewExecutionSensor."
 
 
 class InvalidInputs(CrewError):
@@ -158,16 +172,20 @@ class InvalidInputs(CrewError):
 
     cost: Cost = Cost.NONE
     missing_inputs: tuple[str, ...] = ()
+    fixes: ClassVar = {"missing_inputs": _ADD_NAMES, "": "Fix the inputs or options of the task."}
 
 
 class DailyLimitReached(CrewError):
     """The connection's daily kickoff limit is reached. Nothing was sent."""
 
     cost: Cost = Cost.NONE
+    fix = "Wait until midnight (UTC), or raise max_kickoffs_per_day."
 
 
 class InvalidOutputType(CrewError):
     """pydantic cannot validate against this output_type. Nothing was sent."""
+
+    fix = "Fix `output_type`."
 
 
 class CallError(CrewError):
@@ -180,18 +198,21 @@ class NotAuthenticated(CallError):
     """401: the bearer token is missing, wrong or no longer valid."""
 
     cost: Cost = Cost.NONE
+    fix = "Replace the token in the connection with the one from the crew's Status tab."
 
 
 class NotAllowed(CallError):
     """403: the token is valid, but lacks permission."""
 
     cost: Cost = Cost.NONE
+    fix = "Use the organization token, or extend the permissions of the user."
 
 
 class ExecutionNotFound(CallError):
     """The execution is unknown to the crew: not yet, no longer, or while it waits for human input."""
 
     address: str = ""
+    fix = "Check the kickoff ID. If the crew may wait for human input, set human_input=True."
 
 
 class Rejected(CallError):
@@ -205,12 +226,22 @@ class Rejected(CallError):
         """Whether the crew may accept a kickoff with other inputs."""
         return self.http_status in {400, 413, 422}
 
+    @property
+    def fix(self) -> str:
+        """What a person can do, by the kind of rejection."""
+        if self.http_status and self.http_status < HTTPStatus.BAD_REQUEST:
+            return "If the crew has moved, put the new address into the connection."
+        if self.http_status == HTTPStatus.NOT_FOUND and not self.missing_inputs:
+            return "Check the host in the connection."
+        return _ADD_NAMES if self.missing_inputs else "Fix what the response reports."
+
 
 class TransientError(CallError):
     """The same call may succeed later. ``timed_out``: there was no response in time."""
 
     retry_after: float | None = None
     timed_out: bool = False
+    fixes: ClassVar = {"": TRY_LATER}
 
     @property
     def may_be_waking_up(self) -> bool:
@@ -239,18 +270,33 @@ class Unreachable(TransientError):
     sent: bool = True
     tls_failed: bool = False
     lacks_connection: bool = False
+    fixes: ClassVar = {
+        "lacks_connection": "Check that the connection exists, that its type is Crew, and that Airflow's API "
+        "server and secrets backend respond. Percent-encode the token in a URI.",
+        "tls_failed": "Check the scheme (http or https), host and port in the connection. If your own certificate "
+        "authority signed the certificate, put the path of that authority's certificate into `verify`.",
+        "sent": TRY_LATER,
+        "": "Check the host, port and proxy in the connection, whether the crew is deployed, and whether a "
+        "firewall blocks the connection.",
+    }
 
 
 class UnreadableResponse(TransientError):
     """The response is unreadable."""
 
+    fix = "Check the host in the connection: another server may be responding."
+
 
 class ResponseTooLarge(CallError):
     """The response exceeds the size limit, so a retry fails in the same way."""
 
+    fix = "Read the result in the crew's dashboard."
+
 
 class UncertainKickoff(CrewError):
     """The kickoff was sent, and it is unknown whether it started an execution."""
+
+    fix = "Check the crew's dashboard before you start another execution."
 
 
 class NotCancelled(CrewError):
@@ -262,6 +308,7 @@ class NotCancelled(CrewError):
 
     cost: Cost = Cost.RUNNING
     passes: bool = False
+    fix = "Check the crew's dashboard before you start another execution."
 
     @property
     def is_refused(self) -> bool:
@@ -281,6 +328,7 @@ class ExecutionFailed(WatchError):
     cost: Cost = Cost.ENDED
     execution_time: float | None = None
     usage: Mapping[str, float] | None = None
+    fix = "If you still need the result, start a new execution, which is billed."
 
 
 class ExecutionStopped(ExecutionFailed):
@@ -300,24 +348,36 @@ class InvalidOutput(WatchError):
 
     cost: Cost = Cost.ENDED
     misfits: tuple[str, ...] = ()
+    fix = "Fix `output_type`."
 
 
 class HumanInputNeeded(WatchError):
     """The crew waits for human input, at which the caller asked the watch to stop."""
 
+    fix = "Answer the crew in its dashboard."
+
 
 class WaitStopped(WatchError):
     """A user chose to stop waiting for a crew that waits for human input."""
 
+    fix = "Answer the crew in its dashboard."
+
 
 class WaitedTooLong(WatchError):
     """The timeout passed while the execution was running."""
+
+    fix = "Wait for the execution with its kickoff ID and a longer timeout. Do not start another."
 
 
 class WatchBroken(WatchError):
     """The execution can no longer be polled, and waiting does not help. ``cause`` is the reason."""
 
     cause: CrewError | None = None
+
+    @property
+    def fix(self) -> str:
+        """What a person can do about the cause."""
+        return self.cause.fix if self.cause else ""
 
 
 class ExecutionUnknown(WatchError):
@@ -331,6 +391,11 @@ class ExecutionUnknown(WatchError):
     lasted: float = 0.0
     elsewhere: str = ""
     has_completed: bool = False
+    fixes: ClassVar = {
+        "has_completed": "Check the crew's dashboard, which may show the result.",
+        "elsewhere": "Point the connection to the address of the kickoff.",
+        "": "Answer the crew in its dashboard.",
+    }
 
 
 class LostContact(WatchError):
@@ -342,6 +407,15 @@ class LostContact(WatchError):
 
     cause: CrewError | None = None
     only_in_triggerer: bool = False
+
+    @property
+    def fix(self) -> str:
+        """What a person can do about the cause, unless this error knows more."""
+        if self.only_in_triggerer:
+            return "Compare environment variables, secrets backend and network of the triggerer and the worker."
+        if isinstance(self.cause, CallError) and self.cause.http_status == HTTPStatus.INTERNAL_SERVER_ERROR:
+            return "Check the crew's dashboard, because the execution may have failed."
+        return self.cause.fix if self.cause else TRY_LATER
 
 
 # Attributes that stay in the process that raised the error.

@@ -211,7 +211,7 @@ def issued_kickoff_id(value: Any) -> str:
     return text
 
 
-def checked_kickoff_id(kickoff_id: str) -> str:
+def checked_kickoff_id(kickoff_id: Any) -> str:
     """Reject a kickoff ID that no kickoff can have returned, before it becomes part of a path."""
     if isinstance(kickoff_id, str) and _KICKOFF_ID.fullmatch(kickoff_id):
         return kickoff_id

@@ -1,14 +1,13 @@
 """
 Verdict on a task that ends without a result: what Airflow does, the cost, and the next step. It does no I/O.
 
-``decide()`` is its twin for the beginning of a task. Every next step is here, once.
+``decide()`` is its twin for the beginning of a task. Every next step is made here, from the error's ``fix``.
 ``tests/unit/verdicts.txt`` has the table as text.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from http import HTTPStatus
 from typing import Any, Literal
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
@@ -478,7 +477,7 @@ def _row_after(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR0911 -
         case errors.ExecutionFailed():
             return _Row("retry", _STARTS_ANOTHER)
         case errors.ExecutionUnknown(has_completed=True):
-            return _Row("fail", _STARTS_ANOTHER, fix_for(error))
+            return _Row("fail", _STARTS_ANOTHER, error.fix)
         case errors.InvalidOutput() if error.misfits and not facts.rejects_misfits:
             return _Row("retry", _STARTS_ANOTHER)
         case errors.InvalidOutput() if facts.reattachable:
@@ -490,13 +489,11 @@ def _row_after(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR0911 -
             return _Row(
                 "fail", _without_record(facts, _STARTS_ANOTHER), f"Wait for the execution with {_sensor(facts)}."
             )
-        case errors.ExecutionUnknown(elsewhere=str(address)) if address:
-            return _Row("fail", again, fix_for(error))
-        case errors.ExecutionUnknown() if _has_another_id(error, facts):
+        case errors.ExecutionUnknown(elsewhere="") if _has_another_id(error, facts):
             fix = f"Find the execution in the crew's dashboard by {_meta_of(facts)}."
             return _Row("fail", again, f"{fix} {_ADOPTING}", _start_over(facts))
-        case errors.ExecutionUnknown():
-            return _Row("fail", again, fix_for(error), _start_over(facts))
+        case errors.ExecutionUnknown(elsewhere=""):
+            return _Row("fail", again, error.fix, _start_over(facts))
     return _row_of_any(error, again)
 
 
@@ -518,13 +515,16 @@ def _row_of_any(error: CrewError, effect: str) -> _Row:
     """Return the row of an error that its table does not list."""
     if isinstance(error, CutShort):
         return _Row("time out", effect)
-    return _Row("retry", effect, _fix_first(error)) if _is_passing(error) else _Row("fail", effect, fix_for(error))
+    if not _is_passing(error):
+        return _Row("fail", effect, error.fix)
+    is_optional = error.fix == errors.TRY_LATER or isinstance(error, errors.WaitedTooLong)
+    return _Row("retry", effect, "" if is_optional else error.fix)
 
 
 def _row_of_batch(error: CrewError, rows: RowCounts) -> _Row:
     """Return the row of a batch."""
     if isinstance(error, InvalidResultPath):
-        return _Row("fail" if error.owner else "retry", _STARTS_NOTHING, fix_for(error))
+        return _Row("fail" if error.owner else "retry", _STARTS_NOTHING, error.fix)
     if isinstance(error, BatchFailed) and error.max_tokens_needs:
         return _Row("fail", f"starts nothing until max_tokens is {error.max_tokens_needs}", _look_first(rows))
     row = _row_of_any(error, rows.effect(is_cleared=False))
@@ -548,7 +548,7 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:
         case errors.ExecutionStopped():
             return _Row("fail", _STARTS_ANOTHER)
         case errors.ExecutionUnknown():
-            return _Row("fail", _WAITS, fix_for(error), _start_over(facts))
+            return _Row("fail", _WAITS, error.fix, _start_over(facts))
         case OtherInputs():
             fix = f"Read the execution's result with {_sensor(facts)}."
             return _Row("fail", _WHEN_ENDED, fix, _start_over(facts))
@@ -574,10 +574,10 @@ def _row_of_failed_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0
         case errors.InvalidOutput():
             return _Row("fail", _CHECKS, "Fix `output_type`.")
         case errors.ExecutionUnknown(elsewhere="", has_completed=False):
-            fix = f"{fix_for(error)} With human_input=True, the sensor waits until its timeout."
+            fix = f"{error.fix} With human_input=True, the sensor waits until its timeout."
             return _Row("fail", again, fix, _start_over(facts))
         case errors.ExecutionUnknown(has_completed=True):
-            return _Row("fail", _ENDS_AGAIN, fix_for(error))
+            return _Row("fail", _ENDS_AGAIN, error.fix)
         case errors.InvalidKickoffId():
             return _Row("fail", _WAITS_FOR_GIVEN, _CHECK_KICKOFF_TASK)
     return _row_of_any(error, again)
@@ -587,7 +587,6 @@ _ADOPTING = (
     "If the execution is there, run `python -m airflow_provider_crew adopt` first: clearing the task"
     f"{KEEPING} then waits for it. Otherwise,"
 )
-_TRY_LATER = "Try again when the crew responds again."
 _CHECK_KICKOFF_TASK = (
     "Check what the kickoff task returned. After a mapped kickoff task, map the sensor: "
     ".expand(kickoff_id=kickoff.output)."
@@ -600,85 +599,6 @@ def _start_over(facts: Facts) -> str:
         return "To start over, delete its crew_kickoff_… in the task's Task State Store, then clear the task."
     then = " for the task that started it, then clear that task" if facts.is_sensor else ", then clear the task"
     return f"To start over, run `python -m airflow_provider_crew forget DAG RUN TASK`{then}."
-
-
-def _fix_first(error: CrewError) -> str:
-    """Return what a person may have to do before a retry can succeed, if anything."""
-    fix = fix_for(error)
-    return "" if fix == _TRY_LATER or isinstance(error, errors.WaitedTooLong) else fix
-
-
-def fix_for(error: CrewError) -> str:  # noqa: PLR0911, PLR0912, C901 - a table
-    """Return what a person can do about an error. Empty if there is nothing to do."""
-    match error:
-        case errors.LostContact(only_in_triggerer=True):
-            return "Compare environment variables, secrets backend and network of the triggerer and the worker."
-        case errors.LostContact(cause=errors.CallError(http_status=500)):
-            return "Check the crew's dashboard, because the execution may have failed."
-        case errors.WatchBroken(cause=CrewError() as cause) | errors.LostContact(cause=CrewError() as cause):
-            return fix_for(cause)
-        case errors.NotAuthenticated():
-            return "Replace the token in the connection with the one from the crew's Status tab."
-        case errors.NotAllowed():
-            return "Use the organization token, or extend the permissions of the user."
-        case errors.Rejected(http_status=int(status)) if status < HTTPStatus.BAD_REQUEST:
-            return "If the crew has moved, put the new address into the connection."
-        case errors.Rejected() | errors.InvalidInputs() if error.missing_inputs:
-            return "Add the missing names to `inputs`."
-        case errors.Rejected(http_status=404):
-            return "Check the host in the connection."
-        case errors.Rejected():
-            return "Fix what the response reports."
-        case errors.Unreachable(lacks_connection=True):
-            return (
-                "Check that the connection exists, that its type is Crew, and that Airflow's API server and "
-                "secrets backend respond. Percent-encode the token in a URI."
-            )
-        case errors.Unreachable(tls_failed=True):
-            return (
-                "Check the scheme (http or https), host and port in the connection. If your own certificate "
-                "authority signed the certificate, put the path of that authority's certificate into `verify`."
-            )
-        case errors.Unreachable(sent=False):
-            return (
-                "Check the host, port and proxy in the connection, whether the crew is deployed, and whether a "
-                "firewall blocks the connection."
-            )
-        case errors.UnreadableResponse():
-            return "Check the host in the connection: another server may be responding."
-        case errors.ResponseTooLarge():
-            return "Read the result in the crew's dashboard."
-        case errors.TransientError() | errors.LostContact():
-            return _TRY_LATER
-        case errors.InvalidSettings():
-            return "Fix the connection, or the configuration that the error mentions."
-        case InvalidResultPath(owner=str(owner)) if owner:
-            return "Give each batch a result_path of its own."
-        case InvalidResultPath():
-            return "Restore the files. If result_path is a local folder, let all workers share it."
-        case errors.InvalidInputs():
-            return "Fix the inputs or options of the task."
-        case errors.InvalidOutputType() | errors.InvalidOutput():
-            return "Fix `output_type`."
-        case errors.DailyLimitReached():
-            return "Wait until midnight (UTC), or raise max_kickoffs_per_day."
-        case errors.NotCancelled() | errors.UncertainKickoff():
-            return "Check the crew's dashboard before you start another execution."
-        case errors.ExecutionFailed():
-            return "If you still need the result, start a new execution, which is billed."
-        case errors.WaitedTooLong():
-            return "Wait for the execution with its kickoff ID and a longer timeout. Do not start another."
-        case errors.ExecutionUnknown(has_completed=True):
-            return "Check the crew's dashboard, which may show the result."
-        case errors.ExecutionUnknown() if error.elsewhere:
-            return "Point the connection to the address of the kickoff."
-        case errors.ExecutionUnknown() | errors.WaitStopped() | errors.HumanInputNeeded():
-            return "Answer the crew in its dashboard."
-        case errors.ExecutionNotFound():
-            return "Check the kickoff ID. If the crew may wait for human input, set human_input=True."
-        case errors.InvalidKickoffId():
-            return "Find the execution in the crew's dashboard, and wait for it with CrewExecutionSensor."
-    return ""
 
 
 def _sensor(facts: Facts, *arguments: str) -> str:

@@ -16,7 +16,7 @@ from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 from airflow_provider_crew import exceptions as ends
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import Cost
-from airflow_provider_crew.task.verdict import Earlier, Facts, Phase, RowCounts, fix_for, verdict
+from airflow_provider_crew.task.verdict import Earlier, Facts, Phase, RowCounts, verdict
 from airflow_provider_crew.versions import KEEP
 
 AT = "task 2 of 2, writing_task (Writer), after 6s"
@@ -157,7 +157,7 @@ def fixes() -> Iterator[str]:
     """Yield what users can do about each error, also where there is no verdict."""
     for name, error in ERRORS.items():
         if isinstance(error, errors.CrewError):
-            yield f"{name}: {fix_for(error) or '-'}"
+            yield f"{name}: {error.fix or '-'}"
 
 
 def test_sentences_without_a_verdict_are_those_of_the_table(evaluated: Any) -> None:
