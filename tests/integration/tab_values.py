@@ -10,11 +10,14 @@ from typing import Any
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.progress import begun, completed, ended
+from airflow_provider_crew.client.text import one_line
+from airflow_provider_crew.client.wording import SHOWN_TEXT
 from airflow_provider_crew.task.verdict import Facts, if_lost, while_waiting
 from tests.system.crew_tab_contents import CONTENTS, KICKOFF_ID, batch_progress, progress, result
 
 FILE = json.loads(Path(__file__).with_name("tab_states.json").read_text(encoding="utf-8"))
 NOW = time.time() // 1
+LONG = "Traceback:\n" + "  x = 402\n" * 900
 MISFITS = ("title: Field required", "ports[0].ready: Input should be a valid boolean")
 
 
@@ -55,6 +58,12 @@ VALUES: dict[str, Any] = {
         )
     ),
     "traceback": failed(errors.ExecutionFailed("Traceback: x = 402", error="Traceback:\n  x = 402")),
+    "traceback, and more": failed(
+        errors.ExecutionFailed("It has ended: Traceback: x = 402. Refused.", error="Traceback:\n  x = 402.\n")
+    ),
+    "long traceback, and more": failed(
+        errors.ExecutionFailed(f"E. {one_line(LONG, SHOWN_TEXT)} Refused.", error=LONG)
+    ),
     "misfits": failed(
         errors.InvalidOutput(f"The output does not match output_type: {'; '.join(MISFITS)}.", misfits=MISFITS)
     ),

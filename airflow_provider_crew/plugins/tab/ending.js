@@ -57,8 +57,11 @@ function shown({ state, retryAt }, end) {
   const event = text(end.event);
   // What the event repeats in one line is shown in its own lines.
   const lines = text(end.reason);
-  const first = misfits[0] ?? lines.split(/\s+/).filter(Boolean).join(" ").slice(0, REPEATED);
+  const repeated = lines.split(/\s+/).filter(Boolean).join(" ").replace(/[. ]+$/, "");
+  const first = misfits[0] ?? repeated.slice(0, REPEATED);
   const at = first ? event.indexOf(first) : -1;
+  // The event has a long reason only up to an ellipsis.
+  const until = [repeated, "…"].map((last) => [event.indexOf(last, at), last.length]).find(([found]) => found >= 0);
   const isRetried = state === "up_for_retry" && text(end.if_retried);
   // A choice of the reader says the same.
   const clearing = `Clearing the task ${text(object(end.choices).clear).replace(/^it /, "")}.`;
@@ -66,6 +69,7 @@ function shown({ state, retryAt }, end) {
   return {
     reason: at < 0 ? event : event.slice(0, at).trim(),
     lines,
+    rest: at < 0 || !lines || !until ? "" : event.slice(until[0] + until[1]).replace(/^[. ]+/, ""),
     misfits: at < 0 ? [] : misfits,
     at: text(end.at),
     cost: text(end.billed),

@@ -114,13 +114,13 @@ export function Choices({ choices }) {
   return told.length > 0 && facts(told, "crew-end crew-choices");
 }
 
-export function Ending({ of: { reason, lines, misfits, at, cost, retry, retryAt, next, meta } }) {
+export function Ending({ of: { reason, lines, rest, misfits, at, cost, retry, retryAt, next, meta } }) {
   const when = retryAt && [" in ", h(Until, { key: "until", time: retryAt })];
   const then = retry ? ["Airflow retries the task", when, ` and ${retry}.`] : next && h(Markdown, { source: next });
   const rows = [["At", at], ["Cost", cost], ["Next", then], ["Meta", meta && copied(meta, "meta")]].filter(([, value]) => value);
   const fields = misfits.length > 0 && h("ul", null, all(misfits.map((each) => h("li", null, each))));
   const block = lines && h("pre", { tabIndex: 0, "aria-label": "Error of the crew" }, lines);
-  return el("div", "crew-ending", reason && el("p", "crew-reason", reason), block, fields, facts(rows, "crew-end"));
+  return el("div", "crew-ending", reason && el("p", "crew-reason", reason), block, rest && el("p", "", rest), fields, facts(rows, "crew-end"));
 }
 
 function Bar({ of: { value, max, says } }) {
