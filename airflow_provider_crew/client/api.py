@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.errors import CallError, Cost, TransientError
-from airflow_provider_crew.client.models import CrewInputs, Execution, read_execution, read_inputs
+from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, read_execution, read_inputs
 from airflow_provider_crew.client.payload import (
     MAX_ID,
     KickoffRequest,
@@ -55,16 +55,12 @@ _GATEWAY_KEYS = frozenset({"path", "statusCode", "timestamp"})
 _MISSING_INPUTS = re.compile(r"\s*missing inputs:", re.IGNORECASE)
 
 
-# Fields of an execution that logs and errors show, and that become no part of a result.
-_SHOWN = ("error", "word", "current_task", "current_agent")
-
-
 class Masks(NamedTuple):
     """
     Spellings of the secrets to mask in a response.
 
     ``results`` has the token alone, because a webhook's password may be a word of a result. ``errors`` has all,
-    for texts that only messages show: error responses, an execution's position, and the reason of a failed one.
+    for texts that only messages show: error responses, and all own texts of an execution that has not completed.
     """
 
     results: tuple[str, ...] = ()
@@ -278,7 +274,9 @@ class Response:
         found = self.read(lambda body: read_execution(body, self.request.kickoff_id))
         if found is None:
             raise self.not_found()
-        texts = {name: text for name in _SHOWN if (text := getattr(found, name, None))}
+        if isinstance(found, Completed):
+            return found
+        texts = {name: text for name, text in found if isinstance(text, str) and name != "kickoff_id"}
         return found.model_copy(
             update={name: mask(text, self.request.masks.errors) for name, text in texts.items()}
         )
