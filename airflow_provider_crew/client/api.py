@@ -322,10 +322,12 @@ class Response:
 
     def reason(self) -> str:
         """Return the reason given by the crew, or else the beginning of the body."""
-        keys = ("status",) if "state" in self._error_body else ("error", "title", "message", "detail")
+        is_status = "state" in self._error_body
+        keys = ("status",) if is_status else ("error", "title", "message", "detail")
         given = [self._error_body.get(key) for key in keys]
         if reason := ": ".join(text.rstrip(". ") for text in given if isinstance(text, str) and text):
-            return f" The crew says: {one_line(reason, _MAX_REASON).rstrip('. ')}."
+            speaker = "crew" if is_status or self.has_error_body else "response"
+            return f" The {speaker} says: {one_line(reason, _MAX_REASON).rstrip('. ')}."
         return f" It begins: {self.excerpt()!r} ({self.content_type})." if self.body else ""
 
     def excerpt(self) -> str:

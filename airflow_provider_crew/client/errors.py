@@ -414,7 +414,7 @@ class LostContact(WatchError):
         if self.only_in_triggerer:
             return "Compare environment variables, secrets backend and network of the triggerer and the worker."
         if isinstance(self.cause, CallError) and self.cause.http_status == HTTPStatus.INTERNAL_SERVER_ERROR:
-            return "Check the crew's dashboard, because the execution may have failed."
+            return "If the dashboard shows that it failed, run `forget` and clear the task. Otherwise,"
         return self.cause.fix if self.cause else TRY_LATER
 
 

@@ -9,7 +9,6 @@ deadline must survive a restart of the polling process.
 import logging
 import math
 from collections.abc import Callable
-from http import HTTPStatus
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import Field, StrictBool, TypeAdapter, ValidationError
@@ -38,7 +37,6 @@ _REMINDER = 300.0
 # A person may take days, and such a wait needs no attention.
 _REMINDER_WHILE_PEOPLE_DECIDE = 3600.0
 _WORD = 100
-_MAY_HAVE_FAILED = " The status of a failed execution may look like this indefinitely."
 
 Interval = Annotated[float, Field(strict=True, gt=0, le=LAST_TIME)]
 Pause = Annotated[float, Field(strict=True, ge=0, le=LAST_TIME)]
@@ -350,12 +348,8 @@ class Watch:
         return self._poll_again(lines, at_least=asked_for, at_most=left)
 
     def _lost(self, error: errors.CallError, lasted: float) -> Step:
-        hint = _MAY_HAVE_FAILED if error.http_status == HTTPStatus.INTERNAL_SERVER_ERROR else ""
-        return self._end(
-            errors.LostContact,
-            f"The crew returned no usable response for {duration(lasted)}. {error.event}{hint}",
-            cause=error,
-        )
+        event = f"The crew returned no usable response for {duration(lasted)}. {error.event}"
+        return self._end(errors.LostContact, event, cause=error)
 
     def _broken(self, error: errors.CallError | errors.InvalidSettings) -> Step:
         """End a watch that cannot continue until its cause is fixed."""
