@@ -8,8 +8,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from http import HTTPStatus
 from typing import Any, NamedTuple, Self, TypeVar, cast
@@ -18,14 +17,8 @@ from pydantic import ValidationError
 
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.errors import CallError, Cost, TransientError
-from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, read_execution, read_inputs
-from airflow_provider_crew.client.payload import (
-    MAX_ID,
-    KickoffRequest,
-    checked_kickoff_id,
-    issued_kickoff_id,
-    some_names,
-)
+from airflow_provider_crew.client.models import Completed, Execution, read_execution
+from airflow_provider_crew.client.payload import KickoffRequest, checked_kickoff_id, issued_kickoff_id, some_names
 from airflow_provider_crew.client.settings import (
     ServiceSettings,
     is_caused_by,
@@ -40,13 +33,14 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+_SUCCESS = range(200, 300)
 # Error responses may be of any length, and are read only for their reason.
 MAX_ERROR_BYTES = 64 * 1024
 
+_ATTEMPTS = 3
 # Maximum lengths of external text in messages.
 _MAX_REASON = 500
 _MAX_EXCERPT = 200
-_MAX_INPUT_NAME = 100
 # Longer than the excerpt shown, so that a secret is found before it is cut off.
 _EXCERPT_SOURCE = 16 * 1024
 
@@ -69,11 +63,7 @@ class Masks(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """
-    HTTP request.
-
-    ``kickoff_id`` names an existing execution.
-    """
+    """HTTP request. ``kickoff_id`` names an existing execution."""
 
     method: str
     address: str
@@ -140,25 +130,22 @@ class CrewApi:
 
     def status(self, kickoff_id: str, path: str) -> Request:
         """Return the request for the status of an execution, at one of the status paths."""
-        return self._about(kickoff_id, "GET", path)
+        path = path.format(checked_kickoff_id(kickoff_id))
+        return Request("GET", self.settings.address, path, self._headers, self._masks, kickoff_id=kickoff_id)
 
     def stop(self, kickoff_id: str) -> Request:
         """Return the request that stops an execution. The endpoint is undocumented, and a crew may lack it."""
-        return self._about(kickoff_id, "POST", "/stop/{}")
+        return replace(self.status(kickoff_id, "/stop/{}"), method="POST")
 
     def answer(self, kickoff_id: str, answer: bytes) -> Request:
         """Return the request that answers a crew that waits for human input."""
         headers = self._headers | {"Content-Type": "application/json"}
         return Request("POST", self.settings.address, "/resume", headers, self._masks, answer, kickoff_id)
 
-    def _about(self, kickoff_id: str, method: str, path: str) -> Request:
-        path = path.format(checked_kickoff_id(kickoff_id))
-        return Request(method, self.settings.address, path, self._headers, self._masks, kickoff_id=kickoff_id)
-
 
 def most_bytes(status: int, largest: int | None = None) -> int:
     """Return the maximum number of bytes to read. The rest of an error response is left unread."""
-    return (largest or MAX_RESPONSE_BYTES) if _is_success(status) else MAX_ERROR_BYTES
+    return (largest or MAX_RESPONSE_BYTES) if status in _SUCCESS else MAX_ERROR_BYTES
 
 
 @dataclass(repr=False)
@@ -172,13 +159,8 @@ class Response:
 
     @classmethod
     def received(cls, request: Request, status: int, headers: Mapping[str, str], body: bytes, most: int) -> Self:
-        """
-        Return a response. Raise ResponseTooLarge if the body exceeds its maximum.
-
-        :param body: Bytes that were read. If the maximum is exceeded, at least one byte more than the maximum.
-        :param most: Maximum number of bytes, from most_bytes().
-        """
-        if len(body) > most and _is_success(status):
+        """Return a response. Raise ResponseTooLarge if more than ``most`` bytes were read, from most_bytes()."""
+        if len(body) > most and status in _SUCCESS:
             raise errors.ResponseTooLarge(
                 f"The response to {request} is larger than {most / 1024**2:g} MiB, and was not read.",
                 http_status=status,
@@ -189,7 +171,7 @@ class Response:
     @property
     def is_success(self) -> bool:
         """Whether the request succeeded (2xx)."""
-        return _is_success(self.status)
+        return self.status in _SUCCESS
 
     @property
     def is_missing(self) -> bool:
@@ -202,27 +184,12 @@ class Response:
         return self._header("Content-Type") or "no content type"
 
     @property
-    def redirect_target(self) -> str:
-        """Target of a redirect, without its query string, which may hold a secret."""
-        return mask(re.split("[?#]", self._header("Location"), maxsplit=1)[0], self.request.masks.errors)
-
-    @property
-    def retry_after(self) -> float | None:
-        """Seconds to wait before the next request, from a Retry-After header in seconds or with a date."""
-        wanted = self._header("Retry-After")
-        if wanted.isdecimal():
-            return float(wanted)
-        try:
-            return max(0.0, parsedate_to_datetime(wanted).timestamp() - time.time())
-        except (ValueError, OverflowError):
-            return None
-
-    @property
     def has_error_body(self) -> bool:
         """Whether the error was reported by the crew itself rather than by a gateway in front of it."""
         body = self._error_body
-        is_like_crew = all(isinstance(body.get(key), str) for key in ("error", "message"))
-        return is_like_crew and _GATEWAY_KEYS.isdisjoint(body)
+        return _GATEWAY_KEYS.isdisjoint(body) and all(
+            isinstance(body.get(key), str) for key in ("error", "message")
+        )
 
     @property
     def missing_inputs(self) -> tuple[str, ...]:
@@ -233,7 +200,7 @@ class Response:
             # A deployed crew lists them in a sentence: ``Missing inputs: audience, topic``.
             names = detail[found.end() :].split(",")
         listed = names if isinstance(names, list) else []
-        return tuple(filter(None, (one_line(name, _MAX_INPUT_NAME) for name in listed if isinstance(name, str))))
+        return tuple(filter(None, (one_line(name, _MAX_EXCERPT) for name in listed if isinstance(name, str))))
 
     @property
     def given_id(self) -> Any:
@@ -261,10 +228,6 @@ class Response:
             fault = str(error)
         raise self._unreadable(fault)
 
-    def inputs(self) -> CrewInputs:
-        """Return the inputs that the crew takes."""
-        return self.read(read_inputs)
-
     def kickoff_id(self) -> str:
         """Return the kickoff ID of the execution that the request has started."""
         return self.read(lambda body: issued_kickoff_id(body.get("kickoff_id")))
@@ -274,12 +237,11 @@ class Response:
         found = self.read(lambda body: read_execution(body, self.request.kickoff_id))
         if found is None:
             raise self.not_found()
-        if isinstance(found, Completed):
-            return found
-        texts = {name: text for name, text in found if isinstance(text, str) and name != "kickoff_id"}
-        return found.model_copy(
-            update={name: mask(text, self.request.masks.errors) for name, text in texts.items()}
-        )
+        if not isinstance(found, Completed):
+            masks = self.request.masks.errors
+            texts = {name: mask(text, masks) for name, text in found if isinstance(text, str)}
+            return found.model_copy(update=texts | {"kickoff_id": found.kickoff_id})
+        return found
 
     def not_found(self) -> CallError:
         """Return the error for an execution that is unknown to the crew."""
@@ -292,13 +254,6 @@ class Response:
             kickoff_id=self.request.kickoff_id,
             address=self.request.address,
         )
-
-    def rejection_of_stop(self) -> CallError | None:
-        """Return the error if the crew has rejected a request to stop an execution."""
-        if self.is_success:
-            return None
-        hint = " The deployment may lack this endpoint." if self.status in {404, 405} else ""
-        return self.error().replace(f"The crew rejected the request: {self._described()}{hint}")
 
     def error(self) -> CallError:
         """Return the error of a response without success."""
@@ -317,7 +272,8 @@ class Response:
             kind, event = errors.Rejected, self._rejection()
             facts["missing_inputs"] = self.missing_inputs
         if issubclass(kind, TransientError):
-            facts["retry_after"] = self.retry_after
+            wanted = self._header("Retry-After")
+            facts["retry_after"] = float(wanted) if wanted.isdecimal() else None  # a date is ignored
         return kind(f"{event} {self._described()}", **facts)
 
     def reason(self) -> str:
@@ -364,10 +320,13 @@ class Response:
 
     def _rejection(self) -> str:
         if self.status < HTTPStatus.BAD_REQUEST:
-            target = self.redirect_target or "an unnamed address"
+            # Without its query string, which may hold a secret
+            target = re.split("[?#]", self._header("Location"), maxsplit=1)[0] or "an unnamed address"
             return f"The crew redirects to {target}, and redirects are not followed:"
         if self.missing_inputs:
             return f"Inputs are missing: {some_names(self.missing_inputs)}."
+        if self.request.kickoff_id and self.status in {404, 405}:
+            return "The deployment may lack this endpoint:"
         return "There is no crew at this address:" if self.is_missing else "The crew rejected the request:"
 
     def _unreadable(self, fault: str) -> errors.UnreadableResponse:
@@ -381,10 +340,6 @@ class Response:
 
     def _described(self) -> str:
         return f"{self.request} returned {self.status}.{self.reason()}"
-
-
-def _is_success(status: int) -> bool:
-    return HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
 
 
 # Statuses of one meaning.
@@ -427,8 +382,9 @@ def after_kickoff(error: CallError, response: Response | None) -> CallError | er
     Every outcome is an uncertain kickoff, unless it proves that no execution started.
     """
     if response and (given := response.given_id) not in (None, ""):
-        event = f"The kickoff has probably started an execution, whose ID is {one_line(repr(given), MAX_ID)}."
-        return errors.UncertainKickoff(f"{event} {error.event}", kickoff_id=response.named_execution)
+        shown = one_line(repr(given), _MAX_EXCERPT)
+        event = f"The kickoff has probably started an execution, whose ID is {shown}. {error.event}"
+        return errors.UncertainKickoff(event, kickoff_id=response.named_execution)
     if proves_nothing_was_done(error):
         return error
     return errors.UncertainKickoff(f"The kickoff may have started an execution. {error.event}")
@@ -453,9 +409,6 @@ def not_cancelled(kickoff_id: str, failure: CallError | None, cost: Cost) -> err
         kickoff_id=kickoff_id,
         passes=failure is None or isinstance(failure, TransientError),
     )
-
-
-_ATTEMPTS = 3
 
 
 def resend(

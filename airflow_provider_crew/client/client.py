@@ -26,7 +26,7 @@ from airflow_provider_crew.client.api import (
     unreachable,
 )
 from airflow_provider_crew.client.errors import CallError, Cost
-from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, Failed
+from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, Failed, read_inputs
 from airflow_provider_crew.client.payload import KickoffRequest
 from airflow_provider_crew.client.settings import (
     ServiceSettings,
@@ -94,7 +94,7 @@ class CrewClient:
 
     def inputs(self) -> CrewInputs:
         """Return the inputs that the crew takes."""
-        return self._send(self._api.inputs()).inputs()
+        return self._send(self._api.inputs()).read(read_inputs)
 
     def kickoff(self, kickoff: KickoffRequest) -> str:
         """Send a kickoff once and return its kickoff ID. Raise UncertainKickoff if its outcome is unknown."""
@@ -127,7 +127,8 @@ class CrewClient:
         """Stop an execution and return its end. Raise NotCancelled unless its status confirms one."""
         cost = Cost.RUNNING
         try:
-            failure = self._send(self._api.stop(kickoff_id)).rejection_of_stop()
+            response = self._send(self._api.stop(kickoff_id))
+            failure = None if response.is_success else response.error()
         except CallError as error:
             failure = error
         try:

@@ -17,7 +17,7 @@ from airflow_provider_crew.client.text import one_line
 # IDs become part of paths, keys and texts. With these characters, none of them needs quoting.
 _KICKOFF_ID = re.compile("[A-Za-z0-9][A-Za-z0-9_.:-]{0,199}")
 # Maximum lengths of external text in messages.
-MAX_ID = 80
+_MAX_ID = 80
 _MAX_NAMES = 300
 
 # Of a crew and of a flow. A flow that runs crews sends one for each.
@@ -215,5 +215,5 @@ def checked_kickoff_id(kickoff_id: Any) -> str:
     """Reject a kickoff ID that no kickoff can have returned, before it becomes part of a path."""
     if isinstance(kickoff_id, str) and _KICKOFF_ID.fullmatch(kickoff_id):
         return kickoff_id
-    shown = one_line(repr(kickoff_id), MAX_ID)
+    shown = one_line(repr(kickoff_id), _MAX_ID)
     raise InvalidKickoffId(f"Kickoff ID {shown} is malformed. An ID has up to 200 letters, digits and `_.:-`.")
