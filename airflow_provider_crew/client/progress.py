@@ -107,7 +107,7 @@ def begun(kickoff_id: str, started_at: float) -> dict[str, Any]:
     """Return the progress of an execution that has not been polled yet."""
     return {
         "version": _VERSION,
-        "kickoff_id": errors.storable_text(kickoff_id),
+        "kickoff_id": kickoff_id,
         "state": "running",
         "doing": "",
         "unit": "task",

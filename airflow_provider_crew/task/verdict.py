@@ -5,7 +5,6 @@ Verdict on a task that ends without a result: what Airflow does, the cost, and t
 ``tests/unit/verdicts.txt`` has the table as text.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -602,8 +601,8 @@ def _start_over(facts: Facts) -> str:
 
 
 def _sensor(facts: Facts, *arguments: str) -> str:
-    named = ", ".join((f"kickoff_id={json.dumps(facts.kickoff_id) if facts.kickoff_id else '...'}", *arguments))
-    return f"CrewExecutionSensor({named})"
+    kickoff_id = f'"{facts.kickoff_id}"' if facts.kickoff_id else "..."
+    return f"CrewExecutionSensor({', '.join((f'kickoff_id={kickoff_id}', *arguments))})"
 
 
 def _cost(error: CrewError, facts: Facts) -> Cost:
