@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from email.utils import parsedate_to_datetime
 from functools import cached_property
 from http import HTTPStatus
 from typing import Any, NamedTuple, Self, TypeVar, cast
@@ -272,8 +273,7 @@ class Response:
             kind, event = errors.Rejected, self._rejection()
             facts["missing_inputs"] = self.missing_inputs
         if issubclass(kind, TransientError):
-            wanted = self._header("Retry-After")
-            facts["retry_after"] = float(wanted) if wanted.isdecimal() else None  # a date is ignored
+            facts["retry_after"] = self._retry_after
         return kind(f"{event} {self._described()}", **facts)
 
     def reason(self) -> str:
@@ -317,6 +317,15 @@ class Response:
     def _header(self, name: str) -> str:
         value = self.headers.get(name, "").encode(errors="replace").decode()
         return one_line(mask(value, self.request.masks.errors), _MAX_EXCERPT)
+
+    @property
+    def _retry_after(self) -> float | None:
+        wanted = self._header("Retry-After")
+        if wanted.isdecimal():
+            return float(wanted)
+        with suppress(ValueError, OverflowError):
+            return max(0.0, parsedate_to_datetime(wanted).timestamp() - time.time())
+        return None
 
     def _rejection(self) -> str:
         if self.status < HTTPStatus.BAD_REQUEST:
