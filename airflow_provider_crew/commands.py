@@ -156,7 +156,7 @@ def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: C
         about["doubts"] = compare_inputs(options.inputs, known)
     confirm(f"Start {starts} execution(s)? Each is billed.", about)
     if options.start:
-        _execute_and_listen(hook, options.inputs, about)
+        about["output"] = _execute(hook, options.inputs, about)
     if options.stop:
         about["cancel"] = _UNPROVEN
         _execute(hook, options.inputs, about, to_end=False)
@@ -175,7 +175,7 @@ def _report(about: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
         "python": platform.python_version(),
         "dialect": dialect if dialect in {"documented", "deployed"} else "unclear",
         **{name: about[name] for name in ("token", "error", "cost") if name in about},
-        "proven": [name for name in (*_PROVABLE, "cancel", "settles") if about.get(name) == "proven"],
+        "proven": [name for name in (*_PROVABLE, "cancel") if about.get(name) == "proven"],
         "executions": len(about.get("kickoff_ids", ())),
         "responses": shapes.all(),
     }
@@ -187,26 +187,9 @@ def _listed(known: CrewInputs) -> dict[str, list[str]]:
     return {"inputs": list(known.names)} | required
 
 
-def _execute_and_listen(hook: CrewHook, inputs: dict[str, Any], about: dict[str, Any]) -> None:
-    """Run one execution, and add whether its crew calls the receiver, if there is one."""
-    from airflow_provider_crew.answers.check import new_checked_address, what_settles
-
-    address = new_checked_address()
-    about["output"] = _execute(hook, inputs, about, address=address)
-    if address:
-        about["settles"] = what_settles(address[0], about["kickoff_ids"][-1])
-
-
-def _execute(
-    hook: CrewHook,
-    inputs: dict[str, Any],
-    about: dict[str, Any],
-    *,
-    to_end: bool = True,
-    address: tuple[str, str] | None = None,
-) -> str:
+def _execute(hook: CrewHook, inputs: dict[str, Any], about: dict[str, Any], *, to_end: bool = True) -> str:
     """Start one execution, and poll it to its end and return its output, or until it is known."""
-    request = KickoffRequest.of(inputs, meta=_META, address=address)
+    request = KickoffRequest.of(inputs, meta=_META)
     ids = about.setdefault("kickoff_ids", [])
 
     def send(_: object) -> None:

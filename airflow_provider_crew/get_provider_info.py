@@ -114,7 +114,7 @@ CONFIGURATION: dict[str, Any] = {
             "settle_kickoffs": _switch(
                 "Experimental: whether each kickoff asks the crew to call this receiver when it has started. A "
                 "kickoff whose response is lost then finds its execution. Needs events_url, webhook_conn_id and "
-                "Airflow 3.3. Run `check --start` first.",
+                "Airflow 3.3. Set it for the API server as well.",
                 "False",
             ),
             "settle_within": _text(

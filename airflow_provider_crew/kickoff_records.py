@@ -51,9 +51,8 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Callable[..., None
         address = about["address"] if is_there else last.address or about["address"]
         value: Any = as_stored(replace(found, address=address, **known))
     else:
-        adopted = [with_execution(line, options.row, options.kickoff_id) for line in task.entries[key]]
-        # No later call replaces what a person has found.
-        value = [[*line[:5], line[-1]] if line[0] == options.row else line for line in adopted]
+        lines, row = task.entries[key], options.row
+        value = [with_execution(line, options.kickoff_id) if line[0] == row else line for line in lines]
     _expect([task], _look(call, options))
     call("PUT", _where(task, key), json={"value": value, "expires_at": None})
     task.entries[key] = value

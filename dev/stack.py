@@ -190,6 +190,8 @@ class AirflowStack:
         log = self.logs / f"{name}.log"
         log.unlink(missing_ok=True)
         surroundings = self._environment | self._machine(name) | dict(environment or {})
+        if name == "api-server":  # tests turn it on for the kickoffs of single tasks
+            surroundings["AIRFLOW__CREW__SETTLE_KICKOFFS"] = "True"
         return Process(name, [sys.executable, "-m", *command], surroundings, log, guardian)
 
     def _command(self, name: str) -> list[str]:

@@ -1,11 +1,11 @@
 """Question of a crew, on its way from the receiver through an XCom to the task that waits."""
 
 import json
+from collections.abc import Iterable
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from airflow_provider_crew.client.calls import TaskColumns, objects_in
 from airflow_provider_crew.client.errors import text_of
 
 # XCom key of the last question. The task opens it before its kickoff.
@@ -15,6 +15,28 @@ _LONGEST_DRAFT = 16 * 1024
 _REST = "\n[This is only the beginning. The crew's dashboard shows the rest.]"
 # Questions whose repeated deliveries are recognized.
 _MOST_KNOWN = 100
+# Objects in which deployments nest the fields of a webhook.
+_NESTS = ("data", "body", "payload", "meta")
+
+# PostgreSQL stores no NUL.
+_Id = Annotated[str, StringConstraints(max_length=250, pattern=r"^[^\x00]+$")]
+
+
+class TaskColumns(BaseModel):
+    """Columns that identify a task instance, which a crew has sent back and may have changed."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    dag_id: _Id
+    run_id: _Id
+    task_id: _Id
+    map_index: int = Field(ge=-1, lt=2**31)
+
+
+def objects_in(parts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the objects in which a deployment may have nested the fields of a webhook."""
+    found = (part.get(name) for part in parts for name in _NESTS)
+    return [each for each in found if isinstance(each, dict)]
 
 
 class Undeliverable(ValueError):

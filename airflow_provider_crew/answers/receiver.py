@@ -1,5 +1,5 @@
 """
-Receiver of human input webhooks and of the calls of crews that have started, in Airflow's API server.
+Receiver of human input webhooks, in Airflow's API server.
 
 It has no login of Airflow, and may face the internet. So it checks the secret before it reads a body, reads a
 limited body for a limited time, and tells the sender one fixed sentence.
@@ -10,9 +10,7 @@ import base64
 import hmac
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from airflow.providers.common.compat.sdk import conf
@@ -22,18 +20,14 @@ from fastapi.responses import JSONResponse, Response
 
 from airflow_provider_crew.answers.question import QUESTION, Call, Undeliverable
 from airflow_provider_crew.client import timing
-from airflow_provider_crew.client.calls import Address, ids_in, read_address
 from airflow_provider_crew.client.settings import WebhookSecret
 from airflow_provider_crew.client.text import forms_of, mask
 from airflow_provider_crew.hooks.connection import load_secret
-from airflow_provider_crew.task.settle import HEARD
 
 # A call at the end of an execution contains its result.
 _MOST_BYTES = 4 * 2**20
 # Seconds before the connection is read again. An unauthenticated flood must not reach a secrets backend.
 _FRESH = 30.0
-# Executions of the command `check` whose calls are remembered.
-_MOST_CHECKED = 100
 
 _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 408: {"Connection": "close"}, 413: {"Connection": "close"}}
 
@@ -70,45 +64,22 @@ def change_xcom(task: Mapping[str, Any], key: str, change: Callable[[Any], Any])
 
 
 Change = Callable[[Mapping[str, Any], str, Callable[[Any], Any]], None]
-State = tuple[Callable[[str], str | None], Callable[[str, str], None]]
-
-
-@contextmanager
-def task_state(task: Mapping[str, Any], *, is_locked: bool = False) -> Iterator[State]:
-    """
-    Yield functions that get and set an entry of a task's state store, as JSON, in one transaction.
-
-    :param is_locked: Whether to wait for other transactions with a lock. Airflow's heartbeats wait for it as well.
-    """
-    from airflow.models.taskinstance import TaskInstance
-    from airflow.state import TaskScope, get_state_backend
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
-    store, scope = get_state_backend(), TaskScope(**task)
-    with create_session() as session:
-        if is_locked:
-            session.scalars(select(TaskInstance.id).filter_by(**task).with_for_update()).all()
-        yield partial(store.get, scope, session=session), partial(store.set, scope, session=session)
 
 
 class Receiver:
     """
-    Endpoints of the webhooks.
+    Endpoint of the webhooks.
 
-    ``change``, ``state`` and ``load`` are Airflow's database and connections.
+    ``change`` and ``load`` are Airflow's database and connections.
     """
 
     def __init__(
         self,
         load: Callable[[str], WebhookSecret] = load_secret,
         change: Change = change_xcom,
-        state: Callable[..., AbstractContextManager[State]] = task_state,
     ) -> None:
         self._load = load
         self._change = change
-        self._state = state
-        self._checked: dict[str, dict[str, str]] = {}
         self._secret: WebhookSecret | None = None
         self._read_at = float("-inf")
         self._reading = asyncio.Lock()
@@ -119,49 +90,19 @@ class Receiver:
             call = await self._read(request)
             await run_in_threadpool(self._change, call.task, QUESTION, call.added_to)
         except Undeliverable as why:
-            return JSONResponse({"detail": str(why)}, why.status, _HEADERS.get(why.status))
+            return refusal(why)
         return Response(status_code=204)
-
-    async def called(self, request: Request, address: str) -> Response:
-        """Keep the ID of an execution that a crew has started, for a task that has not got the response."""
-        secret = await self._known_secret()
-        known = secret and read_address(address, secret.password)
-        if not known:
-            return JSONResponse({"detail": "no kickoff of this Airflow has this address"}, 404)
-        if request.method == "GET":  # the command `check` asks whether its crew has called
-            return JSONResponse(self._checked.get(known.call, {}))
-        try:
-            ids = ids_in(await _json_of(request))
-            await run_in_threadpool(self.keep, known, ids)
-        except Undeliverable as why:
-            return JSONResponse({"detail": str(why)}, why.status, _HEADERS.get(why.status))
-        return Response(status_code=204)
-
-    def keep(self, address: Address, ids: dict[str, str]) -> None:
-        """Store the IDs beside the record that waits for them. The first call counts."""
-        if not address.task:
-            self._checked = dict([*self._checked.items(), (address.call, ids)][-_MOST_CHECKED:])
-            return
-        with self._state(address.task) as (get, _):
-            # A record with an ID has no hash. Its time proves nothing, because a hash is what the sender sent.
-            is_awaited = address.call in (get(address.record) or "")
-        if is_awaited:
-            with self._state(address.task, is_locked=True) as (get, put):
-                key = f"{HEARD}_{address.call}"
-                before = json.loads(get(key) or "{}")
-                if (known := ids | before) != before:
-                    put(key, json.dumps(known))
 
     async def _read(self, request: Request) -> Call:
         """Return the question in a delivery."""
-        secret = await self._known_secret()
+        secret = await self.known_secret()
         if secret is None or not _has_secret(request.headers.get("authorization", ""), secret):
             raise Undeliverable("the webhook secret is missing or wrong", 401)
-        call = Call.of(await _json_of(request))
+        call = Call.of(await json_of(request))
         call.draft = mask(call.draft, forms_of(*secret.secrets))
         return call
 
-    async def _known_secret(self) -> WebhookSecret | None:
+    async def known_secret(self) -> WebhookSecret | None:
         """Return the secret of the receiver, or None if it is unreadable."""
         if self._secret and self._reading.locked():
             return self._secret
@@ -175,13 +116,16 @@ class Receiver:
         return self._secret
 
 
-def app() -> FastAPI:
-    """Return the application. It has two paths and no description."""
+def app(receiver: Receiver) -> FastAPI:
+    """Return the application. It has no description."""
     application = FastAPI(openapi_url=None, redirect_slashes=False)
-    receiver = Receiver()
     application.add_api_route("/events", receiver.receive, methods=["POST"])
-    application.add_api_route("/events/{address}", receiver.called, methods=["POST", "GET"])
     return application
+
+
+def refusal(why: Undeliverable) -> Response:
+    """Return the response to a webhook that cannot be delivered."""
+    return JSONResponse({"detail": str(why)}, why.status, _HEADERS.get(why.status))
 
 
 def _has_secret(given: str, secret: WebhookSecret) -> bool:
@@ -194,7 +138,7 @@ def _has_secret(given: str, secret: WebhookSecret) -> bool:
     return is_equal and scheme.lower() == wanted
 
 
-async def _json_of(request: Request) -> Any:
+async def json_of(request: Request) -> Any:
     """Return the body as JSON data."""
     try:
         return json.loads(await _body_of(request))

@@ -20,7 +20,6 @@ from airflow_provider_crew.batch.groups import save_groups
 from airflow_provider_crew.batch.recall import recall
 from airflow_provider_crew.batch.report import Report, manifest, spent, too_many_failed
 from airflow_provider_crew.batch.rows import lines_of, rows_of
-from airflow_provider_crew.batch.settle import settle_rows, time_to_settle
 from airflow_provider_crew.batch.start import Starter
 from airflow_provider_crew.batch.state import BatchOptions, Board, State
 from airflow_provider_crew.batch.trigger import CrewBatchTrigger
@@ -95,11 +94,9 @@ class Batch:
         board, is_marked = self.board, isinstance(error, EndedByAirflow)
         if isinstance(error, AirflowTaskTimeout):
             error = CutShort("execution_timeout passed before the batch had ended.")
-        # Airflow kills the process after 5 s, so cancel what is known before asking who has called.
-        self._cancel_running(error)
-        with suppress(Exception):  # the next attempt finds the kickoffs of these rows
-            settle_rows(board, is_last=True)
-        self._cancel_running(error)
+        if isinstance(error, CutShort | EndedByAirflow):
+            with suppress(Exception):  # what cannot be cancelled now keeps running
+                collect_rest(board, error)
         if is_marked:
             usage = {"total_tokens": board.state.tokens}
             with suppress(Exception):  # the results are in other files
@@ -114,12 +111,6 @@ class Batch:
         if end.action == "pass on":  # Airflow logs another exception as it is
             self.task.log.error("%s", end.failure)
         return end.exception()
-
-    def _cancel_running(self, error: BaseException) -> None:
-        """Cancel the running rows of a batch that Airflow ends, if that is wanted."""
-        if isinstance(error, CutShort | EndedByAirflow):
-            with suppress(Exception):  # what cannot be cancelled now keeps running
-                collect_rest(self.board, error)
 
     def told_to_end(self) -> None:
         """Do nothing: the batch looks before it sends, and while it waits."""
@@ -194,7 +185,7 @@ class Batch:
         """Whether there is nothing left to wait for."""
         board = self.board
         return time.time() >= board.state.deadline or not (
-            board.running or board.settling or (board.pending and not board.is_stopped)
+            board.running or (board.pending and not board.is_stopped)
         )
 
     def _wait(self) -> None:
@@ -203,15 +194,12 @@ class Batch:
         self.report.push(self.report.live())
         if not board.running:
             self._pause()
-        elif self.options.deferrable and not self._is_quick and not board.settling:
+        elif self.options.deferrable and not self._is_quick:
             self._defer()
         else:
             most = self.options.max_active
             watching = Watching(self.task.hook, self._watched(), self._rules(), most, share=SHARE_IN_WORKER)
             progress = BatchProgress(self.report.live(), self.task.log, state.logged_at)
-
-            def has_news() -> bool:
-                return board.stop.is_told() or settle_rows(board)
 
             def saw(now: Watching) -> None:
                 progress.saw(now)
@@ -219,17 +207,15 @@ class Batch:
 
             # A new watch forgets how long the crew has not responded, so only a task that may defer begins one.
             longest = timing.current().batch_wait if self.options.deferrable else math.inf
-            self._loop.run(watching.to_wake(has_news, saw, longest=longest))
+            self._loop.run(watching.to_wake(board.stop.is_told, saw, longest=longest))
             state.logged_at = progress.logged_at
             self._heed()
             self._take_event(watching.as_event(), watching.results)
 
     def _pause(self) -> None:
-        """Sleep until the crew may respond to a kickoff again, or until it has called."""
-        board, state = self.board, self.board.state
-        may_start = board.pending and not board.is_stopped and board.room() > 0
-        until = state.not_before if may_start or not board.settling else time_to_settle(board)
-        while not settle_rows(board) and time.time() < min(until, state.deadline):
+        """Sleep until the crew may respond to a kickoff again."""
+        state = self.board.state
+        while time.time() < min(state.not_before, state.deadline):
             self.report.push_if_due()
             time.sleep(timing.current().look)
             self._heed()
@@ -288,7 +274,7 @@ class Batch:
         if not board.stop.is_told():
             return
         event = f"Airflow is ending the task. Running rows: {len(board.running):,}."
-        if board.active and board.stop.cancels():
+        if board.running and board.stop.cancels():
             raise EndedByAirflow(event)
         raise CrewError(event)
 
@@ -296,7 +282,6 @@ class Batch:
 
     def _finish(self) -> dict[str, Any]:
         """Write the result files, and return the manifest. Raise if the batch has failed."""
-        settle_rows(self.board, is_last=True)
         board, left = self.board, len(self.board.running)
         is_late = time.time() >= board.state.deadline and bool(board.running or board.pending)
         collect_rest(board, errors.WaitedTooLong("The timeout of the batch passed."))

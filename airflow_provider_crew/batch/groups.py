@@ -15,17 +15,14 @@ from typing import Any
 
 from airflow_provider_crew.api_server import is_away
 from airflow_provider_crew.batch.files import SENT
-from airflow_provider_crew.batch.rows import Row
+from airflow_provider_crew.batch.rows import Row, with_execution
 from airflow_provider_crew.batch.state import Board
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.text import in_words
 from airflow_provider_crew.exceptions import CrewTaskError
 from airflow_provider_crew.task.record import BATCH
-from airflow_provider_crew.task.settle import settles_until, wait_for_call
+from airflow_provider_crew.task.send import called
 from airflow_provider_crew.task.shielded import shielded
-
-# Fields of a kickoff that was not asked to call, or that has a kickoff ID.
-_WITHOUT_CALL = 6
 
 
 def save_intents(board: Board, name: str, rows: Sequence[Row]) -> None:
@@ -114,28 +111,22 @@ def sent_in_groups(board: Board, known: Any) -> list[list[Any]]:
     :param known: Entry of the batch in the store. A group that it does not list was not sent.
     """
     groups = known["groups"] if known else []
-    stored = _with_calls(board, [line for group in groups for line in board.store.get(f"{BATCH}_{group}") or ()])
-    board.state.unanswered = sorted({line[-1] for line in stored if not line[2] or len(line) > _WITHOUT_CALL})
+    stored = [line for group in groups for line in _with_calls(board, group)]
+    board.state.unanswered = sorted({line[-1] for line in stored if not line[2]})
     in_files = [line for name in board.files.names(SENT) for line in board.files.read(name)]
     return stored + [line for line in in_files if line[2] or line[-1] in groups or not known]
 
 
-def _with_calls(board: Board, lines: list[list[Any]]) -> list[list[Any]]:
-    """Return kickoffs with the IDs with which their crews have called, and wait for those that may still call."""
-    called = {line[-2]: line for line in lines if len(line) > _WITHOUT_CALL}
-    found = {call: board.store.heard(call) or line[2] for call, line in called.items()}
-    waiting = {call: line for call, line in called.items() if not found[call]}
-
-    def look() -> bool:
-        found.update(board.store.heard_now([call for call, known in found.items() if not known]))
-        return all(found.values())
-
-    if waiting:
-        until = settles_until(max(line[3] for line in waiting.values()))
-        shielded(partial(wait_for_call, board.task, look, until))
-        if not board.stop.is_told():  # Airflow may have been away at each look
-            found |= {call: board.store.heard(call) for call in waiting if not found[call]}
-    return [[*line[:2], found.get(line[-2]) or line[2], *line[3:]] for line in lines]
+def _with_calls(board: Board, group: str) -> list[list[Any]]:
+    """Return the kickoffs of a group in the store, with the IDs with which their crews have called since."""
+    lines: list[list[Any]] = board.store.get(f"{BATCH}_{group}") or []
+    calls = {line[5]: line[3] for line in lines if line[5]}
+    if calls and (found := shielded(partial(called, board.task, calls))):
+        lines = [with_execution(line, found[line[5]]) if line[5] in found else line for line in lines]
+        with suppress(Exception):  # what the crew has called is stored as well
+            board.store.set(f"{BATCH}_{group}", lines, is_patient=False)
+            board.files.write(f"{SENT}/{group}", lines)  # clearing may delete the store's
+    return lines
 
 
 def kickoffs_of_rows(known: Any, plan: str) -> list[int]:

@@ -39,7 +39,7 @@ class Row:
     :param first_poll_at: Time before which it is not polled, because its status is large.
     :param attempts: Kickoffs of the row that may have started an execution.
     :param group: Name under which its kickoff is recorded.
-    :param call: Hash of the address that the crew calls. Empty if there is none.
+    :param call: Hash of the address that the crew calls if there is no response. Empty if there is none.
     :param lost_at: Time of an uncertain kickoff. ``None`` if there is none, or an execution has followed.
     """
 
@@ -100,8 +100,8 @@ class Row:
 
     def sent(self) -> list[Any]:
         """Return what the next process has to know about a kickoff, as JSON data."""
-        call = [self.call] if self.call else []
-        return [self.key, self.fingerprint, self.kickoff_id, self.sent_at, self.attempts, *call, self.group]
+        call = "" if self.kickoff_id else self.call
+        return [self.key, self.fingerprint, self.kickoff_id, self.sent_at, self.attempts, call, self.group]
 
     @property
     def has_ended(self) -> bool:
@@ -127,11 +127,6 @@ class Row:
             "ended_at": time.time(),
             **fields,
         }
-
-    def learn_id(self, kickoff_id: str) -> None:
-        """Replace the ID of an execution whose wait has failed by that of a later call, if there was one."""
-        if kickoff_id and self.line and self.outlasts:
-            self.line["kickoff_id"] = kickoff_id
 
     def end(self, status: Status, **fields: Any) -> None:
         """End the row."""
@@ -250,9 +245,8 @@ def merged(rows: Sequence[Row], lines: Iterable[Mapping[str, Any]], sent: Iterab
         if line["attempts"] >= row.attempts:
             row.line, row.attempts = dict(line) | {"index": row.index}, line["attempts"]
             row.lost_at = None if line["kickoff_id"] else line["started_at"]
-    for key, digest, kickoff_id, sent_at, attempts, *call, group in sent:
+    for key, digest, kickoff_id, sent_at, attempts, _, group in sent:
         row = named(key, digest)
-        row.learn_id(kickoff_id if call and attempts == row.attempts else "")
         # Not by time: the clocks of workers differ. Each kickoff of a row has a higher number than the last.
         is_newer = attempts > row.attempts
         is_same = attempts == row.attempts and kickoff_id and not row.kickoff_id
@@ -274,12 +268,11 @@ def last_kickoff(entries: Mapping[str, Any], key: str) -> tuple[str, KickoffReco
     sent = [(line, group) for group in groups for line in entries.get(group) or () if line[0] == key]
     if not sent:
         return "", None
-    (_, _, kickoff_id, sent_at, _, *call, _), group = max(sent, key=itemgetter(1))
-    # A person knows better than a call, whose ID the crew may not report.
-    return group, KickoffRecord(0, sent_at, None if call else kickoff_id or None)
+    (_, _, kickoff_id, sent_at, *_), group = max(sent, key=itemgetter(1))
+    return group, KickoffRecord(0, sent_at, kickoff_id or None)
 
 
-def with_execution(line: Sequence[Any], key: str, kickoff_id: str) -> list[Any]:
-    """Return the kickoff of a row, with its execution if it is that of the key."""
-    name, digest, known, *others = line
-    return [name, digest, kickoff_id if name == key else known, *others]
+def with_execution(line: Sequence[Any], kickoff_id: str) -> list[Any]:
+    """Return the kickoff of a row with its execution, which no call replaces."""
+    key, digest, _, sent_at, attempts, _, group = line
+    return [key, digest, kickoff_id, sent_at, attempts, "", group]

@@ -22,8 +22,7 @@ from airflow_provider_crew.client.text import in_words, one_line
 from airflow_provider_crew.exceptions import CrewTaskError
 from airflow_provider_crew.task.checks import count_kickoffs, listed_inputs, today
 from airflow_provider_crew.task.record import BATCH
-from airflow_provider_crew.task.send import request_of, send, webhook_secret
-from airflow_provider_crew.task.settle import address_of, signing_key
+from airflow_provider_crew.task.send import kick_off, request_of, send, webhook_secret
 from airflow_provider_crew.task.shielded import shielded
 
 # A group is one entry of less than 64 KB.
@@ -37,7 +36,6 @@ class Starter:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._secret: Any = None
-        self._key = ""
         self._has_secret = self._has_warned = False
         self._listed: CrewInputs | None = None
         self._is_awake = False
@@ -88,11 +86,11 @@ class Starter:
 
         token, is_stored = board.token, True
 
-        def kick_off(row: Row) -> str:
-            kickoff = partial(board.client.kickoff, requests[row.index])
+        def send_row(row: Row) -> str:
+            kickoff = partial(kick_off, board.task, board.client.kickoff, requests[row.index], interrupted)
             return send(kickoff, board.stop, interrupted, save_intent=self._check_if_open)
 
-        for done in board.each(kick_off, rows):
+        for done in board.each(send_row, rows):
             for row, sent in done:
                 self._note(row, sent, token)
             is_stored = save_kickoff_ids(board, group, rows, is_last=False)
@@ -100,18 +98,16 @@ class Starter:
             board.files.write(name, [row.sent() for row in rows if row.sent_at is not None])
         if not is_stored:  # only now: the process may be killed while it waits for Airflow
             save_kickoff_ids(board, group, rows)
-        ended = [row for row in rows if row.line and row.line["status"] != "not_started"]
-        store_ends(board, [row for row in ended if row.index not in board.settling])
+        store_ends(board, [row for row in rows if row.line and row.line["status"] != "not_started"])
 
     def _request(self, row: Row, group: str) -> KickoffRequest | None:
         """Return the kickoff of a row. None if the row ends because of its inputs."""
         task = self._board.task
         if not self._has_secret:
-            self._secret, self._key, self._has_secret = webhook_secret(task), signing_key(task), True
+            self._secret, self._has_secret = webhook_secret(task), True
         try:
             doubts = compare_inputs(row.inputs, self._listed) if self._listed else []
-            address = address_of(task, self._key, f"{BATCH}_{group}") if self._key else None
-            request = request_of(task, row.inputs, self._secret, address, row=row.key)
+            request = request_of(task, row.inputs, self._secret, f"{BATCH}_{group}", row=row.key)
         except errors.InvalidInputs as error:
             end_row(row, "error", error, "inputs")
             self._board.output.measure("kickoff.not_taken")
@@ -144,9 +140,9 @@ class Starter:
     def _note(self, row: Row, sent: Future[str], token: str) -> None:
         """Note the outcome of a kickoff that was sent with a token."""
         board, output = self._board, self._board.output
-        match sent.exception():
+        match self._error_of(sent):
             case None:
-                row.kickoff_id, row.line, row.call = sent.result(), None, ""
+                row.kickoff_id, row.line = sent.result(), None
                 board.running[row.kickoff_id] = row
                 board.state.outage_since, board.state.is_billed = None, True
                 output.measure("kickoff.started")
@@ -172,14 +168,17 @@ class Starter:
                 event = f"The kickoff may have started an execution: {in_words(error)}."
                 self._end_uncertain(row, errors.UncertainKickoff(event))
 
+    def _error_of(self, sent: Future[str]) -> BaseException | None:
+        """Return the error of a kickoff. The ID of another row does not name its execution."""
+        if (error := sent.exception()) is None and sent.result() in self._board.running:
+            return errors.UncertainKickoff(f"The kickoff ID is that of another row: {sent.result()}.")
+        return error
+
     def _end_uncertain(self, row: Row, error: errors.UncertainKickoff) -> None:
         board = self._board
         board.state.is_billed = True
         end_row(row, "uncertain", error, "kickoff")
-        if row.call and not row.kickoff_id:
-            board.settling[row.index] = row
-        else:
-            board.output.measure("kickoff.uncertain")
+        board.output.measure("kickoff.uncertain")
 
     def _take_back(self, rows: Sequence[Row]) -> None:
         """Put rows back whose kickoff was not sent, or certainly started nothing."""

@@ -128,10 +128,6 @@ class Board:
         self.rows: list[Row] = []
         self.pending: deque[Row] = deque()
         self.running: dict[str, Row] = {}
-        self.settling: dict[int, Row] = {}
-        """Uncertain rows whose crew may call, by index."""
-        self.looks_at = 0.0
-        """Time of the next look at its calls."""
         self.trouble: CrewError | None = None
         """Error because of which no more rows are started."""
         self.is_superseded = False
@@ -162,12 +158,12 @@ class Board:
     def is_pilot(self) -> bool:
         """Whether the first rows run, without which no other starts."""
         first = self.rows[: self.options.pilot or 0]
-        return any(row.status == "not_started" or row.index in self.settling for row in first)
+        return any(row.status == "not_started" for row in first)
 
     @property
     def is_spent(self) -> bool:
         """Whether ``max_tokens`` is reached, and nothing runs that could show otherwise."""
-        return not self.active and self._affordable() <= 0
+        return not self.running and self._affordable() <= 0
 
     @property
     def estimate(self) -> int | None:
@@ -175,14 +171,9 @@ class Board:
         tokens = self._tokens_of_one * len(self.rows)
         return int(float(f"{tokens:.2g}")) if self.options.pilot and tokens and not self.is_pilot else None
 
-    @property
-    def active(self) -> int:
-        """Number of rows that are running, or that may be and whose crew may call."""
-        return len(self.running) + len(self.settling)
-
     def room(self) -> int:
         """Return the number of rows that may start now."""
-        room = min(self.options.max_active - self.active, self._affordable())
+        room = min(self.options.max_active - len(self.running), self._affordable())
         if self.is_pilot:
             room = min(room, sum(row.index < (self.options.pilot or 0) for row in self.pending))
         return int(room)
@@ -204,7 +195,7 @@ class Board:
             statuses = self.statuses
             is_silent = self.state.is_silent or statuses["success"] or statuses["invalid_output"]
             executions = 0 if is_silent or self.state.unmetered >= _ENOUGH_TO_TELL else FIRST_WINDOW
-        return executions - self.active - len(self.state.left)
+        return executions - len(self.running) - len(self.state.left)
 
     def has_too_many_failed(self, enough: int) -> bool:
         """Whether more rows failed than ``max_failed``. A share counts from a number of rows on."""

@@ -20,8 +20,6 @@ _KICKOFF_ID = re.compile("[A-Za-z0-9][A-Za-z0-9_.:-]{0,199}")
 _MAX_ID = 80
 _MAX_NAMES = 300
 
-# Of a crew and of a flow. A flow that runs crews sends one for each.
-_FIRST_EVENTS = ("crew_kickoff_started", "flow_started")
 # Flows list this field of their state among their inputs.
 _STATE_ID = "id"
 # A resumed execution forgets these, so each answer repeats them.
@@ -48,15 +46,12 @@ class KickoffRequest:
         inputs: Mapping[str, Any],
         *,
         webhook_secret: WebhookSecret | None = None,
-        address: tuple[str, str] | None = None,
         **options: Unpack[KickoffOptions],
     ) -> Self:
         """
         Build a kickoff from the options that are set. InvalidInputs names the path to a value that is not JSON.
 
         :param webhook_secret: Authenticates the crew to the receivers of ``webhooks`` and of human input.
-        :param address: URL that the crew calls when the execution starts and ends, and its hash. It uses only
-            webhooks that the options leave out.
         """
         if unknown := options.keys() - SENT_AS.keys():
             raise TypeError(f"a kickoff takes no {some_names(sorted(unknown))}")
@@ -72,13 +67,8 @@ class KickoffRequest:
             _check_webhooks(sent["webhooks"])
         if webhook_secret is not None:
             _add_secret(sent, webhook_secret)
-        secrets, call = () if webhook_secret is None else webhook_secret.secrets, ""
-        if address and not sent.keys() >= {"webhooks", "crewWebhookUrl"}:
-            url, call = address
-            sent.setdefault("webhooks", {"events": _FIRST_EVENTS, "url": url, "realtime": False})
-            sent.setdefault("crewWebhookUrl", url)
-            secrets = (*secrets, url.rpartition("/")[2])
-        return cls(sent["inputs"], json.dumps(sent).encode(), secrets, call)
+        secrets = () if webhook_secret is None else webhook_secret.secrets
+        return cls(sent["inputs"], json.dumps(sent).encode(), secrets)
 
 
 def answer_to_crew(  # noqa: PLR0913 - the fields of the body

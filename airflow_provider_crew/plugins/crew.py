@@ -36,9 +36,14 @@ class CrewPlugin(AirflowPlugin):
         if is_on("tab", log):
             apps.append({"name": "Crew tab", "app": _file_server(), "url_prefix": _PREFIX})
         if conf.get("crew", "events_url", fallback=""):
-            from airflow_provider_crew.answers.receiver import app
+            from airflow_provider_crew.answers.receiver import Receiver, app
 
-            apps.append({"name": "Crew events", "app": app(), "url_prefix": "/crew"})
+            receiver = Receiver()
+            apps.append({"name": "Crew events", "app": app(receiver), "url_prefix": "/crew"})
+            if is_on("settle_kickoffs", log):
+                from airflow_provider_crew.settle.receiver import add_route
+
+                add_route(apps[-1]["app"], receiver)
         return apps
 
     @cached_property

@@ -32,8 +32,7 @@ from airflow_provider_crew.task.earlier import decision_of, earlier, reattach, s
 from airflow_provider_crew.task.output import Output
 from airflow_provider_crew.task.record import KEY, Record, callbacks_of, fingerprint, kickoff_id_left_by
 from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, report, storable, value_of
-from airflow_provider_crew.task.send import request_of, send, webhook_secret
-from airflow_provider_crew.task.settle import address_of, signing_key, silence
+from airflow_provider_crew.task.send import called, kick_off, request_of, send, webhook_secret
 from airflow_provider_crew.task.shielded import shielded
 from airflow_provider_crew.task.stop import Stop, as_cut_short, cancelled_if_wanted
 from airflow_provider_crew.task.task import Task
@@ -132,9 +131,7 @@ class Attempt:
         """
         task = self.task
         task.check()
-        key = signing_key(task)
-        address = address_of(task, key, self.record.key) if key else None
-        request = request_of(task, task.inputs, webhook_secret(task), address)
+        request = request_of(task, task.inputs, webhook_secret(task), self.record.key)
         if listed := listed_inputs(task, task.hook.get_conn()):
             for doubt in compare_inputs(request.inputs, listed):
                 task.warn(doubt)
@@ -176,7 +173,6 @@ class Attempt:
             if isinstance(error, UncertainKickoff) or facts.phase == "sending":
                 self.output.measure("kickoff.uncertain")
                 facts.is_reported = not self.stop.is_told() and self.record.save_report()
-            facts.is_called = self.record.is_called
             end = verdict(error, facts)
             if not isinstance(error, AirflowSkipException):
                 self._record_end(end)
@@ -210,9 +206,9 @@ class Attempt:
         facts.earlier = "unreadable"  # execution_timeout may pass meanwhile
         try:
             record.read()
-            is_open = self.next_kwargs is None and record.last and record.last.call
-            if is_open and not shielded(record.settle):  # before anything is reported or started
-                record.learn_id()  # Airflow may have been away at each look
+            if self.next_kwargs is None and (last := record.last) and last.call:
+                for kickoff_id in shielded(partial(called, self.task, {last.call: last.kicked_off_at})).values():
+                    record.save_kickoff_id(kickoff_id)
         except Exception as error:  # noqa: BLE001 - a store may raise anything
             facts.reattachable = record.is_shared
             if self.next_kwargs is None:
@@ -264,17 +260,8 @@ class Attempt:
             record.delete_intent()
             facts.phase, facts.kickoff_id, facts.is_unnamed = "before", record.last_id, record.is_unnamed
 
-        try:
-            kickoff = partial(task.hook.get_conn().kickoff, request)
-            kickoff_id = send(
-                kickoff, self.stop, interrupted, save_intent=save_intent, delete_intent=delete_intent
-            )
-        except UncertainKickoff as error:
-            if error.kickoff_id or not record.awaits_call:
-                raise
-            if not record.settle(interrupted):
-                raise error.replace(f"{error.event}{silence(record.last)}") from None
-            kickoff_id = record.last_id
+        kickoff = partial(kick_off, task, task.hook.get_conn().kickoff, request, interrupted)
+        kickoff_id = send(kickoff, self.stop, interrupted, save_intent=save_intent, delete_intent=delete_intent)
         self._has(kickoff_id)
         record.save_kickoff_id(kickoff_id)
         facts.reattachable, facts.is_unnamed = record.is_shared, record.is_unnamed

@@ -36,8 +36,7 @@ class KickoffRecord:
     :param delivered: Whether Airflow has stored the task's return value.
     :param fingerprint: Hash of the inputs. Empty if it is unreadable.
     :param try_number: Attempt that sent the kickoff.
-    :param call: Hash of the address that the crew calls when it has started, until the response has named the
-        execution.
+    :param call: Hash of the address that the crew calls when it has started, until there is a kickoff ID.
     :param cancelled: Whether the last attempt has asked the crew to cancel the execution.
     """
 

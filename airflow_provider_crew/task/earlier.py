@@ -20,7 +20,6 @@ from airflow_provider_crew.task.record import (
     was_rescheduled,
     xcom_keys_left_behind,
 )
-from airflow_provider_crew.task.settle import silence
 from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.task.verdict import Earlier, Facts
 
@@ -163,7 +162,7 @@ def _start_or_raise(record: Record, decision: Decision) -> None:
                 kickoff_id=kickoff_id,
             )
         case _:  # no decision other than those above may start an execution
-            raise UncertainKickoff(f"{_NO_RESPONSE}{silence(record.last)}")
+            raise UncertainKickoff(_NO_RESPONSE)
 
 
 def reattach(record: Record) -> None:

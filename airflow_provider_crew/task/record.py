@@ -4,7 +4,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -16,11 +16,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from airflow_provider_crew import api_server, versions
 from airflow_provider_crew.client import errors, timing
-from airflow_provider_crew.client.calls import best_id
 from airflow_provider_crew.client.payload import plain
 from airflow_provider_crew.client.text import one_line, warn
 from airflow_provider_crew.task.decide import KickoffRecord
-from airflow_provider_crew.task.settle import HEARD, settles_until, wait_for_call
 from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.task.verdict import Verdict, if_lost
 
@@ -99,8 +97,7 @@ def as_stored(record: KickoffRecord, *, meta: str = "", cleared: bool = False) -
         end = "kicked off"
     if record.delivered:  # a kickoff task delivers the ID of an execution that may be running
         end = "delivered" if end else "kicked off"
-    choices: Any = {"is_cleared": cleared, "is_called": bool(record.call), "is_reported": record.reported}
-    lost = if_lost(record.kickoff_id, end, **choices) | {"meta": meta}
+    lost = if_lost(record.kickoff_id, end, is_cleared=cleared, is_reported=record.reported) | {"meta": meta}
     return asdict(record) | {"if_lost": lost}
 
 
@@ -120,18 +117,6 @@ class Store:
     def get(self, key: str, *, is_patient: bool = True) -> Any:
         """Return the value of a key. None if there is none."""
         return _retry_while_away(partial(self._store.get, key)) if is_patient else self._store.get(key)
-
-    def heard(self, call: str) -> str:
-        """Return the kickoff ID with which a crew has called. Empty if it has not."""
-        return best_id(self.get(f"{HEARD}_{call}"))
-
-    def heard_now(self, calls: Iterable[str]) -> dict[str, str]:
-        """Return the kickoff IDs with which crews have called, by call, until Airflow does not respond."""
-        found = {}
-        with suppress(Exception):  # each may take Airflow seconds
-            for call in calls:
-                found[call] = best_id(self.get(f"{HEARD}_{call}", is_patient=False))
-        return found
 
     def set(self, key: str, value: Any, *, is_patient: bool = True) -> None:
         """Store a value for as long as the run exists."""
@@ -203,37 +188,11 @@ class Record:
             self._save_if_possible()
 
     def learn_id(self) -> None:
-        """Keep a kickoff ID that an earlier process could not record, or with which the crew has called."""
-        last, store = self.last, self._store
+        """Keep a kickoff ID that an earlier process could not record."""
+        last = self.last
         late = [key for key in xcom_keys_left_behind(self._ti) if key.startswith(self._late_id)]
         if last and last.kickoff_id is None and late:  # Airflow has deleted the XCom, so keep it
             self.save_kickoff_id(late[0].removeprefix(self._late_id))
-        elif last and store and last.call and not last.end:  # a later call may have a better ID
-            self._take_call(store.heard(last.call))
-
-    def settle(self, interrupted: threading.Event) -> bool:
-        """Wait for the call of a crew after a kickoff without a response. Return whether it has called in time."""
-        if self.last and self._store and self.awaits_call:
-            store, call, until = self._store, self.last.call, settles_until(self.last.kicked_off_at)
-            self._take_call(
-                wait_for_call(self.task, lambda: store.heard_now([call]).get(call, ""), until, interrupted)
-            )
-        return bool(self.last_id)
-
-    @property
-    def is_called(self) -> bool:
-        """Whether the crew was asked to call, and no response has named the execution."""
-        return self.last is not None and bool(self.last.call)
-
-    @property
-    def awaits_call(self) -> bool:
-        """Whether only a call of the crew can name the execution."""
-        return self.is_called and not self.last_id
-
-    def _take_call(self, kickoff_id: str) -> None:
-        if kickoff_id and kickoff_id != self.last_id:
-            self.save_kickoff_id(kickoff_id, is_heard=True)
-            log.info("Started execution %s, as its crew has called. The kickoff has no response.", kickoff_id)
 
     @property
     def last_id(self) -> str:
@@ -303,15 +262,10 @@ class Record:
         self.last = self._before
         self.is_unnamed = not self._save_if_possible()
 
-    def save_kickoff_id(self, kickoff_id: str, *, is_heard: bool = False) -> None:
-        """
-        Record the kickoff ID, unless it is known. The execution is running even if the store fails.
-
-        :param is_heard: Whether the crew has called with it, instead of a response.
-        """
-        if self.last and (self.last.kickoff_id is None or is_heard):
-            call = self.last.call if is_heard else ""
-            self.is_unnamed = not self.update(kickoff_id=kickoff_id, call=call)
+    def save_kickoff_id(self, kickoff_id: str) -> None:
+        """Record the kickoff ID, unless it is known. The execution is running even if the store fails."""
+        if self.last and self.last.kickoff_id is None:
+            self.is_unnamed = not self.update(kickoff_id=kickoff_id, call="")
         if self.is_unnamed:
             with suppress(Exception):
                 self._ti.xcom_push(key=f"{self._late_id}{kickoff_id}", value=True)

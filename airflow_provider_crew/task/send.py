@@ -1,13 +1,14 @@
 """Kickoff of one execution: the request, and sending it once. The same for a run, a row, and a call."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from threading import Event
 from typing import Any
 
 from airflow_provider_crew.client.api import resend
-from airflow_provider_crew.client.calls import names_execution
 from airflow_provider_crew.client.errors import CrewError, UncertainKickoff
 from airflow_provider_crew.client.payload import KickoffRequest
+from airflow_provider_crew.get_provider_info import is_on
 from airflow_provider_crew.hooks.connection import load_secret
 from airflow_provider_crew.task.stop import Stop
 from airflow_provider_crew.task.task import Task
@@ -19,21 +20,47 @@ def webhook_secret(task: Task) -> Any:
     return load_secret(conn_id) if conn_id else None
 
 
-def request_of(
-    task: Task, inputs: Any, secret: Any, address: tuple[str, str] | None = None, **about: Any
-) -> KickoffRequest:
+def request_of(task: Task, inputs: Any, secret: Any, record: str, **about: Any) -> KickoffRequest:
     """
     Return the kickoff request for some inputs.
 
-    :param address: See ``KickoffRequest.of()``. Not used if the crew's call would repeat another kickoff ID.
+    :param record: Key of its kickoff record.
     :param about: What the meta says besides the task.
     """
     options: Any = dict(task.options.kickoff)
     if options.get("meta") is None:
         options["meta"] = {"airflow": task.origin() | about}
-    if address and names_execution(options["meta"]):
-        address = None
-    return KickoffRequest.of(inputs, webhook_secret=secret, address=address, **options)
+    request = KickoffRequest.of(inputs, webhook_secret=secret, **options)
+    if is_on("settle_kickoffs", task.log):
+        from airflow_provider_crew.settle.kickoff import asking
+
+        return asking(task, request, record)
+    return request
+
+
+def kick_off(
+    task: Task, kickoff: Callable[[KickoffRequest], str], request: KickoffRequest, interrupted: Event
+) -> str:
+    """Send a kickoff, and return the kickoff ID in the response, or else in the call of its crew."""
+    sent_at = time.time()
+    try:
+        return kickoff(request)
+    except UncertainKickoff as error:
+        if error.kickoff_id or not request.call:
+            raise
+        found = called(task, {request.call: sent_at}, interrupted, must_know=False)
+        if not found:
+            raise error.replace(f"{error.event} Airflow got no call from the crew.") from None
+        return found[request.call]
+
+
+def called(
+    task: Task, calls: Mapping[str, float], interrupted: Event, *, must_know: bool = True
+) -> Mapping[str, str]:
+    """Return the kickoff IDs of kickoffs without a response. See ``wait_for_calls()``."""
+    from airflow_provider_crew.settle.kickoff import wait_for_calls
+
+    return wait_for_calls(task, calls, interrupted, must_know=must_know)
 
 
 def send(

@@ -64,8 +64,6 @@ _REPORTS = (
     "execution, which is billed"
 )
 _SEARCHES = "reports the uncertain kickoff and starts nothing"
-_WAITS_OR_SEARCHES = "waits for the execution if the crew has called, or else reports the uncertain kickoff"
-_STARTS_UNLESS_CALLED = f"{_STARTS_ANOTHER}, unless the crew calls first. Then it waits for that execution"
 _STARTS_UNLESS_RUNNING = f"{_STARTS_ANOTHER}, unless the last one is still running"
 # Effects on a batch whose rows cannot be counted, because they were not read.
 _STARTS_ROWS = "starts the rows, which is billed"
@@ -94,7 +92,6 @@ _ROWS_MAY_RUN = (
 )
 # The effects for which Airflow 3.4 needs "Keep task state and resume".
 _NEED_RECORD = frozenset({_WAITS, _READS, _CHECKS, _REPORTS, _SEARCHES, _STARTS_UNLESS_RUNNING})
-_NEED_RECORD |= {_WAITS_OR_SEARCHES, _STARTS_UNLESS_CALLED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +210,6 @@ class Facts:
     :param is_reported: Whether the record says that the log reports an uncertain kickoff.
     :param meta: Meta of the kickoff that names the task, as JSON. Empty if the DAG author has set another.
     :param has_retry: Whether Airflow has a retry left.
-    :param is_called: Whether the crew was asked to call when it has started, and has not responded to the kickoff.
     :param is_cancelled: Whether it has asked the crew to cancel the execution.
     :param is_ending: Whether Airflow is ending the process, which does not know whether it was cleared or marked.
     :param is_tool: Whether an agent has called the crew. The command ``adopt`` doesn't know such a record.
@@ -230,7 +226,6 @@ class Facts:
     is_reported: bool = True
     meta: str = ""
     has_retry: bool = True
-    is_called: bool = False
     is_cancelled: bool = False
     is_ending: bool = False
     is_sensor: bool = False
@@ -328,11 +323,10 @@ def verdict(error: BaseException, facts: Facts) -> Verdict:
     return Verdict(action, failure, if_retried, row.if_cleared, error, facts.meta, facts.rows is not None)
 
 
-def if_lost(  # noqa: PLR0913 - facts of a record
+def if_lost(
     kickoff_id: str | None,
     end: str | None,
     *,
-    is_called: bool = False,
     is_reported: bool = False,
     is_cleared: bool = False,
     keeping: str = KEEPING,
@@ -344,9 +338,8 @@ def if_lost(  # noqa: PLR0913 - facts of a record
     """
     unasked = _ENDS_AGAIN if end == "stopped" else ""  # if only a person may start another
     if kickoff_id is None:
-        unasked = _WAITS_OR_SEARCHES if is_called else _SEARCHES
-        starts = _STARTS_UNLESS_CALLED if is_called else _STARTS_ANOTHER
-        cost, effect = Cost.UNKNOWN, starts if is_reported else unasked
+        unasked = _SEARCHES
+        cost, effect = Cost.UNKNOWN, _STARTS_ANOTHER if is_reported else _SEARCHES
     elif end in {None, "kicked off"}:
         cost, effect = Cost.RUNNING, _STARTS_UNLESS_RUNNING if end else _WAITS
     else:
@@ -488,17 +481,9 @@ def _row_after(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR0911 -
             return _Row(
                 "fail", _without_record(facts, _STARTS_ANOTHER), f"Wait for the execution with {_sensor(facts)}."
             )
-        case errors.ExecutionUnknown(elsewhere="") if _has_another_id(error, facts):
-            fix = f"Find the execution in the crew's dashboard by {_meta_of(facts)}."
-            return _Row("fail", again, f"{fix} {_ADOPTING}", _start_over(facts))
         case errors.ExecutionUnknown(elsewhere=""):
             return _Row("fail", again, error.fix, _start_over(facts))
     return _row_of_any(error, again)
-
-
-def _has_another_id(error: CrewError, facts: Facts) -> bool:
-    """Whether the crew may report the execution under another ID than that with which it has called."""
-    return isinstance(error, errors.ExecutionUnknown) and facts.is_called and not error.at
 
 
 def _meta_of(facts: Facts) -> str:
@@ -542,8 +527,7 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:
             if facts.reattachable and not facts.is_tool and not facts.is_ending:
                 fix += f" {_ADOPTING}"
             is_over = facts.is_reported or not facts.reattachable
-            starts = _STARTS_UNLESS_CALLED if facts.is_called else _STARTS_ANOTHER
-            return _Row("fail", starts if is_over else _REPORTS, fix)
+            return _Row("fail", _STARTS_ANOTHER if is_over else _REPORTS, fix)
         case errors.ExecutionStopped():
             return _Row("fail", _STARTS_ANOTHER)
         case errors.ExecutionUnknown():
@@ -624,11 +608,6 @@ def _cost(error: CrewError, facts: Facts) -> Cost:
 
 def _with_earlier(error: CrewError, facts: Facts) -> str:
     """Return the event, with the execution of an earlier attempt if this one started nothing."""
-    if _has_another_id(error, facts):
-        called = (
-            "The crew has called, so an execution has started, but the crew does not know the ID that it sent."
-        )
-        return f"{called} {error.event}"
     if facts.phase != "before" or isinstance(
         error, errors.UncertainKickoff | errors.ExecutionUnknown | errors.ExecutionStopped | OtherInputs
     ):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from itertools import count
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import requests
@@ -20,6 +20,7 @@ from starlette.routing import Mount
 
 from airflow_provider_crew.answers import receiver
 from airflow_provider_crew.client.settings import WebhookSecret
+from airflow_provider_crew.settle import receiver as calls
 from tests.airflow_runs import eventually
 
 SECRET = "webhook-secret-4711"
@@ -43,26 +44,25 @@ class Questions:
         """IDs of the questions that the receiver has left for the task."""
         self.entries_of: Callable[[Mapping[str, Any]], dict[str, str]] = lambda _: {}
         """Entries of the task state store of a task, as JSON."""
-        self.calls: list[str] = []
-        """Paths that crews have called after they had started."""
-        self._receiver = receiver.Receiver(lambda conn_id: self.load(conn_id), self.change, self.state)  # noqa: PLW0108 - replaced
+        self.calls = 0
+        """Number of calls of crews that have started."""
+        self._receiver = receiver.Receiver(lambda conn_id: self.load(conn_id), self.change)  # noqa: PLW0108 - replaced
 
     async def receive(self, request: Request) -> Response:
         """Pass a delivery to the receiver."""
         self.deliveries += 1
         return await self._receiver.receive(request)
 
-    async def called(self, request: Request, address: str) -> Response:
-        """Pass a call of a crew that has started to the receiver, and note it once it is answered."""
-        response = await self._receiver.called(request, address)
-        self.calls.append(address)
-        return response
-
     @contextmanager
-    def state(self, task: Mapping[str, Any], **_: bool) -> Iterator[receiver.State]:
+    def state(self, task: Mapping[str, Any]) -> Iterator[calls.State]:
         """Yield the entries of a task, as Airflow's database does."""
         entries = self.entries_of(task)
         yield entries.get, entries.__setitem__
+
+    async def known_secret(self) -> WebhookSecret | None:
+        """Return the secret for a call of a crew that has started, and count the call."""
+        self.calls += 1
+        return await self._receiver.known_secret()
 
     def load(self, conn_id: str) -> WebhookSecret:
         assert conn_id == "crew_webhook"
@@ -104,9 +104,13 @@ def receiving(task: Mapping[str, Any], xcoms: dict[str, Any]) -> Iterator[Questi
     """Run a receiver for one task, at an address of its own."""
     questions = Questions(task, xcoms)
     served, address = _server()
-    with patch.dict("os.environ", {"AIRFLOW__CREW__WEBHOOK_CONN_ID": "crew_webhook"}):
-        with patch.object(receiver, "Receiver", lambda: questions):
-            mounted = Mount(f"/{next(_numbers)}", receiver.app())
+    with (
+        patch.dict("os.environ", {"AIRFLOW__CREW__WEBHOOK_CONN_ID": "crew_webhook"}),
+        patch.object(calls, "task_state", questions.state),
+    ):
+        application = receiver.app(own := cast("receiver.Receiver", questions))
+        calls.add_route(application, own)
+        mounted = Mount(f"/{next(_numbers)}", application)
         questions.url = f"{address}{mounted.path}/events"
         served.routes.append(mounted)
         try:

@@ -35,7 +35,7 @@ def call(store: TaskStateStore, **ids: str) -> bool:
     for key, text in [*store.texts.items()]:
         if key.startswith("crew_batch_"):
             for line in json.loads(text):
-                if len(line) > 6:
+                if line[5]:
                     store.texts[f"crew_heard_{line[5]}"] = json.dumps(ids)
                     return True
     return False
@@ -70,12 +70,11 @@ def test_cleared_batch_reports_before_it_starts_another(live_crew, batch, monkey
     assert len(live_crew.kickoffs) == 1
 
 
-def test_kickoff_that_settles_survives_a_clear_that_deletes_the_state(live_crew, batch, store, out):
+def test_kickoff_that_settles_survives_a_clear_that_deletes_the_state(live_crew, batch, store):
     live_crew.scenario = QUICK
     task = batch(2, max_failed=None)
     operator, run = begun(task)
-    # The other row of its group has ended.
-    told(lambda: (eventually(lambda: [*out.glob("parts/*.jsonl")], pause=0.05), operator.on_kill()))
+    told(lambda: (eventually(lambda: len(live_crew.kickoffs) == 2, pause=0.05), operator.on_kill()))
     with pytest.raises(CrewError):
         run()
     store.texts.clear()
@@ -90,6 +89,19 @@ def test_metrics_count_a_settled_row_as_started(live_crew, batch, store, mocker)
     told(lambda: eventually(lambda: has_called(live_crew, store), pause=0.05))
     assert batch(1).run()["counts"]["success"] == 1
     assert (counts["crew.kickoff.started"], counts["crew.kickoff.uncertain"]) == (1, 0)
+
+
+def test_id_of_another_row_settles_nothing(live_crew, batch, store):
+    live_crew.scenario = QUICK
+
+    def names_the_other_row() -> bool:
+        texts = [text for key, text in store.texts.items() if key.startswith("crew_batch_")]
+        named = [line[2] for text in texts for line in json.loads(text) if line[2]]
+        return bool(named) and call(store, kickoff_id=named[0])
+
+    told(lambda: eventually(names_the_other_row, pause=0.05))
+    counts = batch(2, max_failed=None).run()["counts"]
+    assert (counts["success"], counts["uncertain"]) == (1, 1)
 
 
 def test_marked_batch_cancels_what_has_called(live_crew, batch, store, mocker):
@@ -108,10 +120,14 @@ def test_marked_batch_cancels_what_has_called(live_crew, batch, store, mocker):
     assert live_crew.requests.on("stop")
 
 
-def test_call_survives_a_clear_that_deletes_the_state(live_crew, batch, store):
+def test_late_call_survives_a_clear_that_deletes_the_state(live_crew, batch, store, monkeypatch):
     live_crew.scenario = SLOW
-    task = batch(1, max_outage=1, deferrable=True)
-    told(lambda: eventually(lambda: has_called(live_crew, store), pause=0.05))
+    monkeypatch.setenv("AIRFLOW__CREW__SETTLE_WITHIN", "0.1")
+    task = batch(1, deferrable=True, timeout=10)
+    with pytest.raises(CrewTaskFailed):
+        task.run()
+    assert has_called(live_crew, store)
+    task.clear()
     task.deferred()
     store.texts.clear()
     task.clear()

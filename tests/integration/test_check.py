@@ -15,19 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_crew import __version__
-from airflow_provider_crew.answers.check import check_receiver, what_settles
+from airflow_provider_crew.answers.check import check_receiver
 from airflow_provider_crew.cli import ANSWERED, FAILED, INTERRUPTED, UNDECIDED
 from airflow_provider_crew.client.api import Request, Response
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.client.shapes import _NAMES, Shapes
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.local.record import ReceivedRequest
-from airflow_provider_crew.local.scenario import Delivery
 from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
 from tests.integration.clients import INPUTS, TOKEN
 from tests.integration.commands import ENDLESS, FAILING, WRITING, Crew, answers, crew, playing
-from tests.integration.question_receiver import SECRET, receiving
 
 pytest_plugins = ["tests.integration.command_fixtures"]
 
@@ -115,26 +113,6 @@ def test_ctrl_c_prints_the_kickoff_id(check, moment):
     assert (code, told["kickoff_ids"], told["cost"]) == (INTERRUPTED, [kickoff.kickoff_id], Cost.RUNNING)
 
 
-@pytest.mark.parametrize(
-    ("way", "settles"), [({}, "proven"), ({"other_ids": True}, "different ID"), ({"times": 0}, "not called")]
-)
-def test_started_execution_proves_that_crews_call(check, monkeypatch, timing, way, settles):
-    timing(settle_look=0.02)
-    scenario = Scenario(tasks=(WRITING,), inputs=(), started_webhook=Delivery(**way))
-    monkeypatch.setenv("AIRFLOW_CONN_CREW_WEBHOOK", json.dumps({"conn_type": "generic", "password": SECRET}))
-    with (
-        receiving({}, {}) as questions,
-        LocalCrewService(scenario, token=TOKEN, call_webhooks=True) as service,
-    ):
-        monkeypatch.setenv("AIRFLOW__CREW__EVENTS_URL", questions.url)
-        monkeypatch.setenv("AIRFLOW__CREW__WEBHOOK_CONN_ID", "crew_webhook")
-        code, told = check(service, "--start", "--yes")
-
-    assert (code, told["receiver"], told["receiver_from_here"]) == (ANSWERED, questions.url, "proven")
-    assert settles in told["settles"]
-    assert len(service.kickoffs) == 1
-
-
 def test_receivers_are_doubted_as_in_the_table(monkeypatch, timing, evaluated):
     """Each line has what a request from here finds, and how many doubts there are whether the crew reaches it."""
     timing(settle_look=0.02)
@@ -146,7 +124,7 @@ def test_receivers_are_doubted_as_in_the_table(monkeypatch, timing, evaluated):
         return receiver["receiver_from_here"], len(receiver["receiver_doubts"])
 
     with playing("documented", WRITING) as service:
-        evaluated("receivers.txt", found=found, settles=what_settles, url=service.url)
+        evaluated("receivers.txt", found=found, url=service.url)
 
 
 # Every text, name and number of this deployment has one of these.

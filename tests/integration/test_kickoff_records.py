@@ -47,8 +47,12 @@ def store(api: AirflowApi, record: KickoffRecord, map_index: int = -1) -> None:
 
 # What a batch stores about the rows of a group: key, fingerprint, kickoff ID, time, kickoffs, group.
 LINES = {
-    "1": [["a", "f" * 64, "", 1.0, 1, "1"], ["b", "e" * 64, "of-b", 1.0, 1, "1"], ["c", "0", "", 1.0, 2, "1"]],
-    "2": [["a", "f" * 64, "", 2.0, 2, "2"], ["c", "d" * 64, "", 2.0, 1, "2"]],
+    "1": [
+        ["a", "f" * 64, "", 1.0, 1, "", "1"],
+        ["b", "e" * 64, "of-b", 1.0, 1, "", "1"],
+        ["c", "0", "", 1.0, 2, "", "1"],
+    ],
+    "2": [["a", "f" * 64, "", 2.0, 2, "", "2"], ["c", "d" * 64, "", 2.0, 1, "", "2"]],
 }
 STORES: dict[str, dict[str, Any]] = {
     "batch": {"": {"groups": ["2", "1"], "max_tries": 0}} | {f"_{name}": LINES[name] for name in LINES},

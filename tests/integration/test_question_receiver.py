@@ -20,8 +20,8 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from airflow_provider_crew.answers.question import QUESTION, empty_box
 from airflow_provider_crew.answers.receiver import change_xcom
-from airflow_provider_crew.client.calls import new_address
 from airflow_provider_crew.client.settings import WebhookSecret
+from airflow_provider_crew.settle.address import new_address
 from tests.airflow_runs import eventually
 from tests.integration.question_receiver import SECRET, receiving
 from tests.supported import AIRFLOW

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from threading import Thread
 from typing import Any
 
 import pytest
 import requests
 
-from airflow_provider_crew.answers.receiver import Receiver, State, task_state
-from airflow_provider_crew.client.calls import Address, new_address
+from airflow_provider_crew.settle.address import Address, new_address
+from airflow_provider_crew.settle.receiver import keep, task_state
 from dev.postgres import PostgresServer
 from tests.integration.question_receiver import SECRET, receiving
 from tests.integration.test_question_receiver import MAPPED as STORED_TASK
@@ -44,8 +41,8 @@ class Kickoff:
     def address(self, key: str = SECRET, **changes: Any) -> tuple[str, str]:
         return new_address(self.receiver.url, key, TASK | changes, RECORD)
 
-    def called(self, body: Any, url: str = "", method: str = "POST") -> int:
-        answer = requests.request(method, url or self.url, json=body, timeout=30)
+    def called(self, body: Any, url: str = "") -> int:
+        answer = requests.post(url or self.url, json=body, timeout=30)
         assert ID not in answer.text
         assert "research" not in answer.text
         if not answer.ok and answer.headers.get("Content-Type") == "application/json":
@@ -87,47 +84,23 @@ def test_call_for_another_task_or_kickoff_changes_nothing(kickoff, changes, reco
     assert list(kickoff.entries) == [RECORD]
 
 
-def test_command_asks_whether_its_crew_has_called(running, kickoff):
-    mine, other = (new_address(running.url, SECRET, {}, "")[0] for _ in range(2))
-
-    assert requests.get(mine, timeout=30).json() == {}
-    for url in (mine, kickoff.url):
-        requests.post(url, json={"kickoff_id": ID}, timeout=30)
-    assert requests.get(mine, timeout=30).json() == {"kickoff_id": ID}
-    for url in (other, kickoff.url):  # which is told nothing of a task
-        assert requests.get(url, timeout=30).json() == {}
-
-
-@pytest.mark.parametrize("method", ["POST", "GET"])
-def test_stranger_is_turned_away(kickoff, method):
+def test_stranger_is_turned_away(kickoff):
     for forged in (kickoff.address(key="another-secret")[0], kickoff.url.partition(".")[0], f"{kickoff.url}/x"):
-        assert kickoff.called({"kickoff_id": ID}, forged, method=method) == 404, forged
+        assert kickoff.called({"kickoff_id": ID}, forged) == 404, forged
     assert list(kickoff.entries) == [RECORD]
 
 
 @pytest.mark.skipif(AIRFLOW < (3, 3), reason="This Airflow has no task state store.")
-def test_two_first_calls_at_once_are_both_kept(monkeypatch):
-    address, others = Address(STORED_TASK, RECORD, "call"), []
-
-    @contextmanager
-    def while_another_arrives(task: Mapping[str, Any], **lock: bool) -> Iterator[State]:
-        def put_late(key: str, value: str) -> None:
-            others.append(Thread(target=Receiver().keep, args=(address, {"kickoff_id": ID})))
-            others[0].start()
-            others[0].join(timeout=0.5)  # it waits for this transaction
-            put(key, value)
-
-        with task_state(task, **lock) as (get, put):
-            yield get, put_late
-
+def test_call_is_kept_in_the_store_of_airflow(monkeypatch):
     with PostgresServer() as server:
         database = Database(server.settings["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"])
         monkeypatch.setattr("airflow.settings.Session", database.session)
+        monkeypatch.setattr("airflow_provider_crew.settle.receiver.task_state", task_state)
         database.add(STORED_TASK, "failed")
         with task_state(STORED_TASK) as (get, put):
             put(RECORD, json.dumps({"call": "call"}))
-        Receiver(state=while_another_arrives).keep(address, {"execution_id": "other"})
-        others[0].join()
+        for ids in ({"execution_id": "other"}, {"execution_id": "third", "kickoff_id": ID}):
+            keep(Address(STORED_TASK, RECORD, "call"), ids)
         with task_state(STORED_TASK) as (get, _):
             assert json.loads(get("crew_heard_call") or "") == {"execution_id": "other", "kickoff_id": ID}
         database.session.remove()

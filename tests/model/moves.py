@@ -12,15 +12,15 @@ from contextlib import nullcontext
 from functools import cache
 from itertools import product
 from typing import Any
+from unittest.mock import patch
 
-from airflow_provider_crew.answers.receiver import Receiver
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.calls import read_address
 from airflow_provider_crew.client.errors import error_record
 from airflow_provider_crew.client.models import Completed
 from airflow_provider_crew.client.wording import execution_failed
+from airflow_provider_crew.settle import receiver
+from airflow_provider_crew.settle.address import HEARD, read_address
 from airflow_provider_crew.task.record import KEY, KICKOFF_ID
-from airflow_provider_crew.task.settle import HEARD
 from airflow_provider_crew.triggers.events import DEFERRAL, told_completed, told_error
 from tests.model import answers, promises
 from tests.model.process import (
@@ -218,8 +218,8 @@ def _crew(world: World) -> Steps:
     for path, kickoff_id in world.calls:
         address, store = read_address(path, SECRET), dict(world.store)
         assert address
-        kept = nullcontext((store.get, store.__setitem__))
-        Receiver(state=lambda *_, kept=kept, **__: kept).keep(address, {"kickoff_id": kickoff_id})
+        with patch.object(receiver, "task_state", lambda _, own=store: nullcontext((own.get, own.__setitem__))):
+            receiver.keep(address, {"kickoff_id": kickoff_id})
         left = tuple(call for call in world.calls if call != (path, kickoff_id))
         yield f"The crew of {kickoff_id} calls.", world.but(store=tuple(sorted(store.items())), calls=left)
 

@@ -367,16 +367,17 @@ def played(task: Task) -> Iterator[None]:
                 "open", params["question"]["value"] if params else ""
             ),
             # An attempt sends one kickoff, so its number is unique.
-            "client.calls.secrets": SimpleNamespace(token_urlsafe=lambda _: f"{_plays[0].start.try_number}"),
+            "settle.address.secrets": SimpleNamespace(token_urlsafe=lambda _: f"{_plays[0].start.try_number}"),
             "task.record.warn": lambda *_: None,
             "task.record.log": _Log(),
+            "settle.kickoff.log": _Log(),
             "batch.state.ResultFiles": Files,
             "batch.state.Board.each": one_by_one,
             "versions.CLEARING_DELETES_TASK_STATE": task.airflow >= (3, 4),
         }
         for module in ("task.attempt", "batch.start", "batch.groups"):
             parts[f"{module}.shielded"] = lambda work: work(_Interrupted())
-        for module in ("task.settle", "task.send", "answers.attempt", "hooks.connection"):
+        for module in ("settle.kickoff", "task.send", "answers.attempt", "hooks.connection"):
             parts[f"{module}.load_secret"] = lambda _: secret
         for owner in ("operators.base.CrewTask", "hooks.crew.CrewHook", "triggers.crew.CrewExecutionTrigger"):
             parts[f"{owner}.log"] = _Log()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from airflow_provider_crew.settle.address import HEARD
 from airflow_provider_crew.task.record import KICKOFF_ID
 from tests.model import answers
 from tests.model.process import Wrong
@@ -47,14 +48,15 @@ def of_kickoff(world: World, slot: str) -> Wrong | None:
 def of_end(world: World, how: str, error: str) -> Wrong | None:
     """Return what is wrong if an attempt ends otherwise than the user had read."""
     effect, is_report = world.expects, error == "UncertainKickoff"
+    has_called = any(key.startswith(HEARD) for key, _ in world.store)
     if world.is_heard and (is_report or (error and world.told()["cost"] == "unknown")):
         return Wrong("An uncertain kickoff is reported although the crew had called.")
     if "row" in effect and (world.is_heard or error == "WaitedTooLong"):
         return None  # it waits for an execution whose crew has called, or starts the row in the next attempt
-    is_open = any(words in effect for words in ("only if", "unless", "stopped", "or else reports"))
+    is_open = any(words in effect for words in ("only if", "unless", "stopped"))
     has_execution = KICKOFF_ID in dict(world.xcoms) or how in {"success", "deferred"}
     is_kept = {
-        **dict.fromkeys(("starts", "reruns"), is_open),
+        **dict.fromkeys(("starts", "reruns"), is_open or has_called),  # it waits for that execution
         **dict.fromkeys(("waits", "reads", "checks", "keeps"), is_open or has_execution),
         # It may do better: an ID that Airflow refused to store may be in an XCom.
         "reports": is_report or has_execution,

@@ -64,7 +64,6 @@ def test_webhooks_need_a_url_and_events(value: Any) -> None:
         assert "webhook-secret" not in str(caught.value)
 
 
-ADDRESS = ("https://airflow.example/crew/events/named.signature", "hash")
 SECRETS = {"-": None, "password": SECRET, "login": WITH_LOGIN}
 URLS: dict[str, dict[str, Any]] = {
     "-": {},
@@ -75,26 +74,23 @@ URLS: dict[str, dict[str, Any]] = {
 }
 
 
-def fields(urls: str, secret: str, address: str) -> list[str]:
-    """Return the fields of a request without inputs, and the call that it asks for, or the error."""
+def fields(urls: str, secret: str) -> list[str]:
+    """Return the fields of a request without inputs, or the error."""
     options = {name: value for each in urls.split(", ") for name, value in URLS[each].items()}
     own = SECRETS[secret]
     try:
-        request = KickoffRequest.of(
-            {}, webhook_secret=own, address=ADDRESS if address == "address" else None, **options
-        )
+        request = KickoffRequest.of({}, webhook_secret=own, **options)
     except InvalidInputs as error:
         assert "webhook-secret" not in str(error)  # noqa: PT017 - an outcome among others
         return [f"! {error.event}"]
     assert "webhook-secret" not in repr(request)
-    assert {*request.secrets} - {*(own.secrets if own else ())} == {*(["named.signature"] * bool(request.call))}
+    assert {*request.secrets} == {*(own.secrets if own else ())}
     told = sorted((name, value) for name, value in json.loads(request.body).items() if name != "inputs")
-    shown = re.sub(r"https://[a-z.]+/", "", json.dumps(dict(told)))
-    return [f"{shown} and a call" if request.call else shown]
+    return [re.sub(r"https://[a-z.]+/", "", json.dumps(dict(told)))]
 
 
 def test_webhooks_are_sent_as_in_the_table(tabulated: Any) -> None:
-    tabulated("webhooks.txt", 3, fields)
+    tabulated("webhooks.txt", 2, fields)
     assert "authentication" not in WEBHOOKS
 
 

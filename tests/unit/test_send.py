@@ -139,7 +139,7 @@ def sent(request: KickoffRequest) -> Any:
 )
 def test_meta_names_the_task_unless_the_author_sets_another(options, about, meta):
     given = dict(options)
-    body = sent(request_of(task(kickoff=given), {"topic": "ferries"}, None, **about))
+    body = sent(request_of(task(kickoff=given), {"topic": "ferries"}, None, "crew_kickoff", **about))
 
     assert body["inputs"] == {"topic": "ferries"}
     assert body.get("meta") == meta
@@ -150,7 +150,7 @@ def test_request_has_the_options_and_the_secret(monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_WEBHOOK", "generic://crew:secret@")
     with_secret = task(webhook_conn_id="webhook", kickoff={"human_input_webhook_url": URL})
     secret = webhook_secret(with_secret)
-    request = request_of(with_secret, {}, secret)
+    request = request_of(with_secret, {}, secret, "crew_kickoff")
 
     assert (secret.login, secret.password) == ("crew", "secret")
     assert set(secret.secrets) <= set(request.secrets)
@@ -161,10 +161,26 @@ def test_request_has_the_options_and_the_secret(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "meta", [{"kickoff_id": "57a13a6e"}, {"executionId": "57a13a6e"}, {"events": [{"execution_id": "57a13a6e"}]}]
+    ("options", "asks"),
+    [
+        ({}, {"webhooks", "crewWebhookUrl"}),
+        ({"webhooks": {"url": URL, "events": ["task_completed"]}}, {"crewWebhookUrl"}),
+        ({"webhooks": {"url": URL, "events": ["task_completed"]}, "crew_webhook_url": URL}, set()),
+        ({"meta": {"topic": "tides"}, "crew_webhook_url": URL}, {"webhooks"}),
+        # The crew would repeat these IDs in its call.
+        *(({"meta": {name: "57a13a6e"}}, set()) for name in ("kickoff_id", "executionId")),
+        ({"meta": {"events": [{"execution_id": "57a13a6e"}]}}, set()),
+    ],
 )
-def test_meta_that_names_an_id_asks_for_no_call(meta: dict[str, Any]) -> None:
-    address = f"{URL}/address", "hash"
-    assert request_of(task(kickoff={"meta": {"topic": "tides"}}), {}, None, address).call == "hash"
-    request = request_of(task(kickoff={"meta": meta}), {}, None, address)
-    assert (request.call, b"/address" in request.body) == ("", False)
+def test_kickoff_asks_for_a_call_with_the_webhooks_that_are_left(options, asks, monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_WEBHOOK", "generic://:secret@")
+    settings = {"EVENTS_URL": "https://airflow.example", "WEBHOOK_CONN_ID": "webhook", "SETTLE_KICKOFFS": "True"}
+    for name, value in settings.items():
+        monkeypatch.setenv(f"AIRFLOW__CREW__{name}", value)
+    own = Task(Options(crew_conn_id="crew", kickoff=options), {"ti": TI, "task_state_store": {}}, None)
+    request = request_of(own, {}, None, "crew_kickoff")
+
+    assert {name for name, value in sent(request).items() if "//airflow.example/" in str(value)} == asks
+    assert bool(request.call) == bool(request.secrets) == bool(asks)
+    assert not request.call or request.call not in request.body.decode()
+    assert all(secret in request.body.decode() for secret in request.secrets)

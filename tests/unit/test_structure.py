@@ -109,7 +109,22 @@ def test_imports_point_down(layer):
 
 def test_imports_have_no_circles_even_among_types():
     # The package itself only opens its rooms, and every room may ask it for the version.
-    TopologicalSorter({module: ours(anywhere(module)) - {NAME, module} for module in MODULES}).prepare()
+    optional = {NAME, *found_in("settle")}
+    TopologicalSorter({module: ours(anywhere(module)) - {*optional, module} for module in MODULES}).prepare()
+
+
+def test_experimental_folder_is_imported_late_and_in_three_places():
+    """Removing it is removing these imports."""
+
+    def found(nodes: Iterator[ast.AST]) -> list[str]:
+        return [name for name in imports(nodes) if is_in(f"{NAME}.settle", name)]
+
+    trees = [tree(module) for module in MODULES if module not in found_in("settle")]
+    functions = [each for one in trees for each in ast.walk(one) if isinstance(each, ast.FunctionDef)]
+    late = [name for function in functions for name in found(ast.walk(function))]
+
+    assert 0 < len(late) <= 3
+    assert sorted(late) == sorted(name for one in trees for name in found(ast.walk(one)))
 
 
 # Modules of Airflow's public interface. Of the SDK itself, every name is public.

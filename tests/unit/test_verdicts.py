@@ -60,7 +60,6 @@ FACTS: dict[str, dict[str, Any]] = {
     "not reported": {"is_reported": False},
     "meta": {"meta": '{"dag_id": "d"}'},
     "no retry left": {"has_retry": False},
-    "asked to call": {"is_called": True},
     "asked to cancel": {"is_cancelled": True},
     "Airflow ends it": {"is_ending": True},
     **{skips: {"skips": skips} for skips in ("soft_fail", "never_fail")},

@@ -1,57 +1,40 @@
 """
-Calls of a crew that has started, at an address that only one kickoff knows.
+Address that the crew of one kickoff calls, and the IDs in its calls.
 
-A kickoff whose response is lost may have started an execution. Its crew can prove that: no other kickoff has the
-address, and the call names the execution. No call proves nothing.
+The call proves that an execution has started, and names it. No call proves nothing.
 """
 
 import base64
 import hmac
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
-from typing import Annotated, Any
+from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field
 
+from airflow_provider_crew.answers.question import TaskColumns, objects_in
 from airflow_provider_crew.client.payload import issued_kickoff_id
 
+HEARD = "crew_heard"
+"""Start of the key of what a crew has called, followed by the hash of its address."""
 # The kickoff ID in a call. The second may be another one, which the crew's status does not know.
 _NAMES = {"kickoff_id": ("kickoff_id", "kickoffId"), "execution_id": ("execution_id", "executionId")}
-# Objects in which deployments nest the fields of a webhook.
-_NESTS = ("data", "body", "payload", "meta")
 _LONGEST = 4096
 _PURPOSE = b"crew call "
 
 
-# PostgreSQL stores no NUL.
-_Id = Annotated[str, StringConstraints(max_length=250, pattern=r"^[^\x00]+$")]
-
-
-class TaskColumns(BaseModel):
-    """Columns that identify a task instance, which a crew has sent back and may have changed."""
-
-    model_config = ConfigDict(strict=True, frozen=True)
-
-    dag_id: _Id
-    run_id: _Id
-    task_id: _Id
-    map_index: int = Field(ge=-1, lt=2**31)
-
-
 class _Slot(TaskColumns):
-    record: _Id
+    record: str = Field(max_length=250, pattern=r"^[^\x00]+$")
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(NamedTuple):
     """
     Address for the calls of one execution.
 
-    :param task: Columns that identify the task instance. Empty for the command ``check``.
+    :param task: Columns that identify the task instance.
     :param record: Key of the kickoff record in the task state store.
     :param call: Hash of the random part. The record has it as well, so neither it nor a log allows a forgery.
     """
@@ -68,11 +51,8 @@ def new_address(receiver: str, key: str, task: Mapping[str, Any], record: str) -
     :param key: Signs the address, so that strangers are turned away. Every crew may know it.
     """
     part = secrets.token_urlsafe(16)
-    named = (
-        base64.urlsafe_b64encode(json.dumps([task, record, part], ensure_ascii=False).encode())
-        .decode()
-        .rstrip("=")
-    )
+    data = json.dumps([task, record, part], ensure_ascii=False).encode()
+    named = base64.urlsafe_b64encode(data).decode().rstrip("=")
     return f"{receiver.rstrip('/')}/{named}.{_signature(named, key)}", _hash(part)
 
 
@@ -83,8 +63,6 @@ def read_address(path: str, key: str) -> Address | None:
         return None
     try:  # a crew knows the key as well
         task, record, part = json.loads(base64.urlsafe_b64decode(f"{named}{'=' * (-len(named) % 4)}"))
-        if task == {}:
-            return Address({}, "", _hash(part))
         slot = _Slot.model_validate({**task, "record": record})
         return Address(slot.model_dump(exclude={"record"}), slot.record, _hash(part))
     except (ValueError, TypeError, AttributeError, RecursionError):
@@ -113,17 +91,6 @@ def ids_in(body: Any) -> dict[str, str]:
     return found
 
 
-def objects_in(parts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the objects in which a deployment may have nested the fields of a webhook."""
-    found = (part.get(name) for part in parts for name in _NESTS)
-    return [each for each in found if isinstance(each, dict)]
-
-
 def best_id(ids: Mapping[str, str] | None) -> str:
-    """Return the ID to poll, from those of all calls. Empty if there is none."""
+    """Return the ID to poll, from those of all calls until now. Empty if there is none."""
     return next((ids[kind] for kind in _NAMES if kind in ids), "") if ids else ""
-
-
-def names_execution(meta: Mapping[str, Any]) -> bool:
-    """Whether a kickoff's meta, which the crew repeats in each call, would be read as the ID of the execution."""
-    return bool(ids_in({"meta": dict(meta)}))
