@@ -15,7 +15,7 @@ from airflow.providers.common.compat.sdk import conf
 from airflow_provider_crew.api_server import LAST_STATES
 from airflow_provider_crew.batch.rows import last_kickoff, with_execution
 from airflow_provider_crew.client.text import forms_of, mask, one_line
-from airflow_provider_crew.task.decide import KickoffRecord
+from airflow_provider_crew.task.decide import KickoffRecord, Next
 from airflow_provider_crew.task.record import BATCH, CALLS, KEY, as_stored, read_record
 from airflow_provider_crew.task.verdict import AFTER_FORGETTING, after_adopting
 from airflow_provider_crew.versions import KEEP
@@ -37,8 +37,9 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Callable[..., None
     (task,) = _ended(_look(call, options))
     key, last = _replaceable(task, options)
     about |= {"task": task.name.removeprefix("Task "), "row": options.row, "replaces": _described(last)}
-    end = about["state"] if about["state"] in {"completed", "failed"} else None
-    about["next_step"] = after_adopting(options.kickoff_id, end, keeping=task.keeping, is_row=key != KEY)
+    end: Any = about["state"] if about["state"] in {"completed", "failed"} else None
+    then = Next(KickoffRecord(0, 0.0, options.kickoff_id, end))
+    about["next_step"] = after_adopting(then, keeping=task.keeping, is_row=key != KEY)
     about["doubts"] = _doubts(options, about)
     if options.yes and about["doubts"] and not (options.force and about["state"] == "unknown"):
         raise SystemExit(f"{about['doubts']} Nothing was changed.")

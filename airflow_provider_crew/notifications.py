@@ -18,6 +18,7 @@ from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.exceptions import EndedTask
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
+from airflow_provider_crew.task.decide import KickoffRecord, Next
 from airflow_provider_crew.task.record import ROW
 from airflow_provider_crew.task.result import RETURN_VALUE
 from airflow_provider_crew.task.verdict import AFTER_REMOVAL, AFTER_UPSTREAM, UNREPORTED, if_lost, while_cancelled
@@ -370,7 +371,8 @@ def _unreported(
     if exception := _exception(context):
         event = f"The task raised {type(exception).__name__}: {one_line(str(exception), 1_000)}"
     of_batch, has_completed = progress.get("if_lost"), progress.get("state") == "completed"
-    lost = of_batch or if_lost(kickoff_id or None, "completed" if has_completed else None)
+    found = KickoffRecord(0, 0.0, kickoff_id or None, "completed" if has_completed else None)
+    lost = of_batch or if_lost(Next(found))
     is_known = kickoff_id and (is_sensor or _is_durable(context, task_id))
     next_step = lost["next_step"] if is_known or of_batch else UNREPORTED
     next_step = {"upstream_failed": AFTER_UPSTREAM, "removed": AFTER_REMOVAL}.get(state, next_step)

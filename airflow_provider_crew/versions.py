@@ -24,18 +24,18 @@ HAS_REQUIRED_ACTIONS = _RELEASE >= (3, 3)
 # A trigger learns that a user has marked its task, and can cancel the execution.
 TRIGGERS_CANCEL = _RELEASE >= (3, 3)
 
+NO_RETRIES = (
+    "Before Airflow 3.3, a task that starts executions needs retries=0: a retry would start another execution, "
+    "which is billed. Use CrewKickoffOperator with retries=0, and CrewExecutionSensor with retries."
+)
 KEEP = " with 'Keep task state and resume'"
 KEEPING = KEEP if CLEARING_DELETES_TASK_STATE else ""
 
 
 def resumed_with_old_error(next_kwargs: Mapping[str, Any], ti: Any) -> bool:
     """Whether Airflow resumes a retry with the event that failed an earlier attempt."""
-    return resumed_with_old_event(next_kwargs, ti) and "error" in (next_kwargs.get("event") or ())
-
-
-def resumed_with_old_event(next_kwargs: Mapping[str, Any], ti: Any) -> bool:
-    """Whether Airflow resumes a retry with the event of an earlier attempt, instead of running it."""
-    return KEEPS_OLD_EVENTS and next_kwargs.get("try_number", ti.try_number) != ti.try_number
+    is_old = KEEPS_OLD_EVENTS and next_kwargs.get("try_number", ti.try_number) != ti.try_number
+    return is_old and "error" in (next_kwargs.get("event") or ())
 
 
 def never_expires() -> dict[str, Any]:

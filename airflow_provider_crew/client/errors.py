@@ -328,7 +328,7 @@ class ExecutionFailed(WatchError):
     cost: Cost = Cost.ENDED
     execution_time: float | None = None
     usage: Mapping[str, float] | None = None
-    fix = "If you still need the result, start a new execution, which is billed."
+    fix = "If you still need the result, start another execution (billed)."
 
 
 class ExecutionStopped(ExecutionFailed):

@@ -15,7 +15,7 @@ from airflow.providers.common.compat.sdk import BaseOperator, TaskDeferred, XCom
 
 from airflow_provider_crew.client.options import SENT_AS, OnInvalidOutput, OnResponseTimeout
 from airflow_provider_crew.links.crew import CrewDashboardLink
-from airflow_provider_crew.versions import HAS_STORE
+from airflow_provider_crew.versions import HAS_STORE, NO_RETRIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -160,14 +160,15 @@ class CrewTask(BaseOperator):
 
     def _end_without_attempt(self, error: BaseException, context: Context, next_kwargs: Any) -> BaseException:
         """Return the exception with which a process ends that could not begin its attempt, or continue it."""
+        from airflow_provider_crew.task.decide import Next
         from airflow_provider_crew.task.verdict import Facts, verdict
 
-        facts = Facts(earlier="none" if context["ti"].try_number == 1 else "unreadable")
-        if next_kwargs is not None:
-            facts.earlier = "unreadable"
-            if hasattr(self, "durable") and not (HAS_STORE and self.durable):  # a retry would start another
-                facts.phase, facts.reattachable = "waiting", False
-                facts.kickoff_id = (next_kwargs.get("event") or {}).get("kickoff_id", "")
+        durable: bool = getattr(self, "durable", True)
+        is_new = next_kwargs is None and context["ti"].try_number == 1
+        facts = Facts(next=Next(durable=durable, is_unreadable=HAS_STORE and not is_new))
+        if next_kwargs is not None and hasattr(self, "durable"):  # it has an execution
+            facts.phase = "waiting"
+            facts.kickoff_id = (next_kwargs.get("event") or {}).get("kickoff_id", "")
         return verdict(error, facts).exception()
 
     def _options(self, kind: type[Any], **more: Any) -> Any:
@@ -228,6 +229,12 @@ class KickoffTask(CrewTask):
     }
     inputs: Any
     _attempt_class = "airflow_provider_crew.task.attempt:Attempt"
+
+    def _set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        """Check and set the arguments. Reject retries that could start a second execution."""
+        super()._set_arguments(arguments)
+        if self.retries and not HAS_STORE:
+            raise ValueError(f"{self.operator_name}: {NO_RETRIES}")
 
     @property
     def kickoff(self) -> Any:

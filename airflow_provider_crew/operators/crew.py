@@ -41,7 +41,8 @@ class CrewKickoffOperator(KickoffTask):
         the new one. (templated)
     :param validate_inputs: Whether to compare the inputs with the crew's list of inputs before the kickoff.
         Missing and misspelled inputs are errors, and other differences are logged as warnings.
-    :param durable: Whether to reattach to the execution of an earlier attempt. Needs Airflow 3.3 or later.
+    :param durable: Whether a retry reattaches to the execution of an earlier attempt. If False, it starts another,
+        even while that one is running. Needs Airflow 3.3 or later.
     :param cancel_on_kill: Whether to cancel the execution if someone marks the task as failed, success or
         skipped, or dagrun_timeout or fail_fast stops it. ``None`` uses the connection's setting, which defaults
         to False.
@@ -80,8 +81,7 @@ class CrewKickoffOperator(KickoffTask):
         return self._run(context)
 
     def _steps(self, attempt: Attempt) -> Any:
-        kickoff_id = attempt.resume() or attempt.reattach() or attempt.kick_off()
-        return attempt.deliver(kickoff_id)
+        return attempt.resume() or attempt.reattach() or attempt.kick_off()
 
 
 class CrewRunOperator(KickoffTask):
@@ -173,4 +173,4 @@ class CrewRunOperator(KickoffTask):
 
     def _steps(self, attempt: Attempt) -> Any:
         attempt.resume() or attempt.reattach() or attempt.kick_off()
-        return attempt.deliver(attempt.result())
+        return attempt.result()

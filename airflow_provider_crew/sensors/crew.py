@@ -91,7 +91,7 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
             raise self._render_error
         attempt.find()
         is_rescheduled = self.reschedule and not self.deferrable
-        return attempt.deliver(attempt.poll_or_reschedule() if is_rescheduled else attempt.result())
+        return attempt.poll_or_reschedule() if is_rescheduled else attempt.result()
 
     def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> SensorAttempt:
         from airflow_provider_crew.task.sensor import SensorAttempt

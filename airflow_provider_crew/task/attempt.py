@@ -27,8 +27,8 @@ from airflow_provider_crew.exceptions import CrewTaskError
 from airflow_provider_crew.get_provider_info import is_on
 from airflow_provider_crew.hooks.crew import renewed
 from airflow_provider_crew.task.ask import Request, close_request, note_choice, request_left, text_of_request
-from airflow_provider_crew.task.checks import count_kickoffs, listed_inputs, warn_of_retries
-from airflow_provider_crew.task.earlier import decision_of, earlier, reattach, state_of
+from airflow_provider_crew.task.checks import count_kickoffs, listed_inputs, reject_retries
+from airflow_provider_crew.task.earlier import earlier, reattach
 from airflow_provider_crew.task.output import Output
 from airflow_provider_crew.task.record import KEY, Record, callbacks_of, fingerprint, kickoff_id_left_by
 from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, report, storable, value_of
@@ -71,8 +71,6 @@ class Attempt:
         self.event: WatchEnd | None = read_event((self.next_kwargs or {}).get("event"))
         self.facts = Facts(
             phase="before" if self.next_kwargs is None else "waiting",
-            reattachable=False,
-            is_reported=False,
             rejects_misfits=task.options.on_invalid_output == "fail",
             meta=task.meta,
             has_retry=task.has_retry,
@@ -81,7 +79,7 @@ class Attempt:
         if self.event:
             self.facts.kickoff_id = self.event.kickoff_id
             self.facts.phase = "ended" if self.event.completed else "waiting"
-        self.record = Record(task, is_shared=task.options.durable and not self.facts.is_sensor, key=key)
+        self.record = Record(task, is_shared=not self.facts.is_sensor, key=key)
         self.output = Output(self.record)
         self.stop = Stop(task)
         self.waiting = self.wait_class(task, self.facts, self.record, self.output, self.stop)
@@ -102,16 +100,11 @@ class Attempt:
             return None
         ti, event, last = self.task.ti, self.event, self.record.last
         found = event.kickoff_id if event else kickoff_id_left_by(ti) or self.record.last_id
-        if versions.resumed_with_old_event(self.next_kwargs, ti) and self._is_unwanted(found):
-            self.next_kwargs, self.event, self.facts.phase = None, None, "before"
-            self._recall()  # a kickoff must not tolerate an unreadable record
-            return None
         if not found:
             raise errors.InvalidKickoffId("The kickoff ID of this task is lost.", cost=errors.Cost.RUNNING)
         self._has(found)
         if last:
             self.record.save_kickoff_id(found)
-            self.facts.reattachable = self.record.is_shared
         return found
 
     def reattach(self) -> str | None:
@@ -130,14 +123,13 @@ class Attempt:
         Compute everything before the intent is stored, because an intent without a kickoff ID is uncertain.
         """
         task = self.task
+        reject_retries(task)
         task.check()
         request = request_of(task, task.inputs, webhook_secret(task), self.record.key)
         if listed := listed_inputs(task, task.hook.get_conn()):
             for doubt in compare_inputs(request.inputs, listed):
                 task.warn(doubt)
         count_kickoffs(task.hook, task.ti, task.origin(), task.log, 1)
-        if task.ti.max_tries and not self.record.is_shared:
-            warn_of_retries(task)
         kickoff_id = shielded(partial(self._send, request))
         self.output.measure("kickoff.started")
         self.output.push_kickoff_id(kickoff_id)
@@ -147,19 +139,6 @@ class Attempt:
     def result(self) -> dict[str, Any]:
         """Return the result of the execution, from the trigger's event or by polling. Defer if there is none."""
         return self._finish(self._outcome())
-
-    def deliver(self, value: Any) -> Any:
-        """
-        Return the task's return value.
-
-        If attempts share no kickoff record, push the value to XCom first, while no error may be retried. A later
-        failure to push would be retried, and start a second execution.
-        """
-        ti, options = self.task.ti, self.task.options
-        if not (self.facts.is_sensor or self.record.is_shared) and ti.max_tries and options.do_xcom_push:
-            ti.xcom_push(key=RETURN_VALUE, value=value)
-        self._value = value  # Airflow does not pass it to post_execute()
-        return value
 
     def end(self, error: BaseException) -> BaseException:
         """Return the exception with which the task ends. Cancel the execution first, if that is wanted."""
@@ -172,11 +151,15 @@ class Attempt:
                     self.waiting.note_completion()
             if isinstance(error, UncertainKickoff) or facts.phase == "sending":
                 self.output.measure("kickoff.uncertain")
-                facts.is_reported = not self.stop.is_told() and self.record.save_report()
+                _ = self.stop.is_told() or self.record.save_report()
+            elif self.kickoff_id:
+                self.record.save_end(self.kickoff_id, error)
+            facts.next = self.record.next
             end = verdict(error, facts)
             if not isinstance(error, AirflowSkipException):
                 self._record_end(end)
         except BaseException:  # noqa: BLE001 - execution_timeout, which Airflow would retry
+            facts.next = self.record.next
             end = verdict(error, facts)
         return end.exception()
 
@@ -189,6 +172,7 @@ class Attempt:
 
     def returned(self, value: Any, operator: Any) -> Any:
         """Return the value. If the task still fails, its alerts know that the execution has ended."""
+        self._value = value  # Airflow does not pass it to post_execute()
         if self.facts.phase == "ended":  # the author's hooks may fail, or Airflow may not store the value
             show = partial(self.output.progress.completed, self.kickoff_id, value, is_returned=False)
             for kind in ("on_failure_callback", "on_retry_callback"):
@@ -203,32 +187,17 @@ class Attempt:
     def _recall(self) -> None:
         """Read the kickoff record of earlier attempts. If it is unreadable, no kickoff may be sent."""
         facts, record = self.facts, self.record
-        facts.earlier = "unreadable"  # execution_timeout may pass meanwhile
         try:
             record.read()
             if self.next_kwargs is None and (last := record.last) and last.call:
                 for kickoff_id in shielded(partial(called, self.task, {last.call: last.kicked_off_at})).values():
                     record.save_kickoff_id(kickoff_id)
         except Exception as error:  # noqa: BLE001 - a store may raise anything
-            facts.reattachable = record.is_shared
             if self.next_kwargs is None:
                 raise unread(error) from None
             self.task.warn(f"The kickoff record is unreadable: {error}")
-        else:
-            facts.reattachable, facts.is_unnamed = record.is_shared, record.is_unnamed
-            facts.earlier = state_of(record, decision_of(record, other_inputs=False))
         if not self.event:
             facts.kickoff_id = record.last_id
-
-    def _is_unwanted(self, kickoff_id: str | None) -> bool:
-        """Whether a retry has to start another execution than that of an earlier attempt's event (Airflow 3.1)."""
-        options = self.task.options
-        if options.on_invalid_output == "retry" and self.event and self.event.result:
-            try:
-                value_of(self.event.result, kickoff_id or "", options.output_type, self.task.log)
-            except errors.InvalidOutput:
-                return True
-        return False
 
     def _has(self, kickoff_id: str) -> None:
         """Take note of the execution of this attempt."""
@@ -258,30 +227,24 @@ class Attempt:
 
         def delete_intent() -> None:
             record.delete_intent()
-            facts.phase, facts.kickoff_id, facts.is_unnamed = "before", record.last_id, record.is_unnamed
+            facts.phase, facts.kickoff_id = "before", record.last_id
 
         kickoff = partial(kick_off, task, task.hook.get_conn().kickoff, request, interrupted)
         kickoff_id = send(kickoff, self.stop, interrupted, save_intent=save_intent, delete_intent=delete_intent)
         self._has(kickoff_id)
         record.save_kickoff_id(kickoff_id)
-        facts.reattachable, facts.is_unnamed = record.is_shared, record.is_unnamed
         return kickoff_id
 
     def _cancel(self) -> Completed | Failed:
         """Ask the crew to cancel the execution. Before that, record it, because the crew may end it late."""
-        self._note_cancelling(is_asked=True)
+        self.record.save_cancelling(is_asked=True)
         address = self.record.last.address if self.record.last else self.waiting.address
         try:
             return renewed(self.task.hook).cancel(self.kickoff_id, self.waiting.continued_as, address)
         except Exception as error:
             if not isinstance(error, errors.NotCancelled) or error.is_refused:  # not sent, or not taken
-                self._note_cancelling(is_asked=False)
+                self.record.save_cancelling(is_asked=False)
             raise
-
-    def _note_cancelling(self, *, is_asked: bool) -> None:
-        self.facts.is_cancelled = is_asked
-        if not self.stop.is_told():  # no retry follows a mark
-            self.record.save_cancelling(is_asked=is_asked)
 
     def _outcome(self) -> dict[str, Any]:
         """Return what the crew reports as its result."""
@@ -389,7 +352,6 @@ class Attempt:
         """Store the end for the next attempt, push it for the Crew tab, and count it."""
         failure, output, kickoff_id = end.failure, self.output, self.kickoff_id
         if kickoff_id:
-            self.record.save_end(kickoff_id, end)
             usage, took = (getattr(failure, name, None) for name in ("usage", "execution_time"))
             if not isinstance(failure, errors.InvalidOutput):  # counted as completed
                 output.count_end(failure, took, usage)

@@ -13,7 +13,7 @@ from airflow_provider_crew.client.models import CrewInputs
 from airflow_provider_crew.client.text import in_words
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.task.task import Task
-from airflow_provider_crew.versions import HAS_STORE
+from airflow_provider_crew.versions import HAS_STORE, NO_RETRIES
 
 if TYPE_CHECKING:
     from airflow_provider_crew.client.client import CrewClient
@@ -40,14 +40,11 @@ def listed_inputs(task: Task, crew: "CrewClient") -> CrewInputs | None:
     return None
 
 
-def warn_of_retries(task: Task) -> None:
-    """Warn that the attempts of a task do not know of each other."""
-    why = "Airflow keeps a kickoff record from 3.3 on" if task.options.durable else "durable=False"
-    task.warn(
-        f"This task has retries, but its attempts do not know of each other ({why}). If its process is killed "
-        "after the kickoff, a retry starts another execution, which is billed. To prevent that, use "
-        "CrewKickoffOperator with retries=0, and CrewExecutionSensor with retries."
-    )
+def reject_retries(task: Task) -> None:
+    """Reject retries that a mapped task has, or that a policy has set, before Airflow 3.3."""
+    own: Any = getattr(task.ti, "task", None)
+    if not task.keeps_records and own and own.retries:
+        raise errors.InvalidInputs(NO_RETRIES)
 
 
 BUDGET_DAG = "crew_budget"

@@ -6,7 +6,7 @@ ended and another is wanted, or if a user has chosen to start another after an e
 kickoff. ``verdict()`` is its twin for the end of a task.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Annotated, Literal
 
@@ -59,6 +59,8 @@ class Decision(Enum):
     KICK_OFF = auto()
     """There is no kickoff record."""
     KICK_OFF_AFTER_END = auto()
+    KICK_OFF_AFRESH = auto()
+    """The earlier execution may be running, but ``durable=False``."""
     KICK_OFF_BY_CHOICE = auto()
     """A user has cleared the task after an error that reports the uncertain kickoff."""
     REATTACH = auto()
@@ -76,6 +78,7 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
     status: PolledStatus | None = None,
     *,
     cleared: bool,
+    durable: bool = True,
     same_attempt: bool = False,
     is_mapped: bool = False,
     other_inputs: bool = False,
@@ -86,6 +89,7 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
     :param record: Kickoff record of the task. ``None`` if there is none.
     :param status: Status of the execution. ``None`` if the crew was not polled yet.
     :param cleared: Whether the task was cleared since the record was written, so this attempt is not a retry.
+    :param durable: Whether another attempt than that of the kickoff reattaches.
     :param same_attempt: Whether this very attempt has sent the kickoff, and was not started again by Airflow.
     :param is_mapped: Whether the task is mapped.
     :param other_inputs: Whether the task's inputs differ from those of the kickoff. Airflow finds a record by its
@@ -96,6 +100,8 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
         return Decision.KICK_OFF
     if record.kickoff_id is None:
         return Decision.KICK_OFF_BY_CHOICE if cleared and record.reported else Decision.FAIL_UNCERTAIN
+    if not (durable or same_attempt or record.end == "stopped"):
+        return Decision.KICK_OFF_AFTER_END if record.end else Decision.KICK_OFF_AFRESH
     is_another = other_inputs and (same_attempt or (is_mapped and cleared))
     match record.end or status:
         case None:
@@ -107,3 +113,47 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
         case "completed" if is_another or (cleared and record.delivered):
             return Decision.KICK_OFF_AFTER_END
     return Decision.FAIL_OTHER_INPUTS if is_another else Decision.REATTACH
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """
+    What the next attempt finds, and so decides.
+
+    :param record: Kickoff record, as this process knows it. ``None`` if there is none, or Airflow has no store.
+    :param durable: Whether a retry reattaches.
+    :param was_cleared: Whether the task was cleared since the record was written, so that a retry is that too.
+    :param is_unnamed: Whether Airflow has refused a write, so that the next attempt finds a kickoff without ID.
+    :param is_unreadable: Whether this attempt could not read the record.
+    :param may_be_forgotten: Whether an earlier attempt may have started an execution that no record has.
+    """
+
+    record: KickoffRecord | None = None
+    durable: bool = True
+    was_cleared: bool = False
+    is_unnamed: bool = False
+    is_unreadable: bool = False
+    may_be_forgotten: bool = False
+
+    def decision(self, status: PolledStatus | None = None, *, cleared: bool) -> Decision:
+        """Return the decision of a retry or, if it is ``cleared``, of clearing the task."""
+        found = KickoffRecord(0, 0.0) if self.is_unnamed else self.record
+        return decide(found, status, cleared=cleared or self.was_cleared, durable=self.durable)
+
+    @property
+    def reattaches(self) -> bool:
+        """Whether a retry continues with the execution in the record."""
+        known = {Decision.ASK, Decision.REATTACH}
+        return self.durable if self.is_unreadable else self.decision(cleared=False) in known
+
+    @property
+    def earlier(self) -> Literal["none", "running", "completed", "may have started", "unreadable"]:
+        """State of the execution of an earlier attempt, if this one has started nothing."""
+        if self.is_unreadable:
+            return "unreadable"
+        if self.record is None:
+            return "may have started" if self.may_be_forgotten else "none"
+        if self.record.end is None:
+            return "running" if self.record.kickoff_id else "may have started"
+        is_kept = replace(self, is_unnamed=False).decision(cleared=False) is Decision.REATTACH
+        return "completed" if is_kept else "none"

@@ -21,7 +21,7 @@ from airflow_provider_crew.task.record import (
     xcom_keys_left_behind,
 )
 from airflow_provider_crew.task.task import Task
-from airflow_provider_crew.task.verdict import Earlier, Facts
+from airflow_provider_crew.task.verdict import Facts
 
 _NO_RESPONSE = "An earlier attempt sent a kickoff and ended before the response, so an execution may have started."
 
@@ -36,7 +36,7 @@ def earlier(record: Record, facts: Facts, output: Output, poll: Callable[[str], 
     :param poll: Returns the status of an execution.
     """
     task = record.task
-    if not record.is_shared:
+    if not (record.is_shared and task.options.durable):
         _reject_extra_attempt(task)
     if record.may_be_deleted:
         task.warn(
@@ -54,7 +54,7 @@ def earlier(record: Record, facts: Facts, output: Output, poll: Callable[[str], 
                 f"The crew reports NOT FOUND for execution {record.running} of an earlier attempt, as it does "
                 "while it waits for human input. The execution may be running and billed."
             )
-    facts.earlier = state_of(record, decision)
+    facts.next = record.next
     output.measure_decision(decision)
     if decision is not Decision.REATTACH:
         if record.was_cleared:
@@ -98,20 +98,10 @@ def decision_of(record: Record, status: PolledStatus | None = None, *, other_inp
         status,
         cleared=record.was_cleared,
         same_attempt=record.is_of_this_attempt,
+        durable=record.task.options.durable,
         is_mapped=record.task.ti.map_index >= 0,
         other_inputs=other_inputs,
     )
-
-
-def state_of(record: Record, decision: Decision) -> Earlier:
-    """Return the state of the execution of an earlier attempt, for the verdict on one that starts nothing."""
-    last = record.last
-    if record.running:
-        return "running"
-    if last and last.end and decision is Decision.REATTACH:
-        return "completed"
-    is_forgotten = not record.is_shared and record.may_follow_a_clear
-    return "may have started" if is_forgotten or (last and not last.end) else "none"
 
 
 def poll_earlier(
@@ -150,6 +140,12 @@ def _start_or_raise(record: Record, decision: Decision) -> None:
         case Decision.KICK_OFF_AFTER_END:
             task.log.info(
                 "Execution %s of an earlier attempt has ended, so this attempt may start another.", kickoff_id
+            )
+        case Decision.KICK_OFF_AFRESH:
+            task.log.info(
+                "durable=False: this attempt may start another execution, although execution %s of an earlier "
+                "attempt may be running.",
+                kickoff_id,
             )
         case Decision.FAIL_STOPPED:
             event = "The execution of an earlier attempt was stopped by a person, or at that attempt's request."

@@ -18,9 +18,9 @@ from airflow_provider_crew import api_server, versions
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.payload import plain
 from airflow_provider_crew.client.text import one_line, warn
-from airflow_provider_crew.task.decide import KickoffRecord
+from airflow_provider_crew.task.decide import KickoffRecord, Next
 from airflow_provider_crew.task.task import Task
-from airflow_provider_crew.task.verdict import Verdict, if_lost
+from airflow_provider_crew.task.verdict import if_lost
 
 KICKOFF_ID = "kickoff_id"
 ROW = "crew_row"
@@ -90,15 +90,23 @@ Each has a kickoff record by its number.
 """
 
 
-def as_stored(record: KickoffRecord, *, meta: str = "", cleared: bool = False) -> dict[str, Any]:
+def as_stored(record: KickoffRecord, *, meta: str = "", durable: bool = True, cleared: bool = False) -> Any:
     """Return a record as it is stored, with what the Crew tab shows if the task leaves no report."""
-    end: str | None = record.end
-    if record.cancelled and not end:  # it may end late
-        end = "kicked off"
-    if record.delivered:  # a kickoff task delivers the ID of an execution that may be running
-        end = "delivered" if end else "kicked off"
-    lost = if_lost(record.kickoff_id, end, is_cleared=cleared, is_reported=record.reported) | {"meta": meta}
-    return asdict(record) | {"if_lost": lost}
+    return asdict(record) | {"if_lost": if_lost(Next(record, durable, cleared)) | {"meta": meta}}
+
+
+def end_of(error: BaseException, *, rejects_misfits: bool) -> dict[str, Any]:
+    """Return how an execution has ended, as fields of its record. Empty if it may be running."""
+    match error:
+        case errors.ExecutionStopped():
+            return {"end": "stopped"}
+        case errors.ExecutionFailed():
+            return {"end": "failed"}
+        case errors.InvalidOutput() if error.misfits and not rejects_misfits:
+            return {"end": "failed"}
+        case errors.ExecutionUnknown(has_completed=True):
+            return {"end": "completed", "delivered": True}
+    return {}
 
 
 log = logging.getLogger(__name__)
@@ -171,12 +179,14 @@ class Record:
         self._saving = threading.Lock()
         self.is_unnamed = False
         """Whether Airflow has refused the kickoff ID, so that the next attempt finds a kickoff without one."""
+        self.is_unreadable = False
 
     def read(self) -> None:
         """Read what earlier attempts have stored. If this raises, the next attempt reads it, or sends nothing."""
-        self.last, self.ended_id = None, ""
+        self.last, self.ended_id, self.is_unreadable = None, "", True
         self._store = store_of(self.task.context) if self._wants_store else None
         kept = None if self._store is None else self._store.get(self.key)
+        self.is_unreadable = False
         if kept is None:
             return
         self.last, unread = read_record(kept, max_tries=self._max_tries, now=time.time())
@@ -203,6 +213,18 @@ class Record:
     def is_shared(self) -> bool:
         """Whether the next attempt can read the record of this one."""
         return self._store is not None and not self.is_unnamed
+
+    @property
+    def next(self) -> Next:
+        """What the next attempt finds."""
+        return Next(
+            self.last if self._store else None,
+            self.task.options.durable,
+            self.was_cleared,
+            self.is_unnamed,
+            self.is_unreadable,
+            may_be_forgotten=self._store is None and self.may_follow_a_clear,
+        )
 
     @property
     def running(self) -> str | None:
@@ -286,9 +308,11 @@ class Record:
 
         Return False if the task was cleared before the report, while the process was still running.
         """
-        return not api_server.is_cleared_meanwhile(self._ti) and self.update(
-            max_tries=self._max_tries, reported=True
-        )
+        is_current = not api_server.is_cleared_meanwhile(self._ti)
+        if is_current and not self.update(max_tries=self._max_tries, reported=True):
+            self.last = self.last and replace(self.last, reported=False)
+            return False
+        return is_current
 
     def save_reattached(self) -> None:
         """Record that this attempt has reattached, so the next attempt no longer counts as cleared."""
@@ -308,21 +332,17 @@ class Record:
             own.insert(0, _Deliveries(self._ti))
         own[0].records.append(self)
 
-    def save_end(self, kickoff_id: str, end: Verdict) -> None:
-        """Record how the execution has ended, so that the next attempt decides what the verdict says."""
-        match end.failure:
-            case errors.ExecutionStopped():
-                self.update(kickoff_id=kickoff_id, end="stopped")
-            case errors.ExecutionFailed():
-                self.update(kickoff_id=kickoff_id, end="failed")
-            case errors.InvalidOutput() if end.action == "retry":
-                self.update(kickoff_id=kickoff_id, end="failed")
-            case errors.ExecutionUnknown(has_completed=True):
-                self.update(kickoff_id=kickoff_id, end="completed", delivered=True)
+    def save_end(self, kickoff_id: str, error: BaseException) -> None:
+        """Record how the execution has ended, for the next attempt and for the verdict on this one."""
+        if changes := end_of(error, rejects_misfits=self.task.options.on_invalid_output == "fail"):
+            self.update(kickoff_id=kickoff_id, **changes)
 
     def save_cancelling(self, *, is_asked: bool) -> None:
         """Record whether the task itself asks the crew to cancel. Without it, a late stop counts as a person's."""
-        self.update(is_patient=False, cancelled=is_asked)
+        if self.last and self.task.is_told_to_end():  # no retry follows a mark
+            self.last = replace(self.last, cancelled=is_asked)
+        else:
+            self.update(is_patient=False, cancelled=is_asked)
 
     def update(self, *, is_patient: bool = True, **changes: Any) -> bool:
         """Update the record, if there is one. Return whether Airflow has stored it."""
@@ -345,7 +365,8 @@ class Record:
             return
         with self._saving:  # so that the last write stores the latest record
             if self.last:
-                kept = as_stored(self.last, meta=self.task.meta, cleared=self.was_cleared)
+                own: Any = {"durable": self.task.options.durable, "cleared": self.was_cleared}
+                kept = as_stored(self.last, meta=self.task.meta, **own)
                 self._store.set(self.key, kept, is_patient=is_patient)
             else:
                 self._store.delete(self.key)

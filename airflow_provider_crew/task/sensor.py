@@ -95,7 +95,7 @@ class SensorAttempt(Attempt):
         poller = waiting.poller(waiting.rules(began + self.task.options.timeout, **origin), memory)
         # Between two polls, no process would cancel the execution.
         cancels_late = self.task.cancels_on("timeout")
-        shown = while_waiting(self.facts, reattachable=True, cancels=False, cancels_at_timeout=cancels_late)
+        shown = while_waiting(self.facts, cancels=False, cancels_at_timeout=cancels_late)
         self.output.progress.choices = shown["choices"]
         step = poller.poll()
         # Without a store, keep polling in this process while only a quick next poll can settle the doubt.

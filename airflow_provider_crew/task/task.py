@@ -123,8 +123,8 @@ class Task:
 
     @property
     def keeps_records(self) -> bool:
-        """Whether all attempts share the kickoff records of the task."""
-        return self.options.durable and self.context.get("task_state_store") is not None
+        """Whether Airflow has a store for the kickoff records of the task."""
+        return self.context.get("task_state_store") is not None
 
     @property
     def has_retry(self) -> bool:

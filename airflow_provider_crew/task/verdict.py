@@ -6,7 +6,7 @@ Verdict on a task that ends without a result: what Airflow does, the cost, and t
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
@@ -25,6 +25,7 @@ from airflow_provider_crew.exceptions import (
     InvalidResultPath,
     OtherInputs,
 )
+from airflow_provider_crew.task.decide import Decision, Next, PolledStatus
 from airflow_provider_crew.versions import KEEPING
 
 # Next steps of ``python -m airflow_provider_crew status``.
@@ -42,33 +43,38 @@ Phase = Literal["before", "sending", "waiting", "ended"]
 """
 Whether nothing was sent, the kickoff is on its way, the kickoff ID is known, or the execution has completed.
 """
-Earlier = Literal["none", "running", "completed", "may have started", "unreadable"]
 Action = Literal["retry", "fail", "skip", "time out", "pass on"]
 """What Airflow does with the task. ``pass on``: it gets the exception that it would get without this package."""
 
 _UNLESS_DISCARDED = ", unless the task is cleared without 'Keep task state and resume'," if KEEPING else ""
-_STARTS = "starts an execution, which is billed"
-_STARTS_ANOTHER = "starts a new execution, which is billed again"
+_STARTS = "starts an execution (billed)"
+_STARTS_ANOTHER = "starts another execution (billed)"
 AFTER_FORGETTING = f"Clearing the task {_STARTS_ANOTHER}."
 _WAITS = "waits for the same execution, at no further cost"
 _WAITS_FOR_GIVEN = "waits for the execution that kickoff_id names then, at no further cost"
 AFTER_REMOVAL = "Wait for the execution with CrewExecutionSensor in another task, or cancel it."
 AFTER_UPSTREAM = f"When its upstream tasks have succeeded, clearing the task {_WAITS}."
 _READS = "reads the result of the same execution, at no cost"
-_WHEN_ENDED = "starts an execution, which is billed, but only if the earlier one has ended"
+_WHEN_ENDED = "starts another execution (billed) if the earlier one has ended, and otherwise fails again"
 _READS_RECORD = "reads the kickoff record again"
 _CHECKS = "checks the same result again, at no cost"
 _ENDS_AGAIN = "ends with the same error, at no cost"
 _REPORTS = (
-    "reports the uncertain kickoff once more and starts nothing. Clearing the task a second time starts an "
-    "execution, which is billed"
+    "reports the uncertain kickoff and starts nothing. Clearing the task after that starts another execution "
+    "(billed)"
 )
-_SEARCHES = "reports the uncertain kickoff and starts nothing"
 _STARTS_UNLESS_RUNNING = f"{_STARTS_ANOTHER}, unless the last one is still running"
+# What an attempt does about a stored record.
+_EFFECTS = {
+    Decision.KICK_OFF: _STARTS,
+    Decision.REATTACH: _READS,
+    Decision.FAIL_UNCERTAIN: _REPORTS,
+    Decision.FAIL_STOPPED: _ENDS_AGAIN,
+}
 # Effects on a batch whose rows cannot be counted, because they were not read.
-_STARTS_ROWS = "starts the rows, which is billed"
-_CONTINUES = "keeps the successful rows, waits for the running ones and starts the others, which is billed"
-_CONTINUES_WITH_ALL = "waits for the running rows and starts all others, which is billed again"
+_STARTS_ROWS = "starts the rows (billed)"
+_CONTINUES = "keeps the successful rows, waits for the running ones and starts the others (billed)"
+_CONTINUES_WITH_ALL = "waits for the running rows and starts all others (billed)"
 _STARTS_NOTHING = "starts nothing until result_path is fixed"
 # Effects of marking a task that waits, and of doing nothing. The second sentence is that of a batch.
 _CANCELS = (
@@ -91,7 +97,7 @@ _ROWS_MAY_RUN = (
     "unknown; rows may be running, and a row whose kickoff was in flight will be reported as uncertain."
 )
 # The effects for which Airflow 3.4 needs "Keep task state and resume".
-_NEED_RECORD = frozenset({_WAITS, _READS, _CHECKS, _REPORTS, _SEARCHES, _STARTS_UNLESS_RUNNING})
+_NEED_RECORD = frozenset({_WAITS, _READS, _CHECKS, _REPORTS, _STARTS_UNLESS_RUNNING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +174,8 @@ class RowCounts:
             limit = "until max_tokens is raised" if is_spent else "while max_failed is exceeded"
             return _listed([*parts, f"starts nothing {limit}"])
         is_billed = steps[-1][0] in {"reruns", "starts"}
-        cost = "which is billed" if is_billed else "at no further cost" if self.running else "at no cost"
-        return f"{_listed(parts)}, {cost}"
+        cost = " (billed)" if is_billed else ", at no further cost" if self.running else ", at no cost"
+        return f"{_listed(parts)}{cost}"
 
     def _steps(self, *, is_cleared: bool) -> list[tuple[str, dict[str, int]]]:
         """Return what the next attempt does to which rows. Those that are billed come last."""
@@ -203,14 +209,10 @@ class Facts:
     State of an attempt, from which follows what its end means.
 
     :param kickoff_id: Execution of this attempt, or of an earlier one if this attempt started nothing.
-    :param reattachable: Whether the next attempt can read the kickoff record.
-    :param is_unnamed: Whether it will find this attempt's kickoff without its ID, because Airflow refused a write.
-    :param earlier: Execution of an earlier attempt, if this one started nothing.
+    :param next: What the next attempt finds.
     :param rejects_misfits: Whether ``on_invalid_output`` is ``fail``.
-    :param is_reported: Whether the record says that the log reports an uncertain kickoff.
     :param meta: Meta of the kickoff that names the task, as JSON. Empty if the DAG author has set another.
     :param has_retry: Whether Airflow has a retry left.
-    :param is_cancelled: Whether it has asked the crew to cancel the execution.
     :param is_ending: Whether Airflow is ending the process, which does not know whether it was cleared or marked.
     :param is_tool: Whether an agent has called the crew. The command ``adopt`` doesn't know such a record.
     :param skips: Argument of a sensor because of which Airflow skips it.
@@ -219,19 +221,32 @@ class Facts:
 
     phase: Phase = "before"
     kickoff_id: str = ""
-    reattachable: bool = True
-    is_unnamed: bool = False
-    earlier: Earlier = "none"
+    next: Next = field(default_factory=Next)
     rejects_misfits: bool = True
-    is_reported: bool = True
     meta: str = ""
     has_retry: bool = True
-    is_cancelled: bool = False
     is_ending: bool = False
     is_sensor: bool = False
     is_tool: bool = False
     skips: Literal["", "soft_fail", "never_fail"] = ""
     rows: RowCounts | None = None
+
+    def effect(self, *, cleared: bool = False, status: PolledStatus | None = None) -> str:
+        """Return what a retry does, or clearing the task, about the execution in the record."""
+        if self.next.is_unreadable:
+            return _READS_RECORD
+        if self.next.record is None and not self.next.is_unnamed:
+            return _STARTS if self.phase == "before" else _STARTS_ANOTHER
+        return _effect_of(self.next, status, cleared=cleared)
+
+
+def _effect_of(found: Next, status: PolledStatus | None = None, *, cleared: bool) -> str:
+    decision = found.decision(status, cleared=cleared)
+    if decision is Decision.ASK:
+        end: PolledStatus = "failed" if found.record and found.record.cancelled else "completed"
+        is_kept = found.decision(end, cleared=cleared) is Decision.REATTACH
+        return _WAITS if is_kept else _STARTS_UNLESS_RUNNING
+    return _EFFECTS.get(decision, _STARTS_ANOTHER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +298,7 @@ class _Row:
     """
     Row of the table.
 
-    :param effect: Effect of the next attempt.
+    :param effect: Effect of a retry.
     :param fix: Part of the next step before that effect.
     :param after: Part of the next step behind it.
     :param cleared: Effect of clearing the task, if it differs from that of a retry.
@@ -312,7 +327,7 @@ def verdict(error: BaseException, facts: Facts) -> Verdict:
     passes_on = is_foreign and row.action not in {"fail", "skip"}
     is_retried = passes_on or row.action == "retry" or (row.action == "time out" and isinstance(event, CutShort))
     if_retried = row.effect if is_retried else ""
-    is_new = facts.phase == "before" and facts.earlier == "none"  # an earlier one is over
+    is_new = facts.phase == "before" and facts.next.earlier == "none"  # an earlier one is over
     failure = event.replace(
         _with_earlier(event, facts),
         cost=_cost(event, facts),
@@ -323,45 +338,29 @@ def verdict(error: BaseException, facts: Facts) -> Verdict:
     return Verdict(action, failure, if_retried, row.if_cleared, error, facts.meta, facts.rows is not None)
 
 
-def if_lost(
-    kickoff_id: str | None,
-    end: str | None,
-    *,
-    is_reported: bool = False,
-    is_cleared: bool = False,
-    keeping: str = KEEPING,
-) -> dict[str, Any]:
-    """
-    Return the sentences for a task that leaves no report: its process was killed, or it has succeeded.
-
-    :param is_cleared: Whether the task was cleared since, so that a retry is also that person's choice.
-    """
-    unasked = _ENDS_AGAIN if end == "stopped" else ""  # if only a person may start another
-    if kickoff_id is None:
-        unasked = _SEARCHES
-        cost, effect = Cost.UNKNOWN, _STARTS_ANOTHER if is_reported else _SEARCHES
-    elif end in {None, "kicked off"}:
-        cost, effect = Cost.RUNNING, _STARTS_UNLESS_RUNNING if end else _WAITS
-    else:
-        cost, effect = Cost.ENDED, _READS if end == "completed" else _STARTS_ANOTHER
+def if_lost(found: Next, keeping: str = KEEPING) -> dict[str, Any]:
+    """Return the sentences for a task that leaves no report: its process was killed, or it has succeeded."""
+    record, effect = found.record, _effect_of(found, cleared=True)
+    cost = Cost.UNKNOWN if not (record and record.kickoff_id) else Cost.ENDED if record.end else Cost.RUNNING
     fix = "Search the crew's dashboard for the execution. " if cost is Cost.UNKNOWN else ""
     return {
         "cost": cost.value,
         "billed": cost.sentence,
-        "if_retried": (not is_cleared and unasked) or effect,
+        # Only clearing a task whose result was delivered begins an attempt, which Airflow may retry.
+        "if_retried": _effect_of(found, cleared=record is not None and record.delivered),
         "if_cleared": effect,
         "next_step": f"{fix}Clearing the task{keeping if effect in _NEED_RECORD else ''} {effect}.",
         "choices": _choices(effect, cost, keeping),
     }
 
 
-def after_adopting(kickoff_id: str, end: str | None, *, keeping: str, is_row: bool) -> str:
+def after_adopting(found: Next, *, keeping: str, is_row: bool) -> str:
     """Return the next step after a task, or a row of a batch, was given an execution."""
     others = (
         " A row with a later execution keeps that one. Clearing also starts the other rows that failed or were "
-        "not started, which is billed."
+        "not started (billed)."
     )
-    return str(if_lost(kickoff_id, end, keeping=keeping)["next_step"]) + (others if is_row else "")
+    return str(if_lost(found, keeping)["next_step"]) + (others if is_row else "")
 
 
 def while_cancelled(is_sensor: bool) -> str:  # noqa: FBT001 - a fact
@@ -370,9 +369,7 @@ def while_cancelled(is_sensor: bool) -> str:  # noqa: FBT001 - a fact
     return check if is_sensor else f"{check} After that, {_clearing(_STARTS_ANOTHER)}."
 
 
-def while_waiting(
-    facts: Facts, *, reattachable: bool, cancels: bool, cancels_at_timeout: bool = False
-) -> dict[str, dict[str, str]]:
+def while_waiting(facts: Facts, *, cancels: bool, cancels_at_timeout: bool = False) -> dict[str, dict[str, str]]:
     """
     Return the sentences for a task that waits, before a user does anything.
 
@@ -380,16 +377,20 @@ def while_waiting(
     next step after the trigger has tried to cancel the execution, by whether it is ``cancelled``, has ``ended`` by
     itself, is ``running``, or was ``asked`` to end and may do so later.
     """
-    lasts = facts.is_sensor or reattachable
-    starts = _without_record(facts, _STARTS_ANOTHER)
-    again, anew = _WAITS if lasts else starts, _ENDS_AGAIN if facts.is_sensor else starts
     keeps, cancelled = _LEFT[Cost.RUNNING][0], _CANCELS[0]
     mark = {"mark": cancelled if cancels else keeps}
     nothing = {"nothing": _RETURNS[0], "unanswered": cancelled if cancels_at_timeout else keeps}
-    after = {"cancelled": anew, "ended": _READS if lasts else anew, "running": again}
-    after["asked"] = _STARTS_UNLESS_RUNNING if lasts and not facts.is_sensor else again
+    if facts.is_sensor:
+        after = {"cancelled": _ENDS_AGAIN, "ended": _READS, "running": _WAITS, "asked": _WAITS}
+    else:
+        now = replace(facts, phase="waiting")
+        ends: dict[str, PolledStatus] = {"cancelled": "stopped", "ended": "completed"}
+        after = {end: now.effect(cleared=True, status=status) for end, status in ends.items()}
+        after["running"] = after["asked"] = now.effect(cleared=True)
+        if after["asked"] == _WAITS:
+            after["asked"] = _STARTS_UNLESS_RUNNING
     return {
-        "choices": _choices(again, Cost.RUNNING) | mark | nothing,
+        "choices": _choices(after["running"], Cost.RUNNING) | mark | nothing,
         "after_kill": {end: _sentence(_clearing(effect)) for end, effect in after.items()},
     }
 
@@ -462,37 +463,30 @@ def _row(error: CrewError, facts: Facts) -> _Row:
 
 def _row_after(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR0911 - a table
     """Return the row of an operator that has an execution."""
-    again = _READS if facts.phase == "ended" else _STARTS_UNLESS_RUNNING if facts.is_cancelled else _WAITS
+    again, cleared = facts.effect(), facts.effect(cleared=True)
     match error:
         case errors.ExecutionStopped():
-            return _Row("fail", _STARTS_ANOTHER)
+            return _Row("fail", cleared)
         case errors.ExecutionFailed():
-            return _Row("retry", _STARTS_ANOTHER)
+            return _Row("retry", again, cleared=cleared)
         case errors.ExecutionUnknown(has_completed=True):
-            return _Row("fail", _STARTS_ANOTHER, error.fix)
+            return _Row("fail", cleared, error.fix)
         case errors.InvalidOutput() if error.misfits and not facts.rejects_misfits:
-            return _Row("retry", _STARTS_ANOTHER)
-        case errors.InvalidOutput() if facts.reattachable:
+            return _Row("retry", again, cleared=cleared)
+        case errors.InvalidOutput() if facts.next.reattaches:
             return _Row("fail", _CHECKS, "Fix `output_type`.")
         case errors.InvalidOutput():
             fix = f"Fix `output_type`, and check the same result with {_sensor(facts, 'output_type=...')}."
-            return _Row("fail", _without_record(facts, _STARTS_ANOTHER), fix)
-        case _ if not facts.reattachable:
-            return _Row(
-                "fail", _without_record(facts, _STARTS_ANOTHER), f"Wait for the execution with {_sensor(facts)}."
-            )
+            return _Row("fail", cleared, fix)
+        case _ if not facts.next.reattaches:  # a retry would start another
+            return _Row("fail", cleared, f"Wait for the execution with {_sensor(facts)}.")
         case errors.ExecutionUnknown(elsewhere=""):
-            return _Row("fail", again, error.fix, _start_over(facts))
-    return _row_of_any(error, again)
+            return _Row("fail", cleared, error.fix, _start_over(facts))
+    return replace(_row_of_any(error, again), cleared=cleared)
 
 
 def _meta_of(facts: Facts) -> str:
     return f"its meta, which contains {facts.meta[1:-1]}" if facts.meta else "the meta of this task"
-
-
-def _without_record(facts: Facts, effect: str) -> str:
-    """Return the effect of an attempt that cannot read the execution of this one."""
-    return _SEARCHES if facts.is_unnamed else effect
 
 
 def _row_of_any(error: CrewError, effect: str) -> _Row:
@@ -519,23 +513,21 @@ def _row_of_batch(error: CrewError, rows: RowCounts) -> _Row:
 
 def _row_before(error: CrewError, facts: Facts) -> _Row:
     """Return the row of an operator that has no execution of its own."""
-    effects: dict[Earlier, str] = {"running": _WAITS, "completed": _READS, "unreadable": _READS_RECORD}
-    then = _without_record(facts, effects.get(facts.earlier, _STARTS))
+    cleared = facts.effect(cleared=True)
     match error:
         case errors.UncertainKickoff():
             fix = f"Find the execution in the crew's dashboard by {_meta_of(facts)}."
-            if facts.reattachable and not facts.is_tool and not facts.is_ending:
+            if facts.next.record and not facts.is_tool and not facts.is_ending:
                 fix += f" {_ADOPTING}"
-            is_over = facts.is_reported or not facts.reattachable
-            return _Row("fail", _STARTS_ANOTHER if is_over else _REPORTS, fix)
+            return _Row("fail", cleared if facts.next.record else _STARTS_ANOTHER, fix)
         case errors.ExecutionStopped():
-            return _Row("fail", _STARTS_ANOTHER)
+            return _Row("fail", cleared)
         case errors.ExecutionUnknown():
-            return _Row("fail", _WAITS, error.fix, _start_over(facts))
+            return _Row("fail", cleared, error.fix, _start_over(facts))
         case OtherInputs():
             fix = f"Read the execution's result with {_sensor(facts)}."
             return _Row("fail", _WHEN_ENDED, fix, _start_over(facts))
-    return _row_of_any(error, then)
+    return replace(_row_of_any(error, facts.effect()), cleared=cleared)
 
 
 def _row_of_sensor(error: CrewError, facts: Facts) -> _Row:
@@ -602,8 +594,8 @@ def _cost(error: CrewError, facts: Facts) -> Cost:
         return Cost.UNKNOWN if error.cost is Cost.NONE else error.cost
     if facts.phase == "waiting":
         return Cost.RUNNING if error.cost is Cost.NONE or type(error) is CrewError else error.cost
-    earlier: dict[Earlier, Cost] = {"none": Cost.NONE, "running": Cost.RUNNING, "completed": Cost.ENDED}
-    return earlier.get(facts.earlier, Cost.UNKNOWN)
+    earlier = {"none": Cost.NONE, "running": Cost.RUNNING, "completed": Cost.ENDED}
+    return earlier.get(facts.next.earlier, Cost.UNKNOWN)
 
 
 def _with_earlier(error: CrewError, facts: Facts) -> str:
@@ -618,7 +610,7 @@ def _with_earlier(error: CrewError, facts: Facts) -> str:
         "completed": f"{which} has completed.",
         "unreadable": "An earlier attempt may have started an execution.",
         "may have started": "The kickoff of an earlier attempt may have started an execution.",
-    }.get(facts.earlier)
+    }.get(facts.next.earlier)
     return f"{error.event} This attempt started nothing. {fact}" if fact else error.event
 
 

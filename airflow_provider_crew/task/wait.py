@@ -181,18 +181,15 @@ class Wait:
 
     def heed(self) -> None:
         """Raise if Airflow has ended the task and ``cancel_on_kill`` applies."""
+        self.facts.next = self.record.next
         self.stop.heed(self.facts, self.record.running)
 
     def shown(self) -> dict[str, dict[str, str]]:
         """Return the sentences for the Crew tab about a task that waits."""
         task, facts = self.task, self.facts
         cancels = self._trigger_cancels() if task.options.deferrable else task.cancels_on("kill")
-        shown = while_waiting(
-            facts,
-            reattachable=self.record.is_shared,
-            cancels=cancels,
-            cancels_at_timeout=task.cancels_on("timeout"),
-        )
+        facts.next = self.record.next
+        shown = while_waiting(facts, cancels=cancels, cancels_at_timeout=task.cancels_on("timeout"))
         if task.options.response_timeout and task.options.on_response_timeout != "leave":
             del shown["choices"]["unanswered"]  # Airflow answers before the timeout
         return shown

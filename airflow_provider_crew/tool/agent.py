@@ -190,12 +190,12 @@ def _take_record(call: Attempt) -> None:
     called = _called.setdefault(task.ti.id, [])
     before = [other for other, given in called if given == digest and other != conn_id]
     called.append((conn_id, digest))
-    call.facts.earlier = "unreadable"  # execution_timeout may pass meanwhile
+    call.record.is_unreadable = True  # execution_timeout may pass meanwhile
     try:
         calls = store.get(CALLS) or []
     except Exception as error:  # noqa: BLE001 - a store may raise anything
         raise unread(error) from None
-    call.facts.earlier = "none"
+    call.record.is_unreadable = False
     failed, elsewhere, others = list[int](), list[int](), list[int]()
     for number, names in enumerate(calls):
         if number in taken or conn_id not in names or (last := _open(call, number)) is None:

@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
 from runpy import run_path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -491,6 +492,7 @@ STEPS: dict[str, Callable[..., object]] = {
     "resume late": lambda it: it.resume(deadline=0.0),
     "resume with progress (.+)": lambda it, text: it.resume(progress=json.loads(text)),
     "next attempt resumes": Story.resume_in_next,
+    "task has retries": lambda it: setattr(it.task.ti, "task", SimpleNamespace(retries=1)),
     "Airflow keeps old events": lambda it: it.monkeypatch.setattr(versions, "KEEPS_OLD_EVENTS", True),
     "trigger, resume": lambda it: f"{it.fire()}; {it.resume()}",
     "resume without (trigger|time)": Story.resume_without,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +13,26 @@ from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.progress import begun, completed, ended
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.client.wording import SHOWN_TEXT
+from airflow_provider_crew.task.decide import KickoffRecord, Next
 from airflow_provider_crew.task.verdict import Facts, if_lost, while_waiting
 from tests.system.crew_tab_contents import CONTENTS, KICKOFF_ID, batch_progress, progress, result
 
 FILE = json.loads(Path(__file__).with_name("tab_states.json").read_text(encoding="utf-8"))
 NOW = time.time() // 1
 LONG = "Traceback:\n" + "  x = 402\n" * 900
+RUNNING = KickoffRecord(0, 0.0, KICKOFF_ID)
 MISFITS = ("title: Field required", "ports[0].ready: Input should be a valid boolean")
 
 
 def failed(error: errors.CrewError, **known: Any) -> dict[str, Any]:
     """Return the progress of a task that ended with this error."""
     told = ended(progress(**known), error, NOW)
-    effects = {"next_step": "Clear the task.", "if_retried": "starts a new execution, which is billed again"}
+    effects = {"next_step": "Clear the task.", "if_retried": "starts another execution (billed)"}
     return told | {"end": told["end"] | effects}
 
 
 def waits(**options: bool) -> dict[str, str]:
-    return while_waiting(Facts(), **{"reattachable": True, "cancels": False} | options)["choices"]
+    return while_waiting(Facts(next=Next(RUNNING)), **{"cancels": False} | options)["choices"]
 
 
 def finished(doing: str) -> dict[str, Any]:
@@ -67,11 +70,11 @@ VALUES: dict[str, Any] = {
     "misfits": failed(
         errors.InvalidOutput(f"The output does not match output_type: {'; '.join(MISFITS)}.", misfits=MISFITS)
     ),
-    "lost wait": if_lost(KICKOFF_ID, None, keeping=""),
-    "lost wait from 3.4 on": if_lost(KICKOFF_ID, None, keeping=" with Keep task state"),
-    "lost result": if_lost(KICKOFF_ID, "completed", keeping=""),
-    "lost kickoff": if_lost(None, None, keeping=""),
-    "delivered": if_lost(KICKOFF_ID, "delivered", keeping=""),
+    "lost wait": if_lost(Next(RUNNING), keeping=""),
+    "lost wait from 3.4 on": if_lost(Next(RUNNING), keeping=" with Keep task state"),
+    "lost result": if_lost(Next(replace(RUNNING, end="completed")), keeping=""),
+    "lost kickoff": if_lost(Next(KickoffRecord(0, 0.0)), keeping=""),
+    "delivered": if_lost(Next(replace(RUNNING, end="completed", delivered=True)), keeping=""),
     "waits": waits(),
     "cancels": waits(cancels=True),
     "cancels late": waits(cancels_at_timeout=True),

@@ -303,7 +303,7 @@ def there(module: str, name: str) -> bool:
 @pytest.mark.parametrize(
     ("feature", "module", "name"),
     [
-        ("Retries reattach", "airflow.sdk.execution_time.context", "NEVER_EXPIRE"),
+        ("Retries of tasks that start", "airflow.sdk.execution_time.context", "NEVER_EXPIRE"),
         ("A rescheduled sensor keeps", "airflow.sdk.execution_time.context", "NEVER_EXPIRE"),
         ("`max_active_tis_per_dag` counts", "airflow.ti_deps.dependencies_states", "ACTIVE_STATES"),
         ("`async def` tasks", "airflow.sdk", "BaseAsyncOperator"),

@@ -15,7 +15,7 @@ _NO_RESULT = frozenset({"failed", "stopped"})
 
 def is_choice(effect: str) -> bool:
     """Whether a user who clears the task after reading this has chosen to pay for another execution."""
-    return effect.startswith(("starts a new", "reruns"))
+    return effect.startswith(("starts another", "reruns"))
 
 
 def expected(world: World, effect: str) -> str:
@@ -51,7 +51,7 @@ def of_end(world: World, how: str, error: str) -> Wrong | None:
     has_called = any(key.startswith(HEARD) for key, _ in world.store)
     if world.is_heard and (is_report or (error and world.told()["cost"] == "unknown")):
         return Wrong("An uncertain kickoff is reported although the crew had called.")
-    if "row" in effect and (world.is_heard or error == "WaitedTooLong"):
+    if (world.is_heard and not error) or ("row" in effect and (world.is_heard or error == "WaitedTooLong")):
         return None  # it waits for an execution whose crew has called, or starts the row in the next attempt
     is_open = any(words in effect for words in ("only if", "unless", "stopped"))
     has_execution = KICKOFF_ID in dict(world.xcoms) or how in {"success", "deferred"}

@@ -46,7 +46,7 @@ TASKS |= {
     "kickoff": Task(kickoff(cancel_on_kill=True), surprises=2),
     "kickoff, and a process taken for dead": Task(kickoff(), has_ghosts=True),
     "kickoff that settles itself": Task(kickoff(), settles=True, surprises=2),
-    "kickoff, durable=False": Task(kickoff(durable=False), has_record=False),
+    "kickoff, durable=False": Task(kickoff(durable=False)),
     "kickoff on 3.4": Task(kickoff(), airflow=(3, 4), surprises=2),
     "kickoff on 3.4 without its kept state": Task(kickoff(), airflow=(3, 4), discards=True),
     "run in a worker": Task(made(CrewRunOperator, deferrable=False, cancel_on_kill=True), attempts=2),
@@ -75,32 +75,45 @@ KNOWN = [
         f"{ANOTHER} a result was returned after the user had read 'does what it no longer does'.",
         RECORDED,
         "Airflow clears the task as it is when the request arrives, not as the user saw it.",
-        "it starts a new execution, whatever the Crew tab has just shown.",
+        "it starts another execution, whatever the Crew tab has just shown.",
     ),
     Known(
         f"{ANOTHER} one is running after the user had read 'does what it no longer does'.",
         TWO_SURPRISES,
         "The same, for a task that has meanwhile reported the uncertain kickoff.",
-        "it starts a new execution, whatever the Crew tab has just shown.",
+        "it starts another execution, whatever the Crew tab has just shown.",
     ),
-    Known(
-        "The attempt ends as UncertainKickoff although the user had read 'starts an execution, which is billed'.",
-        RECORDED,
-        "Nothing was sent. Deleting the intent could delete that of an attempt that has begun meanwhile.",
-        "the next attempt may still report an uncertain kickoff.",
+    *(
+        Known(
+            f"The attempt ends as UncertainKickoff although the user had read '{read} execution (billed)'.",
+            kinds,
+            "Nothing was sent. Deleting the intent could delete that of an attempt that has begun meanwhile.",
+            "the next attempt may still report an uncertain kickoff.",
+        )
+        for read, kinds in (("starts an", RECORDED), ("starts another", TWO_SURPRISES))
     ),
-    Known(
-        f"{ANOTHER} one is running.",
-        ("kickoff, durable=False",),
-        "No attempt knows of the others.",
-        "its worker is killed, retrying or clearing the task starts a second, billed execution.",
+    *(
+        Known(
+            f"{ANOTHER} one is running{read}.",
+            ("kickoff, durable=False",),
+            "The DAG author has chosen it.",
+            "the next attempt starts another execution, even while one is running.",
+        )
+        for read in (
+            "",
+            " after the user had read 'does what it no longer does'",
+            (
+                " after the user had read 'reports the uncertain kickoff and starts nothing. Clearing the task "
+                "after that starts another execution (billed)'"
+            ),
+        )
     ),
     *(
         Known(
             f"{ANOTHER} {state} after the user had read 'discards the task state'.",
             ("kickoff on 3.4 without its kept state",),
             "Airflow 3.4 deletes the record.",
-            "deletes the kickoff record, and the cleared task starts a new execution.",
+            "deletes the kickoff record, and the cleared task starts another execution.",
         )
         for state in ("one is running", "a result was returned")
     ),

@@ -13,8 +13,8 @@ from tests.model.process import TASKS, Answer, Process, Wrong, from_json
 
 RETRIES = 1
 AT_REST = frozenset({"success", "failed", "retry"})
-_STARTS = "starts an execution, which is billed"
-_STARTS_ANOTHER = "starts a new execution, which is billed again"
+_STARTS = "starts an execution (billed)"
+_STARTS_ANOTHER = "starts another execution (billed)"
 _STEPS = frozenset({"status", "open", "answer", "finish"})
 
 

@@ -52,7 +52,7 @@ END = {
     "event": "Crew failed at writing_task (Writer): the model's provider has no credit left.",
     "cost": Cost.ENDED.value,
     "billed": Cost.ENDED.sentence,
-    "next_step": "Top up the account, then clear this task: it starts a new execution, which is billed again.",
+    "next_step": "Top up the account, then clear this task: it starts another execution (billed).",
 }
 
 

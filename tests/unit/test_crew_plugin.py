@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from airflow_provider_crew.client.progress import begun, ended
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.plugins.crew import CrewPlugin
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.task.decide import KickoffRecord, Next
 from airflow_provider_crew.task.verdict import UNREPORTED, Facts, if_lost, verdict, while_waiting
 from tests.system.crew_tab_contents import batch_progress
 
@@ -79,7 +81,8 @@ def test_scripts_never_turn_text_into_markup_or_code(script):
 
 def test_sentences_of_the_tab_are_those_of_the_verdict():
     own = re.findall(r'(?:if_retried|next_step|clear):\s*"(.+?)"', (FILES / "ending.js").read_text())
-    waits, another = if_lost("57a13a6e", None)["if_retried"], if_lost("57a13a6e", "failed")["if_retried"]
+    running = KickoffRecord(0, 0.0, "57a13a6e")
+    waits, another = (if_lost(Next(replace(running, end=end)))["if_retried"] for end in (None, "failed"))
     known = (waits, another, verdict(ValueError(), Facts()).if_cleared, UNREPORTED)
 
     assert len(own) == 8
@@ -92,7 +95,7 @@ def test_types_of_the_tab_name_every_key_of_the_progress():
     batch = batch_progress()
     error = InvalidOutput("It does not match.", error="line 1\nline 2")
     failed = ended(begun("", 1.0), error, 2.0)["end"] | verdict(error, Facts()).as_dict()
-    shown = while_waiting(Facts(), reattachable=True, cancels=False)
+    shown = while_waiting(Facts(), cancels=False)
 
     assert typed["Progress"] == {*batch}
     assert typed["Batch"] == {*batch["batch"], *batch["batch"]["reasons"][0]}

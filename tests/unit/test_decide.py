@@ -40,6 +40,7 @@ class Case(NamedTuple):
         """Return the decision, which no other field of the record and no more of the task may change."""
         status: Any = None if self.says == NOTHING_YET else self.says
         cleared, same_attempt = self.cleared == "after a Clear", self.cleared == "the same"
+        durable = self.cleared != "not durable"
         record = REMEMBERED[self.remembered]
         record = record and replace(record, delivered=self.delivered == "yes")
         moved = record and replace(record, max_tries=7, kicked_off_at=0.0, address="https://crew.example")
@@ -48,6 +49,7 @@ class Case(NamedTuple):
                 each,
                 status,
                 cleared=cleared,
+                durable=durable,
                 same_attempt=same_attempt,
                 is_mapped=is_mapped,
                 other_inputs=other_inputs,
@@ -65,7 +67,7 @@ CASES = [
     for each in product(
         REMEMBERED,
         [NOTHING_YET, *get_args(PolledStatus)],
-        ["a retry", "the same", "after a Clear"],
+        ["a retry", "the same", "after a Clear", "not durable"],
         ["no", "yes"],
         ["same", "other"],
     )
@@ -95,7 +97,7 @@ def test_table_has_every_decision() -> None:
 
 
 def test_running_or_unknown_is_never_paid_again() -> None:
-    known = [case for case in CASES if case.remembered == "an execution"]
+    known = [case for case in CASES if case.remembered == "an execution" and case.cleared != "not durable"]
     paid = [case for case in known if any(each.name.startswith("KICK_OFF") for each in case.decisions())]
 
     assert not {case.says for case in paid} & {"running", "unreadable", "unknown"}

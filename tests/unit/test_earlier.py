@@ -150,7 +150,7 @@ class Attempt:
         kept = FIRST if self.store is None else self.store.get(KEY, FIRST)
         found_out = [f"{name} {kept[name]} is kept" for name in ("end", "max_tries") if kept[name] != FIRST[name]]
         warnings = [f"warns {self.log.warnings} time"] * bool(self.log.warnings)
-        return "; ".join((*self.done, f"earlier {facts.earlier}", *warnings, *found_out))
+        return "; ".join((*self.done, f"earlier {facts.next.earlier}", *warnings, *found_out))
 
 
 def test_attempts_do_what_the_table_says(tabulated: Any) -> None:

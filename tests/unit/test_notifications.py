@@ -155,9 +155,7 @@ def of_rows(*, running=16, gone=0, **told):
 
 
 ENDED = progress(end=FAILED.as_dict())
-CANCELS, LEAVES = (
-    verdict.while_waiting(Facts(), reattachable=True, cancels=cancels)["choices"] for cancels in (True, False)
-)
+CANCELS, LEAVES = (verdict.while_waiting(Facts(), cancels=cancels)["choices"] for cancels in (True, False))
 XCOMS: dict[str, dict[str, Any]] = {
     "ID": {"kickoff_id": KICKOFF_ID},
     "another ID": {"kickoff_id": "another"},

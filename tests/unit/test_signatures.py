@@ -164,6 +164,15 @@ def test_senseless_argument_is_rejected_by_its_name(kind: Any, name: str, value:
         kind(task_id="crew", **needed, **{name: value})
 
 
+def test_before_3_3_only_a_task_that_waits_may_have_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_provider_crew.operators.base.HAS_STORE", False)
+    CrewExecutionSensor(task_id="crew", kickoff_id="4711", retries=1)
+    for kind in (CrewKickoffOperator, CrewRunOperator):
+        kind(task_id="crew", inputs={}, retries=0)
+        with pytest.raises(ValueError, match="CrewKickoffOperator with retries=0, and CrewExecutionSensor"):
+            kind(task_id="crew", inputs={}, retries=1)
+
+
 @pytest.mark.parametrize("seconds", [timedelta(seconds=30), 30, 30.0, "30"])
 def test_times_are_seconds_or_a_timedelta(seconds: Any) -> None:
     operator: Any = CrewRunOperator(

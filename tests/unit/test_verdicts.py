@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, get_args
+from dataclasses import replace
+from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
 from airflow_provider_crew import exceptions as ends
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import Cost
-from airflow_provider_crew.task.verdict import Earlier, Facts, Phase, RowCounts, verdict
+from airflow_provider_crew.task.decide import KickoffRecord, Next
+from airflow_provider_crew.task.record import end_of as recorded_end
+from airflow_provider_crew.task.verdict import Facts, RowCounts, verdict
 from airflow_provider_crew.versions import KEEP
 
 AT = "task 2 of 2, writing_task (Writer), after 6s"
@@ -51,16 +54,30 @@ ERRORS: dict[str, BaseException] = {
     "files missing": ends.InvalidResultPath("none of its files"),
     "files of another": ends.InvalidResultPath("another batch", owner="{}"),
 }
+SENT = KickoffRecord(0, 0.0, reported=True)
+RUNNING, COMPLETED = KickoffRecord(0, 0.0, "7"), KickoffRecord(0, 0.0, "7", "completed")
 FACTS: dict[str, dict[str, Any]] = {
-    **{phase: {"phase": phase} for phase in get_args(Phase)},
-    **{f"earlier {earlier}": {"earlier": earlier} for earlier in get_args(Earlier)},
-    "no record": {"reattachable": False},
-    "intent stays": {"is_unnamed": True},
+    "before": {"phase": "before"},
+    "sending": {"phase": "sending", "next": Next(SENT)},
+    "waiting": {"phase": "waiting", "next": Next(RUNNING)},
+    "ended": {"phase": "ended", "next": Next(COMPLETED)},
+    "earlier none": {},
+    "earlier running": {"next": Next(RUNNING)},
+    "earlier completed": {"next": Next(COMPLETED)},
+    "earlier stopped": {"next": Next(replace(RUNNING, end="stopped"))},
+    "earlier uncertain": {"next": Next(SENT)},
+    "earlier unreported": {"next": Next(replace(SENT, reported=False))},
+    "earlier may have started": {"next": Next(may_be_forgotten=True)},
+    "earlier unreadable": {"next": Next(is_unreadable=True)},
+    "no record": {"next": Next()},
+    "not durable": {"next": Next(RUNNING, durable=False)},
+    "result not durable": {"next": Next(COMPLETED, durable=False)},
+    "intent stays": {"next": Next(RUNNING, is_unnamed=True)},
+    "unsent intent stays": {"next": Next(is_unnamed=True)},
+    "asked to cancel": {"next": Next(replace(RUNNING, cancelled=True))},
     "on_invalid_output=retry": {"rejects_misfits": False},
-    "not reported": {"is_reported": False},
     "meta": {"meta": '{"dag_id": "d"}'},
     "no retry left": {"has_retry": False},
-    "asked to cancel": {"is_cancelled": True},
     "Airflow ends it": {"is_ending": True},
     **{skips: {"skips": skips} for skips in ("soft_fail", "never_fail")},
 }
@@ -102,6 +119,9 @@ def end_of(task: str, when: str, name: str) -> tuple[str, ...]:
     else:
         known = {fact: value for word in when.split(", ") for fact, value in FACTS[word].items()}
         facts = Facts(kickoff_id="7", **known, is_sensor=task == "sensor", is_tool=task == "tool")
+        if (record := facts.next.record) and facts.phase in {"waiting", "ended"}:
+            ends = recorded_end(error, rejects_misfits=facts.rejects_misfits)
+            facts.next = replace(facts.next, record=replace(record, **ends))
     end = verdict(error, facts)
     assert_told_alike(error, facts)
     failure = end.failure
@@ -119,7 +139,7 @@ def assert_told_alike(error: BaseException, facts: Facts) -> None:
     assert raised is error if end.action == "pass on" else type(raised) is kinds[end.action]
     assert end.action == "pass on" or str(raised) == str(failure)
 
-    is_new = facts.phase == "before" and facts.earlier == "none"
+    is_new = facts.phase == "before" and facts.next.earlier == "none"
     assert failure.kickoff_id == (getattr(error, "kickoff_id", "") or ("" if is_new else facts.kickoff_id))
     assert failure.next_step == failure.next_step.strip()
     if isinstance(error, errors.CrewError):
@@ -132,6 +152,12 @@ def assert_told_alike(error: BaseException, facts: Facts) -> None:
     assert on_every_airflow(shown["choices"]["clear"]) == f"it {end.if_cleared}"
     left = shown["choices"]["nothing"]
     assert ("executions" in left) is (facts.rows is not None and "running" in left)
+
+
+def left(kickoff_id: str | None = None, end: Any = None, **fields: Any) -> Next:
+    """Return what the next attempt finds, for ``unreported.txt``."""
+    about = {name: fields.pop(name) for name in ("was_cleared", "durable", "is_unnamed") if name in fields}
+    return Next(KickoffRecord(0, 0.0, kickoff_id, end, **fields), **about)
 
 
 def on_every_airflow(text: str) -> str:

@@ -7,16 +7,16 @@ const MAY_BE_RUNNING = { cost: "running", billed: "billed; the execution may sti
 const OF_SENSOR = { ...MAY_BE_RUNNING, if_retried: "waits for the same execution, at no further cost", next_step: "Clearing the task waits for the same execution, at no further cost." };
 const WITHOUT_RECORD = {
   ...MAY_BE_RUNNING,
-  next_step: "To wait for the execution, use CrewExecutionSensor with its kickoff ID. Without durable execution, clearing the task starts a new execution, which is billed again.",
+  next_step: "To wait for the execution, use CrewExecutionSensor with its kickoff ID. Without durable execution, clearing the task starts another execution (billed).",
 };
-const NOT_STARTED = { cost: "none", billed: "none; no kickoff is recorded.", if_retried: "starts an execution, which is billed", next_step: "Clearing the task starts an execution, which is billed." };
+const NOT_STARTED = { cost: "none", billed: "none; no kickoff is recorded.", if_retried: "starts an execution (billed)", next_step: "Clearing the task starts an execution (billed)." };
 const BEING_CANCELLED = { ...MAY_BE_RUNNING, event: "Airflow ended the task while it waited. The execution is being cancelled." };
 const NOTHING_KNOWN = { cost: "unknown", billed: "unknown; an execution may have started.", next_step: "Check the log and the crew's dashboard before you clear the task." };
 
 const NOTHING = "the task continues, and the execution is billed once";
-const STARTS = { clear: "it starts an execution, which is billed", mark: "nothing is billed, unless the kickoff is sent first", nothing: NOTHING };
+const STARTS = { clear: "it starts an execution (billed)", mark: "nothing is billed, unless the kickoff is sent first", nothing: NOTHING };
 // Before Airflow 3.3, and for users who may not see it, there is no record.
-const MAY_START = { clear: "it starts an execution, which is billed. This attempt may have started another", mark: "an execution may be running and billed", nothing: NOTHING };
+const MAY_START = { clear: "it starts an execution (billed). This attempt may have started another", mark: "an execution may be running and billed", nothing: NOTHING };
 
 // What a click does until the task pushes its own sentences. The record may be that of an earlier attempt.
 export function starting({ record, isSensor, isOfBatch, tryNumber }) {
