@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Iterable
-from typing import Annotated, Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from airflow_provider_crew.client.errors import text_of
 
@@ -47,16 +48,69 @@ class Undeliverable(ValueError):
         self.status = status
 
 
-class _Record(BaseModel):
-    """Types of a record, as far as a task depends on them. Each field may be missing."""
+# Answers that the Crew tab shows.
+_MOST_ANSWERS = 5
+Outcome = Literal["", "not_sent", "sending", "sent", "rejected", "uncertain"]
+_HAD_NO_EFFECT = frozenset({"", "not_sent", "rejected"})
 
-    model_config = ConfigDict(extra="allow", strict=True)
 
-    question: dict[str, str] = {}
+@dataclass(slots=True)
+class Answer:
+    """
+    Answer to a question, as the Crew tab shows it.
+
+    :param user: Name of the user. Empty if Airflow answered after the timeout.
+    :param at: Time of the response, which identifies it.
+    :param why: Reason for the outcome.
+    """
+
+    option: str
+    user: str
+    at: str
+    outcome: Outcome = ""
+    why: str = ""
+
+
+@dataclass(slots=True)
+class Question:
+    """
+    Last question of an execution, with the answers to it and to earlier ones.
+
+    :param task_id: ID of the question. Empty if the crew has asked none.
+    :param number: Number of questions so far.
+    :param answer_by: Time at which the request closes. ``None`` leaves it open.
+    :param outcome: Outcome of the last answer to this question. Empty if none was sent.
+    :param is_over: Whether a poll has found the execution at work since.
+    :param has_user: Whether a user has responded, so that no automatic answer may follow.
+    :param sent_back: Whether Airflow has sent back a draft of this execution after the timeout.
+    :param continued_as: Another ID of the execution, from the crew's response to an answer.
+    """
+
+    task_id: str = ""
+    draft: str = ""
     number: int = 0
     answer_by: float | None = None
+    outcome: Outcome = ""
+    is_over: bool = False
+    has_user: bool = False
+    sent_back: bool = False
     continued_as: str = ""
-    answers: list[dict[str, str]] = []
+    answers: list[Answer] = field(default_factory=list)
+
+    @classmethod
+    def stored(cls, stored: Any, kickoff_id: str) -> "Question":
+        """Return the question of an execution as a task has stored it. Raise a ValueError if it is malformed."""
+        is_its_own = isinstance(stored, dict) and stored.get("kickoff_id") == kickoff_id
+        return TypeAdapter(cls).validate_python(stored) if is_its_own else cls()
+
+    def note_answer(self, option: str, user: str, at: str) -> None:
+        """Add an answer, unless an earlier process has."""
+        if at not in {answer.at for answer in self.answers}:
+            self.answers = [*self.answers, Answer(option, user, at)][-_MOST_ANSWERS:]
+
+    def may_have(self, at: str) -> bool:
+        """Whether an answer may have reached the crew."""
+        return any(it.at == at and it.outcome not in _HAD_NO_EFFECT for it in self.answers)
 
 
 class _Origin(TaskColumns):
@@ -109,18 +163,11 @@ def empty_box(try_number: int) -> dict[str, Any]:
     return {"try_number": try_number, "known": []}
 
 
-def record_in(kept: Any, kickoff_id: str) -> dict[str, Any]:
-    """Return the record of an execution's question. Raise a ValueError if it is malformed."""
-    if not isinstance(kept, dict) or kept.get("kickoff_id") != kickoff_id:
-        return {}
-    return _Record.model_validate(kept).model_dump(exclude_unset=True)
-
-
-def question_in(box: Any) -> dict[str, str] | None:
-    """Return the last question, if there is one."""
+def question_in(box: Any) -> Question | None:
+    """Return the last question that the receiver has delivered, if there is one."""
     match box:
         case {"question": {"task_id": str(task_id), "draft": str(draft)}}:
-            return {"task_id": task_id, "draft": draft}
+            return Question(task_id, draft)
     return None
 
 

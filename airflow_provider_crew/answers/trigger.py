@@ -51,5 +51,5 @@ class AnswerTrigger(CrewExecutionTrigger):
 
         with suppress(Exception):  # the next look may succeed
             question = question_in(await sync_to_async(read_own_xcom)(self.task_instance, QUESTION))
-            return question is not None and question["task_id"] != self.known_question
+            return question is not None and question.task_id != self.known_question
         return False

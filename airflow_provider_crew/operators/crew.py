@@ -161,7 +161,7 @@ class CrewRunOperator(KickoffTask):
         may_ask = answer_in_airflow or human_input_webhook_url is not None
         self.human_input = may_ask if human_input is None else human_input
         if answer_in_airflow:
-            self._attempt_class = "airflow_provider_crew.answers.attempt:AnsweringAttempt"
+            self._attempt_class = "airflow_provider_crew.answers.people:AnsweringAttempt"
 
     def execute(self, context: Context) -> Any:
         """Start an execution, wait for it, and return its result."""

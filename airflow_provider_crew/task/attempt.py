@@ -8,7 +8,7 @@ ends.
 
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from threading import Event
 from typing import Any
@@ -18,19 +18,18 @@ from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow_provider_crew import versions
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import CrewError, UncertainKickoff
-from airflow_provider_crew.client.models import Completed, Execution, Failed
+from airflow_provider_crew.client.models import Completed, Failed
 from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.text import in_words
-from airflow_provider_crew.client.watch import WatchState
 from airflow_provider_crew.client.wording import in_all
 from airflow_provider_crew.exceptions import CrewTaskError
 from airflow_provider_crew.get_provider_info import is_on
 from airflow_provider_crew.hooks.crew import renewed
-from airflow_provider_crew.task.ask import Request, close_request, note_choice, request_left, text_of_request
+from airflow_provider_crew.task.ask import People
 from airflow_provider_crew.task.checks import count_kickoffs, listed_inputs, reject_retries
 from airflow_provider_crew.task.earlier import earlier, reattach
 from airflow_provider_crew.task.output import Output
-from airflow_provider_crew.task.record import KEY, Record, callbacks_of, fingerprint, kickoff_id_left_by
+from airflow_provider_crew.task.record import Record, callbacks_of, fingerprint, kickoff_id_left_by
 from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, report, storable, value_of
 from airflow_provider_crew.task.send import called, kick_off, request_of, send, webhook_secret
 from airflow_provider_crew.task.shielded import shielded
@@ -40,15 +39,12 @@ from airflow_provider_crew.task.verdict import Facts, Verdict, verdict
 from airflow_provider_crew.task.wait import Plan, Wait
 from airflow_provider_crew.triggers.events import (
     DEFERRAL,
-    HAS_ANSWERED,
     LARGE_STATUS_INTERVAL,
-    STOP_WAITING,
     WatchEnd,
     chosen_option,
     lacks_event,
     read_event,
     trigger_timed_out,
-    user_in,
 )
 
 
@@ -57,14 +53,12 @@ class Attempt:
     One attempt of a task in the current process.
 
     :param next_kwargs: Values with which Airflow resumes the task after a deferral. ``None`` if it starts.
-    :param key: Key of the kickoff record.
     """
 
     wait_class: type[Wait] = Wait
+    people_class: type[People] = People
 
-    def __init__(
-        self, task: Task, *, next_kwargs: Mapping[str, Any] | None = None, key: str = KEY, **facts: Any
-    ) -> None:
+    def __init__(self, task: Task, *, next_kwargs: Mapping[str, Any] | None = None, **facts: Any) -> None:
         is_stale = next_kwargs is not None and versions.resumed_with_old_error(next_kwargs, task.ti)
         self.task = task
         self.next_kwargs = None if is_stale else next_kwargs
@@ -79,11 +73,12 @@ class Attempt:
         if self.event:
             self.facts.kickoff_id = self.event.kickoff_id
             self.facts.phase = "ended" if self.event.completed else "waiting"
-        self.record = Record(task, is_shared=not self.facts.is_sensor, key=key)
+        self.record = Record(task, is_shared=not self.facts.is_sensor)
         self.output = Output(self.record)
         self.stop = Stop(task)
         self.waiting = self.wait_class(task, self.facts, self.record, self.output, self.stop)
         self.waiting.address = (self.next_kwargs or {}).get("address", "")
+        self.people = self.people_class(self.waiting, self.next_kwargs)
         self._value: Any = None
 
     @property
@@ -105,15 +100,17 @@ class Attempt:
         self._has(found)
         if last:
             self.record.save_kickoff_id(found)
+        self.people.recall()
         return found
 
     def reattach(self) -> str | None:
         """Return the kickoff ID of an earlier attempt's execution. None if this attempt may start one."""
         self.output.push_name()
         self.output.push_link()
-        if kickoff_id := earlier(self.record, self.facts, self.output, self.status):
+        if kickoff_id := earlier(self.record, self.facts, self.output, self.waiting.status):
             self._has(kickoff_id)
             self.output.push_kickoff_id(kickoff_id)
+        self.people.expect(kickoff_id)
         return kickoff_id
 
     def kick_off(self) -> str:
@@ -144,6 +141,7 @@ class Attempt:
         """Return the exception with which the task ends. Cancel the execution first, if that is wanted."""
         facts = self.facts
         try:
+            self.people.ended(error)
             if facts.phase == "waiting" and self.kickoff_id:
                 error = as_cut_short(self.task, error, self.kickoff_id)
                 error, execution = cancelled_if_wanted(self.task, error, self._cancel)
@@ -205,11 +203,6 @@ class Attempt:
         if self.facts.phase != "ended":
             self.facts.phase = "waiting"
 
-    def status(self, kickoff_id: str) -> Execution:
-        """Return the status of an execution, unless Airflow ends the task meanwhile."""
-        self.task.hook.get_conn()  # asks Airflow, so it must not be interrupted
-        return self.stop.interruptibly(self.task.hook.status, kickoff_id, self.waiting.heed)
-
     def _send(self, request: KickoffRequest, interrupted: Event) -> str:
         """Send the kickoff, and record its ID. Runs in a thread of its own, which no signal interrupts."""
         task, record, facts = self.task, self.record, self.facts
@@ -250,35 +243,30 @@ class Attempt:
         """Return what the crew reports as its result."""
         next_kwargs, event, waiting = self.next_kwargs, self.event, self.waiting
         if next_kwargs is None:
-            return waiting.to_end(self._plan())
+            return waiting.to_end(self.people.plan())
         # The trigger has pushed it before its event. A failed trigger leaves no kwargs of the task.
         if not event and (next_kwargs.get("cancels_on_kill") or "error" in next_kwargs):
             self.output.push(DEFERRAL, None, what="The end of the deferral")
-        waiting.kept["chosen"] = next_kwargs.get("chosen", [])
         if event:
             return self._outcome_of(event)
         if option := chosen_option(next_kwargs.get("event")):
-            return waiting.to_end(self.chose(option, next_kwargs))
+            return waiting.to_end(self.people.chose(option, next_kwargs))
         if lacks_event(next_kwargs):  # the task was cleared during its deferral
             reattach(self.record)
-            return waiting.to_end(self._plan())
+            return waiting.to_end(self.people.plan())
         return self._outcome_after_all(next_kwargs)
-
-    def _plan(self) -> Plan:
-        """Return the plan of a wait that begins, perhaps with the request of an earlier attempt."""
-        question = request_left(self.task, self.kickoff_id)
-        return Plan() if question is None else Plan(asked=True, question=question)
 
     def _outcome_of(self, event: WatchEnd) -> dict[str, Any]:
         """Return the result after the trigger has fired."""
         self.output.progress.heard(event.progress)
+        plan = Plan(memory=event.memory, deadline=event.deadline)
         if isinstance(event.error, errors.HumanInputNeeded):
-            return self.waiting.to_end(self.ask(event))
+            return self.waiting.to_end(self.people.ask(event, plan))
         if event.error:
             raise _seen_by_triggerer(event.error, event)
         if event.too_large:  # a running execution may have a large status as well, so the task may defer again
             again = {"first_poll_at": time.time() + LARGE_STATUS_INTERVAL}
-            return self.waiting.to_end(Plan(memory=event.memory, deadline=event.deadline, rules=again))
+            return self.waiting.to_end(replace(plan, rules=again))
         # The crew has just reported the execution, so the grace period after a kickoff applies.
         return event.result or self.waiting.read(event, kicked_off_at=time.time())
 
@@ -292,39 +280,6 @@ class Attempt:
             task.log.warning("No triggerer ended the wait for execution %s in time.", self.kickoff_id)
             deadline = time.time()
         return self.waiting.once(why, deadline)
-
-    # People.
-
-    def ask(self, event: WatchEnd) -> Plan:
-        """Ask a user under Required Actions to answer the crew."""
-        request = Request(
-            subject=f"The crew waits for human input: {self.task.ti.task_id}",
-            text=text_of_request(self.task, event, self.waiting.kept["chosen"]),
-            options=[HAS_ANSWERED, STOP_WAITING],
-        )
-        return Plan(memory=event.memory, deadline=event.deadline, request=request)
-
-    def chose(self, option: str, next_kwargs: Mapping[str, Any]) -> Plan:
-        """Continue after a user has chosen an option under Required Actions."""
-        user = user_in(next_kwargs["event"])
-        self.waiting.kept["chosen"] = note_choice(self.task, option, user, self.waiting.kept["chosen"])
-        known: dict[str, Any] = {name: next_kwargs.get(name) for name in ("memory", "deadline")}
-        if option == STOP_WAITING:
-            close_request(self.task)  # it must not end the next attempt as well
-            with suppress(Exception):  # the connection may be unreadable
-                rules = self.waiting.rules(time.time())
-                last = self.waiting.poller(rules, WatchState.recalled(known["memory"]))
-                self.output.progress.heard(last.report.as_dict())
-            event = f"{user} chose {STOP_WAITING!r} while the crew was waiting for human input."
-            raise errors.WaitStopped(event, kickoff_id=self.kickoff_id)
-        plan = self.answered(option, next_kwargs, known)
-        if plan.request is None:
-            close_request(self.task)
-        return plan
-
-    def answered(self, option: str, next_kwargs: Mapping[str, Any], known: dict[str, Any]) -> Plan:  # noqa: ARG002
-        """Continue after a user has answered the crew. ``known``: state of the watch, and its deadline."""
-        return Plan(rules={"answered_at": time.time()}, **known)
 
     # The end.
 

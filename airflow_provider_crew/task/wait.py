@@ -1,7 +1,7 @@
 """Wait for one execution: poll, pause, and defer."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -11,12 +11,12 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew import versions
 from airflow_provider_crew.client import errors, timing
+from airflow_provider_crew.client.models import Execution
 from airflow_provider_crew.client.options import MAX_OUTAGE
 from airflow_provider_crew.client.watch import Step, WatchRules, WatchState
 from airflow_provider_crew.client.wording import result_out_of_reach
 from airflow_provider_crew.get_provider_info import is_on
 from airflow_provider_crew.hooks.polling import Poller
-from airflow_provider_crew.task.ask import Request, open_request
 from airflow_provider_crew.task.output import Output
 from airflow_provider_crew.task.record import Record
 from airflow_provider_crew.task.stop import Stop
@@ -36,18 +36,15 @@ class Plan:
 
     :param memory: State of the watch to continue, as plain data.
     :param deadline: Time at which to stop waiting. ``None`` begins the time.
-    :param asked: Whether a request of the task is open under Required Actions.
-    :param question: ID of the crew's question that the open request shows.
-    :param request: Request to open.
-    :param asks: Whether the task may create one later.
+    :param question: ID of the crew's question that the open request under Required Actions shows. Empty if it
+        only shows that the crew waits. ``None``: no request is open.
+    :param asks: Whether the task may open one later.
     :param rules: Other rules of the watch.
     """
 
     memory: Any = None
     deadline: float | None = None
-    asked: bool = False
-    question: str = ""
-    request: Request | None = None
+    question: str | None = None
     asks: bool = True
     rules: Mapping[str, Any] = field(default_factory=dict)
 
@@ -59,7 +56,6 @@ class Wait:
     :param facts: Name the execution, once it is known.
     """
 
-    trigger_class: type[CrewExecutionTrigger] = CrewExecutionTrigger
     continued_as = ""
     """Another ID of the execution, from the crew's response to an answer."""
     address = ""
@@ -71,8 +67,9 @@ class Wait:
         self.record = record
         self.output = output
         self.stop = stop
-        self.kept: dict[str, Any] = {}
-        """Plain data for the process that resumes, besides the event."""
+        self.new_trigger: Callable[..., CrewExecutionTrigger] = CrewExecutionTrigger
+        self.chosen: list[str] = []
+        """Choices of users under Required Actions, for the next request."""
 
     @property
     def kickoff_id(self) -> str:
@@ -84,13 +81,6 @@ class Wait:
         if self.record.last and self.record.last.end == "completed":
             return self.read(WatchEnd(kickoff_id=self.kickoff_id, completed=True))
         rules = self.rules(plan.deadline or self.task.deadline(), **plan.rules)
-        if plan.request:
-            memory = WatchState.recalled(plan.memory) or WatchState(self.task.started_at)
-            deferral = self._deferral(rules, memory, question=plan.request.question)
-            # Open it last, because Airflow resumes nothing for an answer that is given before the deferral.
-            if open_request(self.task, self.kickoff_id, plan.request):
-                raise deferral
-            plan = replace(plan, request=None, asks=False)
         # Defer only after the execution was found or the grace period is over: a new triggerer does not know.
         grace = 0.0 if rules.exists or rules.human_input else timing.current().not_found_grace
         defers_at = time.time() + grace
@@ -102,9 +92,9 @@ class Wait:
             self.note_seen(memory)
             self.heed()
             if self.task.options.deferrable and (memory.seen or time.time() >= defers_at):
-                asks = plan.asks and not plan.asked and may_ask(self.task)
+                asks = plan.asks and plan.question is None and may_ask(self.task)
                 rules = replace(rules, stops_for_input=asks)
-                raise self._deferral(rules, memory, question=plan.question if plan.asked else None)
+                raise self.deferral(rules, memory, question=plan.question)
             self.pause(poller, step)
         return step.completed.result()
 
@@ -179,6 +169,11 @@ class Wait:
         poller.subject, poller.call = "Crew", partial(self.stop.interruptibly, heed=self.heed)
         return poller
 
+    def status(self, kickoff_id: str) -> Execution:
+        """Return the status of an execution, unless Airflow ends the task meanwhile."""
+        self.task.hook.get_conn()  # asks Airflow, so it must not be interrupted
+        return self.stop.interruptibly(self.task.hook.status, kickoff_id, self.heed)
+
     def heed(self) -> None:
         """Raise if Airflow has ended the task and ``cancel_on_kill`` applies."""
         self.facts.next = self.record.next
@@ -203,7 +198,7 @@ class Wait:
         """Sleep until the next poll, and look at times whether Airflow is ending the task."""
         poller.pause(step, sleep=partial(self.stop.sleep, heed=self.heed))
 
-    def _deferral(self, rules: WatchRules, memory: WatchState, *, question: str | None) -> TaskDeferred:
+    def deferral(self, rules: WatchRules, memory: WatchState, *, question: str | None) -> TaskDeferred:
         """Return the deferral. ``question``: what the open request asks. ``None`` if there is no request."""
         task, options, now, kept = self.task, self.task.options, time.time(), memory.handed_over()
         asked = question is not None
@@ -214,7 +209,7 @@ class Wait:
         self.output.progress.deferring(self.kickoff_id)
         self.heed()
         return TaskDeferred(
-            trigger=self.trigger_class(
+            trigger=self.new_trigger(
                 self.kickoff_id,
                 options.crew_conn_id,
                 rules=asdict(replace(rules, address=rules.address or self.address)),
@@ -224,11 +219,10 @@ class Wait:
                 memory=kept,
                 asked=asked,
                 shown=self.shown(),
-                **self.trigger_options(),
             ),
             method_name="execute_complete",
             kwargs={
-                **self.kept,
+                "chosen": self.chosen,
                 "try_number": task.ti.try_number,
                 "cancels_on_kill": cancels,
                 "address": self.address,
@@ -236,10 +230,6 @@ class Wait:
             },
             timeout=timedelta(seconds=max(rules.deadline - now, 0.0) + BACKSTOP),
         )
-
-    def trigger_options(self) -> dict[str, Any]:
-        """Return further arguments of the trigger."""
-        return {}
 
 
 def may_ask(task: Task) -> bool:

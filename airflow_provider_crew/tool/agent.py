@@ -229,12 +229,12 @@ def _reject_unless_ended(call: Attempt, last: Any, conn_id: str, digest: str) ->
     if conn_id != call.task.options.crew_conn_id:  # in a failover group, it is the next member's
         if last.fingerprint == digest and last.end in {None, "completed"} and not is_over:
             raise ManagedAgentInvocationError(f"An earlier attempt has sent these inputs to {conn_id!r}.")
-    elif last.end is None and last.kickoff_id is None and not is_over:
+    elif last.end is not None:
+        return
+    elif last.kickoff_id is None and not is_over:
         event = "An earlier attempt sent a kickoff with other inputs, so an execution may have started."
         raise errors.UncertainKickoff(event)
-    elif (
-        last.end is None and last.kickoff_id and poll_recorded(call.record, call.output, call.status) not in _ENDED
-    ):
+    elif last.kickoff_id and poll_recorded(call.record, call.output, call.waiting.status) not in _ENDED:
         event = "The execution of an earlier attempt has other inputs, and may be running."
         raise OtherInputs(event, kickoff_id=last.kickoff_id)
 

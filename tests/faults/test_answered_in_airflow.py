@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import requests
 
-from airflow_provider_crew.answers.attempt import APPROVE, SEND_BACK
+from airflow_provider_crew.answers.people import APPROVE, SEND_BACK
 from airflow_provider_crew.local.scenario import Delivery
 from airflow_provider_crew.triggers.events import HAS_ANSWERED
 from dev.rest import ApiError

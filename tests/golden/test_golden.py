@@ -16,8 +16,8 @@ import pytest
 from airflow.providers.common.compat.sdk import DAG, TaskDeferred
 
 from airflow_provider_crew import __version__
-from airflow_provider_crew.answers.attempt import APPROVE
-from airflow_provider_crew.answers.attempt import KEY as ANSWER
+from airflow_provider_crew.answers.people import APPROVE
+from airflow_provider_crew.answers.people import KEY as ANSWER
 from airflow_provider_crew.answers.question import QUESTION
 from airflow_provider_crew.batch.files import FAILED, MANIFEST, OWNER, PARTS, REMOVED, RESULTS, SENT
 from airflow_provider_crew.client.progress import PROGRESS
@@ -181,7 +181,7 @@ def asked(dialog, read) -> TaskDeferred:
         dialog.crew.next_kickoff_id(found["kickoff_id"])
         dialog.crew.take({}, None, {})
     question = dialog.crew.kickoffs[0].standing(dialog.crew.now()).question
-    found = json.loads(json.dumps(found).replace(found["states"]["crew_answer"]["question"]["task_id"], question))
+    found = json.loads(json.dumps(found).replace(found["states"]["crew_answer"]["task_id"], question))
     for key, value in found["states"].items():
         dialog.store.set(key, value)
     dialog.questions.xcoms.update(found["xcoms"])
@@ -196,7 +196,7 @@ def test_answer_goes_to_stored_question(dialog, asked):
 
     (answer,) = dialog.answers
     (kickoff,) = dialog.crew.kickoffs
-    assert (answer["executionId"], answer["taskId"]) == (kickoff.kickoff_id, dialog.kept["question"]["task_id"])
+    assert (answer["executionId"], answer["taskId"]) == (kickoff.kickoff_id, dialog.kept["task_id"])
     assert dialog.ended(waiting)["kickoff_id"] == kickoff.kickoff_id
 
 

@@ -537,7 +537,7 @@ STEPS: dict[str, Callable[..., object]] = {
     "request was closed": lambda it: setattr(it.crew, "stored_answer", it.answered(HAS_ANSWERED, None)),
     "request is open": lambda it: setattr(it.crew, "stored_answer", None),
     "requests are off": lambda it: it.monkeypatch.setenv("AIRFLOW__CREW__REQUIRED_ACTIONS", "False"),
-    "requests fail": lambda it: it.monkeypatch.setattr(api_server, "open_required_action", lambda *_: 1 / 0),
+    "requests fail": lambda it: it.monkeypatch.setattr(api_server, "open_required_action", lambda *_, **__: 1 / 0),
     "crew asks at once": Story.ask,
     "marked": Story.mark,
     r"kickoff (\d+) of others counts": lambda it, n: it.ledger.runs.update({it.counted(n): {}}),

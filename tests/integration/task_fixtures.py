@@ -69,7 +69,8 @@ def live_crew(monkeypatch: pytest.MonkeyPatch, timing: Callable[..., None]) -> I
         monkeypatch.setattr("airflow.sdk.bases.xcom.BaseXCom.set", classmethod(running.xcoms.take))
         actions = running.required_actions
         monkeypatch.setattr(
-            "airflow_provider_crew.api_server.open_required_action", lambda *told, **_: actions.append(told[1:])
+            "airflow_provider_crew.api_server.open_required_action",
+            lambda _, **told: actions.append([*told.values()][:3]),
         )
         monkeypatch.setattr(
             "airflow_provider_crew.triggers.watching.close_required_action", lambda *_: actions.append("closed")

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
-from airflow_provider_crew.answers.attempt import ANSWER, APPROVE, KEY, SEND_BACK
+from airflow_provider_crew.answers.people import ANSWER, APPROVE, KEY, SEND_BACK
 from airflow_provider_crew.answers.question import QUESTION
 from airflow_provider_crew.client.errors import (
     Cost,
@@ -47,7 +47,7 @@ def test_answers_are_sent_as_in_the_table(dialog, evaluated):
     ) -> Any:
         dialog.begin()
         dialog.crew.scenario = asking(draft, resume=more.get("resume", "both"))
-        waiting, question, execution = dialog.asked(), dialog.kept["question"]["task_id"], dialog.crew.kickoffs[-1]
+        waiting, question, execution = dialog.asked(), dialog.kept["task_id"], dialog.crew.kickoffs[-1]
         dialog.store.set(KEY, dialog.kept | more.get("record", {}))
         if response == "lost":
             dialog.crew.faults.reset(on="resume")
@@ -181,7 +181,7 @@ def test_answer_to_an_old_question_is_not_sent(dialog):
     assert "draft-2" in dialog.requests[-1]["body"]
     assert len(dialog.requests) == len(dialog.told) == 2
     assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
-    assert [answer["taskId"] for answer in dialog.answers] == [dialog.kept["question"]["task_id"]]
+    assert [answer["taskId"] for answer in dialog.answers] == [dialog.kept["task_id"]]
 
 
 def test_old_question_is_not_shown_for_a_new_wait(dialog):

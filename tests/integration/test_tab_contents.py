@@ -87,7 +87,7 @@ FORM = {"section", "h2", "dl", "dt", "dd", "label", "textarea", "button", "detai
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_hostile_text_becomes_no_element_of_its_own(page, attack):
     answer = {"option": attack, "user": attack, "at": attack, "outcome": attack, "why": attack}
-    kept = {"kickoff_id": KICKOFF_ID, "question": {"task_id": attack, "draft": attack}, "answers": [answer]}
+    kept = {"kickoff_id": KICKOFF_ID, "task_id": attack, "draft": attack, "answers": [answer]}
     request = made(
         {"like": "request", "params": {"question": {"value": attack}}, "assigned_users": [{"name": attack}]}
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from airflow_provider_crew.answers.attempt import APPROVE, ASKED, KEY
+from airflow_provider_crew.answers.people import APPROVE, ASKED, KEY
 from airflow_provider_crew.answers.question import QUESTION, Call, Undeliverable, question_in
 from airflow_provider_crew.task.ask import REQUEST
 from tests.integration.tasks import TaskInstance
@@ -86,8 +86,8 @@ def needs(world: World, stored: dict[str, Any]) -> Iterator[tuple[str, World, di
     """Yield why a trigger fires because the crew needs a person, and what it remembers."""
     dialog, question, memory = world.dialog, question_in(world.xcom(QUESTION)), stored.get("memory", {})
     whys = list[tuple[str, World]]()
-    if question and stored["known_question"] not in {None, question["task_id"]}:
-        whys.append((f"reads {question['task_id']}", world))
+    if question and stored["known_question"] not in {None, question.task_id}:
+        whys.append((f"reads {question.task_id}", world))
     if dialog.shows and stored["asked"] and stored["answer_by"] and not dialog.late:
         whys.append(("has no answer in time", world.talks(late=1)))
     if dialog.asked and world.crew[-1] == "waiting":

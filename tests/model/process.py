@@ -377,7 +377,7 @@ def played(task: Task) -> Iterator[None]:
         }
         for module in ("task.attempt", "batch.start", "batch.groups"):
             parts[f"{module}.shielded"] = lambda work: work(_Interrupted())
-        for module in ("settle.kickoff", "task.send", "answers.attempt", "hooks.connection"):
+        for module in ("settle.kickoff", "task.send", "answers.people", "hooks.connection"):
             parts[f"{module}.load_secret"] = lambda _: secret
         for owner in ("operators.base.CrewTask", "hooks.crew.CrewHook", "triggers.crew.CrewExecutionTrigger"):
             parts[f"{owner}.log"] = _Log()

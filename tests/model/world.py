@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from airflow_provider_crew.answers.attempt import KEY as ANSWER
+from airflow_provider_crew.answers.people import KEY as ANSWER
 from airflow_provider_crew.client.progress import PROGRESS
 from airflow_provider_crew.task.record import KEY, KICKOFF_ID
 from tests.model.process import TASKS, Answer, Process, Wrong, from_json

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 import requests
 
-from airflow_provider_crew.answers.attempt import APPROVE, SEND_BACK
+from airflow_provider_crew.answers.people import APPROVE, SEND_BACK
 from dev.chromium import EXECUTABLE, Chromium, Page
 from tests.airflow_runs import Run, eventually
 from tests.supported import AIRFLOW

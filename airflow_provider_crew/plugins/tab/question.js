@@ -25,7 +25,7 @@ export function questionOf({ state, crew_question: box, crew_progress: progress,
   const { kickoff_id: kickoffId, since } = object(progress);
   const [kept, request] = [object(answered), object(found)];
   const known = !kickoffId || kept.kickoff_id === kickoffId ? kept : {}; // not that of an earlier execution
-  const { task_id: id, draft } = object(known.question);
+  const { task_id: id, draft } = known;
   const answers = list(known.answers).map(object).map(told);
   // The process that sent it was killed.
   if (state !== "running") for (const each of answers) if (each.outcome === "sending") each.outcome = "uncertain";
