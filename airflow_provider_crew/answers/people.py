@@ -73,11 +73,10 @@ class AnsweringPeople(People):
             if next_kwargs is None:
                 self.task.warn(f"The crew cannot be answered from Airflow: {hindrance}.")
             return
-        options = self.task.options
-        kickoff: Any = {**options.kickoff, "human_input_webhook_url": url}
+        kickoff: Any = {**self.task.options.kickoff, "human_input_webhook_url": url}
         if isinstance(meta := kickoff.get("meta"), Mapping):  # anything else is rejected before the kickoff
             kickoff["meta"] = {**meta, "airflow": self.task.origin()}
-        self.task.options = replace(options, kickoff=kickoff, webhook_conn_id=secret_id)
+        self.task.options = replace(self.task.options, kickoff=kickoff, webhook_conn_id=secret_id)
         waiting.new_trigger = self._new_trigger
 
     def _found_hindrance(self, secret_id: str, url: str) -> str:
@@ -110,16 +109,14 @@ class AnsweringPeople(People):
             self.recall()
 
     def recall(self) -> None:
-        """Read what earlier processes know of the question. If that is unreadable, no answer may be sent."""
-        if not self._can_answer:
-            return
+        """Read the question as earlier processes have stored it. If it is unreadable, no answer may be sent."""
         try:
-            self.question = Question.stored(self.store and self.store.get(KEY), self.waiting.kickoff_id)
+            if self.store and self._can_answer:
+                self.question = Question.stored(self.store.get(KEY), self.waiting.kickoff_id)
         except Exception as error:  # noqa: BLE001 - a store may raise anything
             self._can_answer = False
             why = f"the record of its question is unreadable: {in_words(error)}"
             self.task.warn(f"The crew cannot be answered from Airflow: {why}.")
-            return
         self.waiting.continued_as = self.question.continued_as
         if self.question.outcome == "sending":
             self._note_uncertain("The process that sent it ended before the response.")
@@ -248,9 +245,7 @@ class AnsweringPeople(People):
             self.question.note_answer(option, "", at)
             if self._send(option, text, at):
                 return super().answered(option, {}, _idle(plan))
-        if self._opened != self.question.task_id:
-            return self._open(plan)
-        return replace(plan, asks=False)
+        return replace(plan, asks=False) if self._opened == self.question.task_id else self._open(plan)
 
     def _choice_at_timeout(self) -> str:
         """Return which of on_response_timeout applies to the last question."""

@@ -23,9 +23,7 @@ class AnswerTrigger(CrewExecutionTrigger):
 
     stored = f"{CrewExecutionTrigger.stored} known_question answer_by"
 
-    def __init__(
-        self, *args: Any, known_question: str | None = None, answer_by: float | None = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, known_question: str | None, answer_by: float | None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.known_question = known_question
         self.answer_by = answer_by

@@ -39,10 +39,10 @@ class People:
         self.store = store_of(self.task.context)
         waiting.chosen = (next_kwargs or {}).get("chosen", [])
 
-    # The places at which an attempt calls this, in order.
+    # An attempt calls these, in this order.
 
     def expect(self, kickoff_id: str | None) -> None:
-        """Prepare for the questions of an earlier attempt's execution. ``None``: of one that is about to start."""
+        """Prepare for questions of an execution to which the attempt has reattached. ``None``: of a new one."""
 
     def recall(self) -> None:
         """Read what earlier processes have stored about the execution."""
@@ -54,14 +54,13 @@ class People:
         Airflow keeps the request if the task is retried or cleared, and resumes nothing for an answer meanwhile.
         If Airflow 3.4 has left it to the earlier attempt, the trigger notices.
         """
-        task = self.task
-        store = self.store if task.options.deferrable and task.ti.try_number > 1 else None
+        store = self.store if self.task.options.deferrable and self.task.ti.try_number > 1 else None
         try:
             match store and store.get(REQUEST):
                 case {"kickoff_id": found, "question": str(question)} if found == self.waiting.kickoff_id:
                     return Plan(question=question)
         except Exception as error:  # noqa: BLE001 - the task asks again
-            task.warn(f"The record of an earlier request under Required Actions is unreadable: {in_words(error)}")
+            self.task.warn(f"The earlier request under Required Actions is unreadable: {in_words(error)}")
         return Plan()
 
     def ask(self, event: WatchEnd, plan: Plan) -> Plan:
