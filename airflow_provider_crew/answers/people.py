@@ -263,7 +263,7 @@ class AnsweringPeople(People):
     def _send(self, option: str, text: str, at: str) -> bool:
         """Send the noted answer, unless the crew may have it. Return whether it may have reached the crew."""
         question, waiting, options = self.question, self.waiting, self.task.options
-        if question.may_have(at):
+        if any(it.at == at and it.outcome not in {"", "not_sent", "rejected"} for it in question.answers):
             self.task.log.info("An earlier process has sent this answer.")
             return True
         try:

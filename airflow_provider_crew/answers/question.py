@@ -51,7 +51,6 @@ class Undeliverable(ValueError):
 # Answers that the Crew tab shows.
 _MOST_ANSWERS = 5
 Outcome = Literal["", "not_sent", "sending", "sent", "rejected", "uncertain"]
-_HAD_NO_EFFECT = frozenset({"", "not_sent", "rejected"})
 
 
 @dataclass(slots=True)
@@ -107,10 +106,6 @@ class Question:
         """Add an answer, unless an earlier process has."""
         if at not in {answer.at for answer in self.answers}:
             self.answers = [*self.answers, Answer(option, user, at)][-_MOST_ANSWERS:]
-
-    def may_have(self, at: str) -> bool:
-        """Whether an answer may have reached the crew."""
-        return any(it.at == at and it.outcome not in _HAD_NO_EFFECT for it in self.answers)
 
 
 class _Origin(TaskColumns):
