@@ -202,8 +202,7 @@ class Batch:
             progress = BatchProgress(self.report.live(), self.task.log, state.logged_at)
 
             def saw(now: Watching) -> None:
-                progress.saw(now)
-                self.report.push_if_due(progress.as_dict)
+                self.report.push_if_due(is_news=progress.saw(now), known=progress.as_dict)
 
             # A new watch forgets how long the crew has not responded, so only a task that may defer begins one.
             longest = timing.current().batch_wait if self.options.deferrable else math.inf
@@ -216,7 +215,7 @@ class Batch:
         """Sleep until the crew may respond to a kickoff again."""
         state = self.board.state
         while time.time() < min(state.not_before, state.deadline):
-            self.report.push_if_due()
+            self.report.push_if_due(is_news=False)
             time.sleep(timing.current().look)
             self._heed()
 

@@ -10,8 +10,7 @@ from airflow_provider_crew.batch.reasons import most_common
 from airflow_provider_crew.batch.rows import STATUSES
 from airflow_provider_crew.batch.state import BatchOptions, Board
 from airflow_provider_crew.batch.watching import counted, line_of
-from airflow_provider_crew.client import timing
-from airflow_provider_crew.client.progress import PROGRESS, begun
+from airflow_provider_crew.client.progress import begun
 from airflow_provider_crew.client.wording import duration
 from airflow_provider_crew.exceptions import BatchFailed
 from airflow_provider_crew.task.verdict import RowCounts, while_rows_run
@@ -25,7 +24,6 @@ class Report:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._pushed_at = 0.0
 
     def known(self) -> dict[str, Any]:
         """Return what the Crew tab and alerts show."""
@@ -90,15 +88,14 @@ class Report:
             is_stuck_if_cleared=not runs_all and board.is_stuck_with(invalid, len(running)),
         )
 
-    def push_if_due(self, progress: Callable[[], Mapping[str, Any]] | None = None) -> None:
-        """Push the progress, unless that was done a moment ago."""
-        if time.monotonic() - self._pushed_at >= timing.current().batch_progress:
-            self.push((progress or self.live)())
+    def push_if_due(self, *, is_news: bool = True, known: Callable[[], Mapping[str, Any]] | None = None) -> None:
+        """Push the progress, if it is due."""
+        if self._board.output.progress.pace.is_due(is_news):
+            self.push((known or self.live)())
 
-    def push(self, progress: Mapping[str, Any]) -> None:
+    def push(self, known: Mapping[str, Any]) -> None:
         """Push the progress."""
-        self._pushed_at = time.monotonic()
-        self._board.output.push(PROGRESS, progress, what="Progress")
+        self._board.output.progress.push(known)
 
 
 def manifest(board: Board, reason: str, statuses: Mapping[Any, int], usage: Mapping[str, float]) -> dict[str, Any]:

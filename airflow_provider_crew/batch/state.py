@@ -17,7 +17,7 @@ from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.hooks.connection import load_secrets
-from airflow_provider_crew.hooks.crew import renewed
+from airflow_provider_crew.hooks.polling import renewed
 from airflow_provider_crew.task.output import Output
 from airflow_provider_crew.task.record import Record, Store
 from airflow_provider_crew.task.stop import Stop
@@ -137,7 +137,6 @@ class Board:
         self._threads = ThreadPoolExecutor(_THREADS)
         self._own = threading.local()
         self._renewing = threading.Lock()
-        self._read_at = time.monotonic()
 
     @property
     def statuses(self) -> Counter[Status]:
@@ -234,17 +233,14 @@ class Board:
     def has_other_token(self, rejected: str) -> bool:
         """Whether the connection has another token than a rejected one."""
         with self._renewing:  # requests of several threads may be rejected together
-            return self.token != rejected or self.renew(0.0)
+            if self.token == rejected:
+                self.renew(0.0)
+            return self.token != rejected
 
-    def renew(self, max_age: float | None = None) -> bool:
-        """Read the connection again, unless that was done recently. Return whether it has another token."""
-        if time.monotonic() - self._read_at < (timing.current().connection_age if max_age is None else max_age):
-            return False
-        self._read_at, old = time.monotonic(), self.task.hook
-        fresh = renewed(old)  # if the connection points to another crew, the running rows are those of the first
-        if fresh.connection.settings.token != old.connection.settings.token:
-            self.task.hook = fresh
-        return self.task.hook is not old
+    def renew(self, max_age: float | None = None) -> None:
+        """Read the connection again, unless that was done recently."""
+        max_age = timing.current().connection_age if max_age is None else max_age
+        self.task.hook = renewed(self.task.hook, max_age)
 
     def each(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[list[tuple[T, Future[R]]]]:
         """Do work on each item in threads. Yield the items that are done at a time, with their outcomes."""

@@ -201,23 +201,23 @@ class BatchProgress:
     has_content = True
 
     def __init__(self, known: Mapping[str, Any], log: Any, logged_at: float) -> None:
-        self._known, self._log, self.logged_at = known, log, logged_at
-        self._now: dict[str, Any] = dict(known)
+        self._known, self._log, self.logged_at = dict(known), log, logged_at
+        self._running = known["batch"]["running"]
 
     def saw(self, watching: Watching) -> bool:
         """Update the progress, and return whether there is news."""
-        before, batch = self._now["batch"], self._known["batch"]
-        now = batch | {"running": batch["running"] - watching.news, "unread": watching.news}
+        is_news = self._known["batch"]["unread"] != watching.news
+        now = self._known["batch"] | {"running": self._running - watching.news, "unread": watching.news}
         told = {"batch": now, "doing": line_of(now), "trouble": watching.trouble, "polled_at": time.time()}
-        self._now = {**self._known, **told}
+        self._known |= told
         if time.time() - self.logged_at >= timing.current().batch_wait:
             self.logged_at = time.time()
             self._log.info("Batch: %s. %s", line_of(now), watching.trouble)
-        return bool(before != now)
+        return is_news
 
     def as_dict(self) -> dict[str, Any]:
         """Return the progress."""
-        return self._now
+        return {**self._known}
 
 
 def line_of(batch: Mapping[str, Any]) -> str:

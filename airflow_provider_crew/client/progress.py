@@ -4,7 +4,9 @@ Progress of an execution as one JSON object for display, whichever process polls
 The object is short, because it may be written often. Code may depend only on its kickoff ID.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -31,6 +33,35 @@ _MAX_OUTPUT = 2_000
 # Limit for the outputs of all tasks together.
 _MAX_OUTPUTS = 8 * _MAX_OUTPUT
 _MAX_TASKS = 100
+
+
+class Pace:
+    """
+    Rule of when progress is pushed: news after a pause, and unchanged progress as a sign of life.
+
+    :param writers: Number of writers in this process. Many push their signs of life less often.
+    """
+
+    def __init__(self, writers: Callable[[], int] = lambda: 1) -> None:
+        self._writers = writers
+        self._has_news = False
+        self._pushed_at = -math.inf
+
+    @property
+    def refresh(self) -> float:
+        """Seconds from one sign of life to the next."""
+        pace = timing.current()
+        return max(pace.progress_refresh, pace.progress_refresh_each * self._writers())
+
+    def is_due(self, is_news: bool) -> bool:  # noqa: FBT001 - as for an Observer
+        """Whether to push now. News that is not due stays news."""
+        age = time.monotonic() - self._pushed_at
+        self._has_news = self._has_news or is_news or age >= self.refresh
+        return self._has_news and age >= timing.current().progress_pause
+
+    def pushed(self) -> None:
+        """Take note of a push."""
+        self._has_news, self._pushed_at = False, time.monotonic()
 
 
 class ProgressReport:

@@ -79,8 +79,6 @@ class Timing:
     batch_look: float = 0.5
     # After this, a wait ends if any row has ended, and the progress is logged again.
     batch_wait: float = 30.0
-    # Between two updates of the Crew tab by a task that does not defer.
-    batch_progress: float = 10.0
     # Maximum pause between two groups of rows.
     batch_jitter: float = 0.5
     # Without new kickoffs after the crew did not respond to one.

@@ -1,11 +1,11 @@
 """Airflow hook for a deployed crew."""
 
 import asyncio
-import copy
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -55,6 +55,9 @@ class CrewHook(BaseHook):
     conn_type = "crew"
     hook_name = "Crew"
 
+    read_at = -math.inf
+    """Time at which renewed() or the hook has last read its connection."""
+
     def __init__(self, crew_conn_id: str = default_conn_name, *, webhook_conn_id: str | None = None) -> None:
         super().__init__()
         self.crew_conn_id = crew_conn_id
@@ -64,7 +67,7 @@ class CrewHook(BaseHook):
     def __getstate__(self) -> dict[str, Any]:
         # Drop the connection's data and the client, which hold the token. A copy or another process reads them
         # again.
-        left_out = {"connection", "_client", "_secrets"}
+        left_out = {"connection", "read_at", "_client", "_secrets"}
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
     @classmethod
@@ -92,6 +95,7 @@ class CrewHook(BaseHook):
     @cached_property
     def connection(self) -> CrewConnection:
         """Connection of the hook, read once."""
+        self.read_at = time.monotonic()
         return load_connection(self.crew_conn_id)
 
     def get_conn(self) -> "CrewClient":
@@ -298,12 +302,3 @@ def _about(kickoff_id: str) -> Iterator[None]:
     except (InvalidSettings, Unreachable) as error:
         cost = Cost.RUNNING if error.cost is Cost.NONE else error.cost
         raise error.replace(cost=cost, kickoff_id=kickoff_id) from None
-
-
-def renewed(hook: CrewHook) -> CrewHook:
-    """Return a hook with the current token, or the same hook if the connection now points to another crew."""
-    with suppress(Exception):  # Airflow may be unreachable while the known token is still valid
-        fresh = copy.copy(hook)  # without the connection
-        if fresh.connection.settings.address == hook.connection.settings.address:
-            return fresh
-    return hook

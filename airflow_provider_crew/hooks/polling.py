@@ -6,7 +6,7 @@ import math
 import random
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from asgiref.sync import sync_to_async
 
@@ -23,12 +23,15 @@ if TYPE_CHECKING:
     from airflow_provider_crew.client.poll import CrewPolls
     from airflow_provider_crew.client.settings import ServiceSettings
 
+    _Client = CrewClient | CrewPolls
+
 
 class Hook(Protocol):
     """Attributes of a CrewHook that polling needs."""
 
     crew_conn_id: str
     webhook_conn_id: str | None
+    read_at: float
 
     @property
     def log(self) -> Any:
@@ -38,12 +41,38 @@ class Hook(Protocol):
         """Return the synchronous client."""
 
 
+H = TypeVar("H", bound=Hook)
+
+
+def renewed(hook: H, max_age: float = 0.0) -> H:
+    """
+    Return a hook with the current token.
+
+    It is the same hook if its connection was read less than ``max_age`` seconds ago, is unreadable, or now points
+    to another crew, because the executions are those of the first.
+    """
+    if time.monotonic() - hook.read_at < max_age:
+        return hook
+    hook.read_at, fresh = time.monotonic(), copy.copy(hook)
+    try:
+        return fresh if _is_same_crew(hook.get_conn(), fresh.get_conn()) else hook
+    except Exception as error:  # noqa: BLE001 - Airflow may be unreachable while the known token is still valid
+        warn(hook.log, _UNREAD.format(hook.crew_conn_id, getattr(error, "event", error)))
+        return hook
+
+
+_UNREAD = "Connection {!r} could not be read again, so its old token is used: {}"
+
+
+def _is_same_crew(known: "_Client", fresh: "_Client") -> bool:
+    return fresh.settings.address == known.settings.address
+
+
 class SharedConnection:
     """
     Connection that all watches on one event loop read with one look-up at a time.
 
-    A watch keeps the crew that it was given unless the token is rejected. If a connection is pointed to another
-    crew, executions of the first are therefore still polled.
+    If a connection is pointed to another crew, executions of the first are still polled there.
     """
 
     def __init__(self, hook: Hook) -> None:
@@ -84,6 +113,15 @@ class SharedConnection:
         if error:
             raise self._unreadable(in_words(error))
         return looking_up.result()
+
+    async def renewed(self, known: "CrewPolls", log: Any) -> "CrewPolls":
+        """Return the crew with the current token, or the same crew, by the same rule as for a hook."""
+        try:
+            fresh = await self.crew(timing.current().connection_age_if_rejected)
+        except CrewError as error:
+            warn(log, _UNREAD.format(self._conn_id, error.event))
+            return known
+        return fresh if _is_same_crew(known, fresh) else known
 
     async def _look_up(self) -> "CrewPolls":
         settings = (await load_connection_async(self._conn_id)).settings
@@ -142,7 +180,6 @@ class Poller:
         self.log = hook.log
         self.call: Call = lambda status, kickoff_id: status(kickoff_id)
         """Sends the request of a synchronous poll."""
-        self._client: CrewClient | None = None
         self._crew: CrewPolls | None = None
 
     def to_end(self) -> Completed:
@@ -155,7 +192,7 @@ class Poller:
         """Poll once, log what is new, and raise any error that ends the watch. The step holds the pause."""
         execution = None
         try:
-            self._client = client = self._client or self._hook.get_conn()
+            client = self._hook.get_conn()
             self.watch.request_timeout = client.settings.request_timeout
             found: list[Execution | CallError] = []
             for kickoff_id in self.watch.ids:
@@ -172,8 +209,10 @@ class Poller:
     def pause(self, step: Step, sleep: Callable[[float], object] = time.sleep) -> None:
         """Sleep until the next poll, then renew the token if the step requires it."""
         sleep(step.poll_again_in)
-        if step.renew_token and self._client:
-            self._renew(self._client)
+        if step.renew_token:
+            old = self._hook
+            self._hook = renewed(old, timing.current().connection_age_if_rejected)
+            self._note_token(old.get_conn(), self._hook.get_conn())
 
     async def to_end_async(self, *, largest: int | None = None) -> Completed:
         """Poll until the execution has completed, like to_end(). ``largest``: maximum response size in bytes."""
@@ -182,8 +221,9 @@ class Poller:
             pause, renew_token = step.poll_again_in, step.renew_token
             del step  # free it during the pause: thousands of watches slow down the garbage collector
             await asyncio.sleep(pause)
-            if renew_token and self._crew:
-                await self._renew_async(shared, self._crew)
+            if renew_token and (old := self._crew):
+                self._crew = await shared.renewed(old, self.log)
+                self._note_token(old, self._crew)
         return step.completed
 
     async def _poll_async(self, shared: SharedConnection, largest: int | None) -> Step:
@@ -218,27 +258,6 @@ class Poller:
             raise step.error
         return step
 
-    def _renew(self, old: "CrewClient") -> None:
-        """Read the connection again. If it is unreadable, keep the current client."""
-        try:
-            self._client = fresh = copy.copy(self._hook).get_conn()
-        except Exception as error:  # noqa: BLE001 - a failed look-up must not end the watch
-            self._keep_token(error)
-            return
-        old.close()
+    def _note_token(self, old: "_Client", fresh: "_Client") -> None:
         if fresh.settings.token != old.settings.token:
             self.watch.token_renewed()
-
-    async def _renew_async(self, shared: SharedConnection, old: "CrewPolls") -> None:
-        """Read the connection again, like _renew()."""
-        try:
-            self._crew = fresh = await shared.crew(timing.current().connection_age_if_rejected)
-        except CrewError as error:
-            self._keep_token(error)
-            return
-        if fresh.settings.token != old.settings.token:
-            self.watch.token_renewed()
-
-    def _keep_token(self, error: Exception) -> None:
-        reason = error.event if isinstance(error, CrewError) else in_words(error)
-        warn(self.log, f"Polling continues with the old token of {self._hook.crew_conn_id!r}. {reason}")

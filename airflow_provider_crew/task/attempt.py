@@ -24,7 +24,7 @@ from airflow_provider_crew.client.text import in_words
 from airflow_provider_crew.client.wording import in_all
 from airflow_provider_crew.exceptions import CrewTaskError
 from airflow_provider_crew.get_provider_info import is_on
-from airflow_provider_crew.hooks.crew import renewed
+from airflow_provider_crew.hooks.polling import renewed
 from airflow_provider_crew.task.ask import People
 from airflow_provider_crew.task.checks import count_kickoffs, listed_inputs, reject_retries
 from airflow_provider_crew.task.earlier import earlier, reattach

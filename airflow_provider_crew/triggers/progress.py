@@ -13,7 +13,7 @@ from asgiref.sync import sync_to_async
 from airflow_provider_crew.api_server import push_xcom
 from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.errors import CrewError
-from airflow_provider_crew.client.progress import PROGRESS, ProgressReport, ended
+from airflow_provider_crew.client.progress import PROGRESS, Pace, ProgressReport, ended
 from airflow_provider_crew.client.text import warn
 from airflow_provider_crew.get_provider_info import is_on
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
@@ -25,46 +25,39 @@ def progress_of(trigger: CrewExecutionTrigger) -> "TriggerProgress | None":
     """Return the progress writer of a deferred task, or None if it is turned off."""
     if trigger.task_instance is None or not is_on("progress_xcom", log):  # dag.test() passes no task instance
         return None
-    return TriggerProgress(trigger.task_instance, trigger.shown.get("choices"))
+    return TriggerProgress(trigger.task_instance, trigger.shown)
 
 
 class TriggerProgress:
     """
     Progress writer that pushes news to XCom between polls.
 
-    Later news replaces news that is still waiting. At the end, unpushed news reaches the task with the event.
+    At the end, unpushed news reaches the task with the event.
 
     :param ti: Task instance of the trigger.
-    :param choices: Sentences of the task for the Crew tab.
+    :param shown: Sentences of the task for the Crew tab and alerts.
     """
 
-    def __init__(self, ti: Any, choices: Mapping[str, str] | None) -> None:
+    def __init__(self, ti: Any, shown: Mapping[str, Any]) -> None:
         self._ti = ti
-        self._choices = choices
-        self._pushed_at = time.monotonic()
+        self._sentences = {name: shown[name] for name in ("choices", "if_lost") if name in shown}
         self._shared = _shared.setdefault(asyncio.get_running_loop(), _Shared())
         self._shared.writers += 1
-        self._news: ProgressReport | None = None
+        self._pace = Pace(lambda: self._shared.writers)
+        self._is_closed = False
         self._pushing: asyncio.Task[None] | None = None
 
     def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - an Observer
-        """Schedule a push if a poll brought news, or if the last push was long ago."""
-        is_old = time.monotonic() - self._pushed_at > self._refresh
-        if is_news or (is_old and report.has_content):
-            self._news = report
-            if self._pushing is None or self._pushing.done():
-                self._pushing = asyncio.create_task(self._push_news())
-
-    @property
-    def _refresh(self) -> float:
-        pace = timing.current()
-        return max(pace.progress_refresh, pace.progress_refresh_each * self._shared.writers)
+        """Schedule a push after a poll, if it is due."""
+        is_due = report.has_content and self._pace.is_due(is_news)
+        if is_due and (self._pushing is None or self._pushing.done()):
+            self._pushing = asyncio.create_task(self._push_report(report))
 
     def close(self) -> None:
         """Stop pushing. From here on, the task reports the progress."""
         self._shared.writers -= 1
         # Not cancelled: a thread that hangs has to keep the lock, or each writer would occupy another thread.
-        self._news = None
+        self._is_closed = True
 
     async def leave_end(self, report: ProgressReport, error: CrewError) -> None:
         """Push the error with which the trigger itself has ended the execution, and stop pushing."""
@@ -73,26 +66,20 @@ class TriggerProgress:
             with suppress(Exception):  # Airflow 3.4 stores no XCom of a task that has ended
                 await self._push(ended(report.as_dict(), error, time.time()))
 
-    async def _push_news(self) -> None:
-        while self._news:
-            async with self._shared.lock:
-                report, self._news = self._news, None
-                if report is not None:  # the writer may have been closed while it waited for the lock
-                    began = time.monotonic()
-                    await self._push_report(report)
-                    await asyncio.sleep(timing.current().progress_turn - (self._pushed_at - began))
-            await asyncio.sleep(timing.current().progress_pause)
-
     async def _push_report(self, report: ProgressReport) -> None:
-        try:
-            told = {"choices": self._choices} | report.as_dict()
-            told["stale_after"] += self._refresh - timing.current().progress_refresh
-            await self._push(told)
-        except Exception as error:  # noqa: BLE001 - progress is best effort
-            if not self._shared.has_failed:
-                warn(log, f"Progress was not pushed to XCom, but polling continues: {error}")
-            self._shared.has_failed = True
-        self._pushed_at = time.monotonic()
+        async with self._shared.lock:
+            if self._is_closed:  # while it waited for the lock
+                return
+            self._pace.pushed()
+            try:
+                told = self._sentences | report.as_dict()
+                told["stale_after"] += self._pace.refresh - timing.current().progress_refresh
+                await self._push(told)
+            except Exception as error:  # noqa: BLE001 - progress is best effort
+                if not self._shared.has_failed:
+                    warn(log, f"Progress was not pushed to XCom, but polling continues: {error}")
+                self._shared.has_failed = True
+            await asyncio.sleep(timing.current().progress_turn)
 
     async def _push(self, told: dict[str, Any]) -> None:
         """Push in a thread, because a custom XCom backend may take any amount of time."""

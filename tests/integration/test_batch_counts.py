@@ -156,7 +156,7 @@ def test_sentences_are_pushed_before_the_first_kickoff(live_crew, batch):
 
 
 def test_batch_without_news_is_pushed_again(live_crew, batch, timing):
-    timing(batch_progress=0.05)
+    timing(progress_pause=0.05, progress_refresh=0.05, progress_refresh_each=0.0)
     live_crew.scenario = SLOW
     live_crew.at_look(40, lambda: live_crew.finish(live_crew.kickoffs[0].kickoff_id))
     batch(1).run()
