@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import shlex
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -14,21 +13,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from airflow.providers.common.compat.sdk import BaseNotifier, XCom, context_merge, redact
 
 from airflow_provider_crew.client.errors import Cost, CrewError, recorded_error
+from airflow_provider_crew.client.progress import PROGRESS
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.exceptions import EndedTask
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
-from airflow_provider_crew.task.decide import KickoffRecord, Next
-from airflow_provider_crew.task.record import ROW
+from airflow_provider_crew.task.record import KICKOFF_ID, ROW
 from airflow_provider_crew.task.result import RETURN_VALUE
-from airflow_provider_crew.task.verdict import AFTER_REMOVAL, AFTER_UPSTREAM, UNREPORTED, if_lost, while_cancelled
+from airflow_provider_crew.task.verdict import AFTER_REMOVAL, AFTER_UPSTREAM, UNREPORTED
 from airflow_provider_crew.triggers.events import DEFERRAL
 from airflow_provider_crew.versions import HAS_STORE
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-_States = Mapping[tuple[str, int], str]
 # XCom key of the subject, which a task pushes before it sends its alert. None if the channel failed.
 SENT = "crew_alert"
 # Seconds for the reads of all alerts of a process. Airflow kills a DAG processor after 50, with its other alerts.
@@ -36,7 +34,16 @@ SENT = "crew_alert"
 _TIME_TO_READ = 25.0
 # Failures that an alert describes. It counts the others.
 _MOST_DESCRIBED = 20
-_LONGEST_NAME = 100
+_CHECK_TASKS = "Open the run and check each failed crew task."
+_LOST = "The task was cleared, or its process was killed or lost."
+# What has happened to a task that has not reported its end, by its state.
+_EVENTS = {
+    "failed": "The task failed without a report: its process was lost, a user marked it, or its own code failed.",
+    "skipped": "The task was skipped before the execution ended: by dagrun_timeout, fail_fast, or a user.",
+    "upstream_failed": "The task did not run because an upstream task failed.",
+    "success": "The task was marked as successful while it waited.",
+    "removed": "The task was removed from the run while it waited: its mapped list, or the DAG, has changed.",
+}
 
 
 class CrewAlert(BaseNotifier):
@@ -65,11 +72,10 @@ class CrewAlert(BaseNotifier):
 
     def notify(self, context: Context) -> None:
         """Send the alert."""
-        states = task_states(context) if "reason" in context else {}
-        failures = _failures_of_run(context, states) if "reason" in context else _failures_of_task(context)
-        if not failures:
+        found = _failures_of_run(context) if "reason" in context else _failures_of_task(context)
+        if not (failures := [each for each in found if each]):
             return
-        subject, text = _message(context, failures, _summaries(context, states))
+        subject, text = _message(context, failures)
         # Before the alert, which may take longer than Airflow needs to call the DAG's callback.
         _claim(context, subject)
         try:
@@ -94,50 +100,25 @@ def _claim(context: Context, subject: str | None) -> None:
 
 class _Failure(NamedTuple):
     task: str
-    cost: Cost
-    text: str
+    error: CrewError
+    more: Sequence[str] = ()
     is_being_cancelled: bool = False
     is_unread: bool = False
 
 
-def _message(context: Context, failures: Sequence[_Failure], summaries: Sequence[str]) -> tuple[str, str]:
+def _message(context: Context, failures: Sequence[_Failure]) -> tuple[str, str]:
     """Return the subject and the text of an alert."""
-    failures = sorted(failures, key=lambda failure: (failure.is_unread, failure.cost.rank))
+    failures = sorted(failures, key=lambda failure: (failure.is_unread, failure.error.cost.rank))
     tasks = failures[0].task if len(failures) == 1 else f"{len(failures)} crew tasks"
-    worst = min((failure.cost for failure in failures), key=lambda cost: cost.rank)
+    worst = min((failure.error.cost for failure in failures), key=lambda cost: cost.rank)
     kind = "being cancelled" if all(each.is_being_cancelled for each in failures) else worst
     page = getattr(context.get("ti"), "log_url", None) or ""
     page = page.partition("/tasks/")[0] if "reason" in context else page
-    described = [f"{failure.task}: {failure.text}" for failure in failures[:_MOST_DESCRIBED]]
+    text = ["\n".join([f"{each.task}: {each.error}", *each.more]) for each in failures[:_MOST_DESCRIBED]]
     if len(failures) > _MOST_DESCRIBED:
-        described.append(f"Further failed tasks: {len(failures) - _MOST_DESCRIBED}.")
-    text = "\n\n".join([*described, *summaries, page])
+        text.append(f"Further failed tasks: {len(failures) - _MOST_DESCRIBED}.")
     subject = f"[{kind}] {context['dag'].dag_id}: {tasks} in {context['run_id']}"
-    return str(redact(subject)), str(redact(text.strip()))
-
-
-def _summaries(context: Context, states_of_run: _States) -> list[str]:
-    """Return a sentence about all rows of each mapped crew task, for the alert of a DAG."""
-    rows: dict[str, list[str | None]] = {}
-    for (task_id, map_index), state in states_of_run.items():
-        if map_index >= 0 and _is_crew_task(context, task_id):
-            rows.setdefault(task_id, []).append(state)
-    summaries = []
-    for task_id, states in rows.items():
-        ends = [f"{count} {state or 'without a state'}" for state, count in Counter(states).most_common()]
-        known = []
-        if started := len(read_xcoms(context, task_id, "kickoff_id")):  # none for a sensor
-            known.append(f"{started} executions")
-        if tokens := sum(map(_tokens, read_xcoms(context, task_id, "usage"))):
-            known.append(f"{tokens:,} tokens")
-        about = f" Reported by their last attempts: {', '.join(known)}." if known else ""
-        summaries.append(f"{task_id} has {len(states)} rows: {', '.join(ends)}.{about}")
-    return summaries
-
-
-def _tokens(usage: Any) -> int:
-    count = usage.get("total_tokens") if isinstance(usage, Mapping) else None
-    return count if isinstance(count, int) else 0
+    return str(redact(subject)), str(redact("\n\n".join([*text, page]).strip()))
 
 
 def _exception(context: Context) -> BaseException | None:
@@ -149,42 +130,20 @@ def _fields(context: Context, task_id: str) -> Sequence[str]:
     return getattr(context["dag"].task_dict.get(task_id), "template_fields", ())
 
 
-def _is_crew_task(context: Context, task_id: str) -> bool:
-    return "crew_conn_id" in _fields(context, task_id)
-
-
-def _is_durable(context: Context, task_id: str) -> bool:
-    """Whether a task has a kickoff record that the next attempt reads. That of an agent depends on its inputs."""
-    starts = _is_crew_task(context, task_id) and "kickoff_id" not in _fields(context, task_id)
-    return HAS_STORE and starts and bool(_argument(_task(context, task_id), "durable", default=True))
-
-
-def _task(context: Context, task_id: str) -> Any:
-    """Return a task, which may be mapped. It is rendered only in its own process."""
-    own = getattr(context.get("ti"), "task", None)
-    return own if getattr(own, "task_id", None) == task_id else context["dag"].task_dict.get(task_id)
-
-
-def _argument(task: Any, name: str, default: object) -> Any:
-    return getattr(task, "partial_kwargs", {}).get(name, getattr(task, name, default))
-
-
-def _conn_id(task: Any) -> str:
+def _conn_id(context: Context, task_id: str) -> str:
     """Return the connection of a task, or a placeholder if it is mapped or a template."""
-    conn_id = _argument(task, "crew_conn_id", "crew_default")
-    rows = getattr(task, "expand_input", None)
-    is_mapped = rows and not (isinstance(rows.value, Mapping) and "crew_conn_id" not in rows.value)
-    return conn_id if isinstance(conn_id, str) and "{{" not in conn_id and not is_mapped else "CONN_ID"
+    own = getattr(context.get("ti"), "task", None)  # rendered, if it is this task
+    task = own if getattr(own, "task_id", None) == task_id else context["dag"].task_dict.get(task_id)
+    conn_id = getattr(task, "crew_conn_id", getattr(task, "partial_kwargs", {}).get("crew_conn_id"))
+    return conn_id if isinstance(conn_id, str) and "{{" not in conn_id else "CONN_ID"
 
 
-def _failures_of_task(context: Context) -> list[_Failure]:
+def _failures_of_task(context: Context) -> list[_Failure | None]:
     ti: Any = context["ti"]
     state = ti.state or _state_of_lost(context)
     is_run = state == "success" and "result_path" not in _fields(context, ti.task_id)
-    if is_run or _is_left_to_dag(context, state):
-        return []
-    failure = _failure(context, ti.task_id, ti.map_index, state)
-    return [failure] if failure else []
+    is_left = is_run or _is_left_to_dag(context, state)
+    return [] if is_left else [_failure(context, ti.task_id, ti.map_index, state)]
 
 
 def _state_of_lost(context: Context) -> str:
@@ -208,100 +167,89 @@ def _is_left_to_dag(context: Context, state: str) -> bool:
     return is_told_to_end and task_states(context).get((ti.task_id, ti.map_index)) in {"failed", "skipped"}
 
 
-def _failures_of_run(context: Context, states: _States) -> list[_Failure]:
+def _failures_of_run(context: Context) -> list[_Failure | None]:
+    states = task_states(context)
     if not states and context["reason"] != "success":
-        unread = CrewError("Airflow did not return the states of the tasks.", next_step=UNREPORTED)
-        return [_Failure("crew tasks", unread.cost, str(unread))]
-    found = []
+        event = "Airflow did not return the states of the tasks."
+        return [_Failure("crew tasks", CrewError(event, next_step=_CHECK_TASKS))]
+    found = list[_Failure | None]()
     # Another task may be an agent that called a crew, which only its XComs show.
-    for task_id, index in sorted(states, key=lambda each: not _is_crew_task(context, each[0])):
+    for task_id, index in sorted(states, key=lambda each: "crew_conn_id" not in _fields(context, each[0])):
         state, fields = states[task_id, index], _fields(context, task_id)
-        is_stopped = state == "skipped" and ("crew_conn_id" in fields or context["reason"] == "timed_out")
-        may_report = is_stopped or state == "failed" or (state == "success" and "result_path" in fields)
-        may_report = may_report or state == "removed" or (state == "upstream_failed" and "kickoff_id" in fields)
+        may_report = (
+            state in {"failed", "removed"}
+            or (state == "skipped" and ("crew_conn_id" in fields or context["reason"] == "timed_out"))
+            or {"success": "result_path", "upstream_failed": "kickoff_id"}.get(state) in fields
+        )
         if may_report and _has_time():
             found.append(_failure(context, task_id, index, state))
         elif may_report and "crew_conn_id" in fields:
             unread = CrewError("There was no time to read how the task ended.", next_step=UNREPORTED)
-            found.append(_Failure(_name(task_id, index), unread.cost, str(unread), is_unread=True))
-    return [failure for failure in found if failure]
+            found.append(_Failure(_name(task_id, index), unread, is_unread=True))
+    return found
 
 
 def _failure(context: Context, task_id: str, map_index: int, state: str) -> _Failure | None:
     """Return the failure of a task. None if it has no crew, or nothing to report, or has sent its own alert."""
-    read: Callable[[str], Any] = partial(read_xcom, context, task_id, map_index)
-    left, progress = _left_to_sensor(context, task_id, map_index, state), read("crew_progress") or {}
-    if state == "upstream_failed" or (left and progress.get("kickoff_id") not in left):
-        read, progress = _nothing, {}  # a cleared task keeps its XComs until it runs again
-    else:
-        left = []  # it has run
-    is_of_run = "reason" in context
-    end, batch = progress.get("end") or {}, progress.get("batch") or {}
-    is_crew_task = _is_crew_task(context, task_id)
-    if not (progress or is_crew_task or _error(_exception(context), {}, "")):
+    if left := _left_to_sensor(context, task_id, map_index, state):
+        which = one_line(", ".join(left), 1_000)
+        left_over = CrewError(_EVENTS[state], cost=Cost.RUNNING, next_step=AFTER_UPSTREAM, kickoff_id=which)
+        return _Failure(_name(task_id, map_index), left_over)
+    if state == "upstream_failed":  # a cleared task keeps its XComs until it runs again
         return None
+    read: Callable[[str], Any] = partial(read_xcom, context, task_id, map_index)
+    progress, is_of_run = read(PROGRESS) or {}, "reason" in context
+    is_crew_task, batch = "crew_conn_id" in _fields(context, task_id), progress.get("batch") or {}
     # That of an agent may be from an earlier call.
-    kickoff_id = progress.get("kickoff_id") or (is_crew_task and not batch and read("kickoff_id")) or ""
-    kickoff_id = next(iter(left), kickoff_id)
-    is_silent = state in {"skipped", "upstream_failed"} and not (end or kickoff_id or batch)
-    is_silent = is_silent or (state == "skipped" and end.get("action") == "skip")
-    is_silent = is_silent or (state == "success" and not (_is_uncertain(batch) or batch.get("running")))
-    is_silent = is_silent or (state == "removed" and (not kickoff_id or _is_over(progress, read)))
+    kickoff_id = progress.get("kickoff_id") or (is_crew_task and not batch and read(KICKOFF_ID)) or ""
+    error = _reported(_exception(context), progress.get("end") or {}, kickoff_id)
+    is_silent = not (progress or error or is_crew_task) or _has_ended_well(state, progress, kickoff_id, read)
     if is_silent or (is_of_run and read(SENT)):
         return None
     # A trigger that has not polled yet never learns that Airflow has ended its task.
-    may_cancel = is_of_run and (kickoff_id or batch) and not end and state != "removed"
-    deferral = read(DEFERRAL) if may_cancel else None
+    deferral = read(DEFERRAL) if is_of_run and progress and not error and state != "removed" else None
     is_being_cancelled = deferral is not None and (progress.get("polled_at") or 0.0) > deferral
-    error = _error(_exception(context), end, kickoff_id) or _unreported(
-        context, task_id, {**progress, "kickoff_id": kickoff_id}, state, is_being_cancelled=is_being_cancelled
-    )
+    error = error or _unreported(context, progress, state, is_being_cancelled=is_being_cancelled)
     error = error if error.kickoff_id else error.replace(kickoff_id=kickoff_id)
-    known_id, lines = error.kickoff_id, [str(error)]
-    if len(left) > 1:
-        lines.append(f"{len(left)} executions were started, and no sensor waited for any of them.")
-    if batch:
-        lines.append(f"Batch: {progress['doing']}.")
-    if error.cost is Cost.UNKNOWN and _is_durable(context, task_id):
-        lines += _adopting(context, task_id, map_index, known_id, batch)
-    if known_id and (dashboard := read(DASHBOARD_KEY)):
-        lines.append(f"Dashboard: {dashboard}")
+    more = [f"Batch: {progress['doing']}."] if batch else []
+    if error.cost is Cost.UNKNOWN and HAS_STORE and is_crew_task and "kickoff_id" not in _fields(context, task_id):
+        more += _adopting(context, task_id, map_index, error.kickoff_id, batch)
+    if error.kickoff_id and (dashboard := read(DASHBOARD_KEY)):
+        more.append(f"Dashboard: {dashboard}")
     loop = None if is_of_run else cast("dict[str, Any]", context).get("loop")  # Airflow 3.4
     names: list[Any] = [loop and f"iteration {loop.index}", map_index >= 0 and read(ROW)]
     name = _name(task_id, map_index, ", ".join(filter(None, names)))
-    return _Failure(name, error.cost, "\n".join(lines), is_being_cancelled)
+    return _Failure(name, error, more, is_being_cancelled)
 
 
-def _is_over(progress: Mapping[str, Any], read: Callable[[str], Any]) -> bool:
-    """Whether a task has ended, as far as its XComs tell."""
-    return bool(progress.get("end")) or progress.get("state") == "completed" or read(RETURN_VALUE) is not None
-
-
-def _nothing(_key: str) -> None:
-    """Return no XCom."""
+def _has_ended_well(state: str, progress: Any, kickoff_id: str, read: Callable[[str], Any]) -> bool:
+    """Whether a task that has not failed skips itself, has started nothing, or is over."""
+    if state not in {"skipped", "removed", "success"}:
+        return False
+    if end := progress.get("end"):
+        return bool(state == "removed" or end.get("action") == "skip")
+    is_over = progress.get("state") == "completed" or read(RETURN_VALUE) is not None
+    return is_over or not (kickoff_id or progress.get("batch"))
 
 
 def _left_to_sensor(context: Context, task_id: str, index: int, state: str) -> list[str]:
-    """Return the executions that kickoff tasks started for a sensor that may never have run."""
-    has_not_run = state == "upstream_failed" or (state == "skipped" and _are_stopped(context))
+    """Return the executions that kickoff tasks started for a sensor that has not run."""
+    reason: Any = context.get("reason", "success")
+    is_stopped = reason == "timed_out" or (reason != "success" and getattr(context["dag"], "fail_fast", False))
+    has_not_run = state == "upstream_failed" or (state == "skipped" and is_stopped)
     if not has_not_run or "kickoff_id" not in _fields(context, task_id):
         return []
     tasks, states, found = context["dag"].task_dict, task_states(context), list[Any]()
-    others = [other for other in tasks if "kickoff_id" in _fields(context, other)]
-    have_run = [other for other in others if states.get((other, index)) in {"success", "failed"}]
-    started = {other for (other, _), state in states.items() if state in {"success", "failed"}}
-    waited_for = set[str]().union(*(_kickoffs_for(tasks, other) for other in have_run))
-    for name in sorted(_kickoffs_for(tasks, task_id) & started - waited_for):
+    ended = {each for each, state in states.items() if state in {"success", "failed"}}
+    sensors = [other for other in tasks if "kickoff_id" in _fields(context, other) and (other, index) in ended]
+    waited_for = set[str]().union(*(_kickoffs_for(tasks, other) for other in sensors))
+    which = {"dag_id": context["dag"].dag_id, "run_id": context["run_id"], "key": KICKOFF_ID}
+    for name in sorted(_kickoffs_for(tasks, task_id) & {other for other, _ in ended} - waited_for):
         # The rows of a mapped sensor exist only if all those of its kickoff task have succeeded.
-        rows = read_xcoms(context, name, "kickoff_id") if index < 0 else []
-        found += rows or [read_xcom(context, name, index, "kickoff_id")]
-    return [each for each in found if each]
-
-
-def _are_stopped(context: Context) -> bool:
-    """Whether Airflow skips the unfinished tasks of a run, because of its time or another failure."""
-    reason: Any = context.get("reason", "success")
-    return reason == "timed_out" or (reason != "success" and getattr(context["dag"], "fail_fast", False))
+        rows = _answer(lambda: list(XCom.get_all(task_id=name, **which) or ())) if index < 0 else []  # noqa: B023
+        found += rows or [read_xcom(context, name, index, KICKOFF_ID)]
+    own = read_xcom(context, task_id, index, PROGRESS) if state == "skipped" else None
+    return [] if own and own.get("kickoff_id") in found else [each for each in found if each]
 
 
 def _kickoffs_for(tasks: Mapping[str, Any], sensor: str) -> set[str]:
@@ -315,15 +263,10 @@ def _kickoffs_for(tasks: Mapping[str, Any], sensor: str) -> set[str]:
     return tasks[sensor].upstream_task_ids & kickoffs or upstream & kickoffs
 
 
-def _is_uncertain(batch: Mapping[str, Any]) -> bool:
-    """Whether a batch has uncertain rows, perhaps among those that are no longer in its inputs."""
-    return bool(batch.get("uncertain")) or any(each["status"] == "uncertain" for each in batch.get("reasons", ()))
-
-
 def _adopting(context: Context, task_id: str, index: int, kickoff_id: str, batch: Mapping[str, Any]) -> list[str]:
     """Return the commands that give a task the executions of its uncertain kickoffs."""
     where = [context["dag"].dag_id, context["run_id"], task_id, kickoff_id or "KICKOFF_ID"]
-    where += ["--conn-id", _conn_id(_task(context, task_id))]
+    where += ["--conn-id", _conn_id(context, task_id)]
     where += ["--map-index", str(index)] if index >= 0 else []
     uncertain = [group["keys"] for group in batch.get("reasons", ()) if group["status"] == "uncertain"]
     rows = [[f"--row={key}"] for keys in uncertain for key in keys] if batch else [[]]
@@ -332,10 +275,10 @@ def _adopting(context: Context, task_id: str, index: int, kickoff_id: str, batch
 
 def _name(task_id: str, map_index: int, row: str | None = None) -> str:
     number = f"[{map_index}]" if map_index >= 0 else ""
-    return f"{task_id}{number} ({one_line(row, _LONGEST_NAME)})" if row else f"{task_id}{number}"
+    return f"{task_id}{number} ({one_line(row, 100)})" if row else f"{task_id}{number}"
 
 
-def _error(exception: BaseException | None, end: Mapping[str, Any], kickoff_id: str) -> CrewError | None:
+def _reported(exception: BaseException | None, end: Mapping[str, Any], kickoff_id: str) -> CrewError | None:
     """Return the reported error of a task. The callbacks of a DAG and of a killed task receive no exception."""
     ended_by = exception.failure if isinstance(exception, EndedTask) else exception
     errors = [ended_by] if isinstance(ended_by, CrewError) else []
@@ -347,41 +290,15 @@ def _error(exception: BaseException | None, end: Mapping[str, Any], kickoff_id: 
     return min(errors, key=lambda error: error.cost.rank, default=None)
 
 
-def _unreported(
-    context: Context, task_id: str, progress: Mapping[str, Any], state: str, *, is_being_cancelled: bool
-) -> CrewError:
-    """Return the error of a task that has not reported how it ended."""
-    kickoff_id = progress["kickoff_id"]
-    is_sensor = "kickoff_id" in _fields(context, task_id)
-    is_late = context.get("reason") == "timed_out"
-    late = "Airflow stopped the task because the run exceeded its dagrun_timeout."
-    skipped = late if is_late else "The task was skipped before the execution ended: by fail_fast, or by a user."
-    ended = "ended without a report: its process was lost, or a user marked it as failed"
-    event = {
-        "failed": f"The task {ended if _is_crew_task(context, task_id) else 'has failed. It had called a crew'}.",
-        "skipped": skipped,
-        "upstream_failed": "The task did not run because an upstream task failed.",
-        "removed": "The task was removed from the run while it waited: its mapped list, or the DAG, has changed.",
-        "success": "The batch succeeded, but some of its executions may be running.",
-    }.get(state, "The task was cleared, or its process was killed or lost.")
-    mark = (progress.get("choices") or {}).get("mark")
-    # A process may still be cancelling the execution.
-    if mark and state not in {"success", "removed"} and not is_being_cancelled:
-        event += f" If a user marked it, {mark}." if state == "failed" else f" {mark[0].upper()}{mark[1:]}."
+def _unreported(context: Context, progress: Any, state: str, *, is_being_cancelled: bool) -> CrewError:
+    """Return the error of a task that has not reported its end, with the last sentences that it has pushed."""
+    event, known = _EVENTS.get(state, _LOST), progress.get("if_lost") or {}
+    cost, step = Cost(known.get("cost", Cost.UNKNOWN)), known.get("next_step", UNREPORTED)
     if exception := _exception(context):
         event = f"The task raised {type(exception).__name__}: {one_line(str(exception), 1_000)}"
-    of_batch, has_completed = progress.get("if_lost"), progress.get("state") == "completed"
-    found = KickoffRecord(0, 0.0, kickoff_id or None, "completed" if has_completed else None)
-    lost = of_batch or if_lost(Next(found))
-    is_known = kickoff_id and (is_sensor or _is_durable(context, task_id))
-    next_step = lost["next_step"] if is_known or of_batch else UNREPORTED
-    next_step = {"upstream_failed": AFTER_UPSTREAM, "removed": AFTER_REMOVAL}.get(state, next_step)
     if is_being_cancelled:
-        event += f" {'Its executions are' if of_batch else 'The execution is'} being cancelled."
-        next_step = next_step if of_batch else while_cancelled(is_sensor)
-    is_running = is_being_cancelled or (state == "success" and not _is_uncertain(progress["batch"]))
-    cost = Cost.RUNNING if is_running else Cost(lost["cost"])
-    return CrewError(event, cost=cost, next_step=next_step, kickoff_id=kickoff_id)
+        event, cost, step = f"{event} The task's executions are being cancelled.", Cost.RUNNING, UNREPORTED
+    return CrewError(event, cost=cost, next_step=AFTER_REMOVAL if state == "removed" else step)
 
 
 def task_states(context: Context) -> dict[tuple[str, int], str]:
@@ -402,12 +319,6 @@ def read_xcom(context: Context, task_id: str, map_index: int, key: str) -> Any:
     """Return an XCom of a task, for a callback. None if there is none or it is unreadable."""
     which = {"dag_id": context["dag"].dag_id, "run_id": context["run_id"], "task_id": task_id, "key": key}
     return _answer(partial(XCom.get_one, map_index=map_index, **which))
-
-
-def read_xcoms(context: Context, task_id: str, key: str) -> list[Any]:
-    """Return the XComs of all rows of a mapped task, for a callback. Empty if they are unreadable."""
-    which = {"dag_id": context["dag"].dag_id, "run_id": context["run_id"], "task_id": task_id, "key": key}
-    return _answer(lambda: list(XCom.get_all(**which) or ())) or []
 
 
 _reads = {"until": 0.0, "left": 0.0}

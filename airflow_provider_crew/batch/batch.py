@@ -306,6 +306,6 @@ class Batch:
             raise spent(board)
         if reason == "too_many_failed" or board.pending:
             raise too_many_failed(self.report.known()["batch"], self.options)
-        self.report.push(self.report.live() | {"state": "completed"})
+        self.report.push(self.report.completed())
         self.report.log_end()
         return value

@@ -10,7 +10,8 @@ from airflow_provider_crew.batch.reasons import most_common
 from airflow_provider_crew.batch.rows import STATUSES
 from airflow_provider_crew.batch.state import BatchOptions, Board
 from airflow_provider_crew.batch.watching import counted, line_of
-from airflow_provider_crew.client.progress import begun
+from airflow_provider_crew.client.errors import Cost, CrewError
+from airflow_provider_crew.client.progress import begun, ended
 from airflow_provider_crew.client.wording import duration
 from airflow_provider_crew.exceptions import BatchFailed
 from airflow_provider_crew.task.verdict import RowCounts, while_rows_run
@@ -47,6 +48,15 @@ class Report:
         """Return the progress of a batch that has not ended."""
         cancels = bool(self._board.running) and self._board.task.cancels_on("kill")
         return self.known() | while_rows_run(self.counts(), cancels=cancels)
+
+    def completed(self) -> dict[str, Any]:
+        """Return the progress of a batch that succeeds, with an end if executions may be running."""
+        live, cost = self.live() | {"state": "completed"}, self.counts().cost
+        if cost in {Cost.UNKNOWN, Cost.RUNNING}:
+            event = "The batch succeeded, but some of its executions may be running."
+            error = CrewError(event, cost=cost, next_step=live["if_lost"]["next_step"])
+            live["end"] = live["if_lost"] | ended(live, error, time.time())["end"]
+        return live
 
     def log_pilot(self) -> None:
         """Log what the pilot has used, and what all rows would use, as soon as it ends."""

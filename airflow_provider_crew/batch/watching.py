@@ -206,7 +206,7 @@ class BatchProgress:
 
     def saw(self, watching: Watching) -> bool:
         """Update the progress, and return whether there is news."""
-        is_news = self._known["batch"]["unread"] != watching.news
+        is_news = bool(self._known["batch"]["unread"] != watching.news)
         now = self._known["batch"] | {"running": self._running - watching.news, "unread": watching.news}
         told = {"batch": now, "doing": line_of(now), "trouble": watching.trouble, "polled_at": time.time()}
         self._known |= told

@@ -45,7 +45,7 @@ class Pace:
     def __init__(self, writers: Callable[[], int] = lambda: 1) -> None:
         self._writers = writers
         self._has_news = False
-        self._pushed_at = -math.inf
+        self._not_before, self._pushed_at = -math.inf, time.monotonic()
 
     @property
     def refresh(self) -> float:
@@ -55,13 +55,14 @@ class Pace:
 
     def is_due(self, is_news: bool) -> bool:  # noqa: FBT001 - as for an Observer
         """Whether to push now. News that is not due stays news."""
-        age = time.monotonic() - self._pushed_at
-        self._has_news = self._has_news or is_news or age >= self.refresh
-        return self._has_news and age >= timing.current().progress_pause
+        now = time.monotonic()
+        self._has_news = self._has_news or is_news or now - self._pushed_at >= self.refresh
+        return self._has_news and now >= self._not_before
 
     def pushed(self) -> None:
         """Take note of a push."""
         self._has_news, self._pushed_at = False, time.monotonic()
+        self._not_before = self._pushed_at + timing.current().progress_pause
 
 
 class ProgressReport:

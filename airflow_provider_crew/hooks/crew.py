@@ -1,7 +1,6 @@
 """Airflow hook for a deployed crew."""
 
 import asyncio
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -55,9 +54,6 @@ class CrewHook(BaseHook):
     conn_type = "crew"
     hook_name = "Crew"
 
-    read_at = -math.inf
-    """Time at which renewed() or the hook has last read its connection."""
-
     def __init__(self, crew_conn_id: str = default_conn_name, *, webhook_conn_id: str | None = None) -> None:
         super().__init__()
         self.crew_conn_id = crew_conn_id
@@ -67,7 +63,7 @@ class CrewHook(BaseHook):
     def __getstate__(self) -> dict[str, Any]:
         # Drop the connection's data and the client, which hold the token. A copy or another process reads them
         # again.
-        left_out = {"connection", "read_at", "_client", "_secrets"}
+        left_out = {"connection", "_client", "_secrets"}
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
     @classmethod
@@ -95,7 +91,6 @@ class CrewHook(BaseHook):
     @cached_property
     def connection(self) -> CrewConnection:
         """Connection of the hook, read once."""
-        self.read_at = time.monotonic()
         return load_connection(self.crew_conn_id)
 
     def get_conn(self) -> "CrewClient":

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 from asgiref.sync import sync_to_async
 
@@ -31,7 +32,6 @@ class Hook(Protocol):
 
     crew_conn_id: str
     webhook_conn_id: str | None
-    read_at: float
 
     @property
     def log(self) -> Any:
@@ -48,12 +48,13 @@ def renewed(hook: H, max_age: float = 0.0) -> H:
     """
     Return a hook with the current token.
 
-    It is the same hook if its connection was read less than ``max_age`` seconds ago, is unreadable, or now points
-    to another crew, because the executions are those of the first.
+    It is the same hook if this was done less than ``max_age`` seconds ago, if the connection is unreadable, or if
+    it now points to another crew, because the executions are those of the first.
     """
-    if time.monotonic() - hook.read_at < max_age:
+    fresh, now = copy.copy(hook), time.monotonic()
+    if now - _read_at.get(hook, -math.inf) < max_age:
         return hook
-    hook.read_at, fresh = time.monotonic(), copy.copy(hook)
+    _read_at[hook] = _read_at[fresh] = now
     try:
         return fresh if _is_same_crew(hook.get_conn(), fresh.get_conn()) else hook
     except Exception as error:  # noqa: BLE001 - Airflow may be unreachable while the known token is still valid
@@ -61,6 +62,8 @@ def renewed(hook: H, max_age: float = 0.0) -> H:
         return hook
 
 
+# Times at which the connections of hooks were read again.
+_read_at: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
 _UNREAD = "Connection {!r} could not be read again, so its old token is used: {}"
 
 

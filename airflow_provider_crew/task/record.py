@@ -364,12 +364,16 @@ class Record:
         if self._store is None:
             return
         with self._saving:  # so that the last write stores the latest record
-            if self.last:
-                own: Any = {"durable": self.task.options.durable, "cleared": self.was_cleared}
-                kept = as_stored(self.last, meta=self.task.meta, **own)
-                self._store.set(self.key, kept, is_patient=is_patient)
+            if stored := self.stored:
+                self._store.set(self.key, stored, is_patient=is_patient)
             else:
                 self._store.delete(self.key)
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """The record as it is stored. Empty if there is none."""
+        own: Any = {"durable": self.task.options.durable, "cleared": self.was_cleared}
+        return as_stored(self.last, meta=self.task.meta, **own) if self.last else {}
 
 
 class _Deliveries:

@@ -25,7 +25,7 @@ from airflow_provider_crew.exceptions import (
     InvalidResultPath,
     OtherInputs,
 )
-from airflow_provider_crew.task.decide import Decision, Next, PolledStatus
+from airflow_provider_crew.task.decide import Decision, End, KickoffRecord, Next, PolledStatus
 from airflow_provider_crew.versions import KEEPING
 
 # Next steps of ``python -m airflow_provider_crew status``.
@@ -36,7 +36,7 @@ WHILE_UNKNOWN = (
     "Check the kickoff ID. If it is right, look in the crew's dashboard before you start another execution: the "
     "crew may be waiting for human input."
 )
-# Next step of an alert about a task that has left none. The Crew tab has it as well.
+# Next step if a task has left none, for alerts and the Crew tab.
 UNREPORTED = "Check the log and the crew's dashboard before you clear the task."
 
 Phase = Literal["before", "sending", "waiting", "ended"]
@@ -363,10 +363,13 @@ def after_adopting(found: Next, *, keeping: str, is_row: bool) -> str:
     return str(if_lost(found, keeping)["next_step"]) + (others if is_row else "")
 
 
-def while_cancelled(is_sensor: bool) -> str:  # noqa: FBT001 - a fact
-    """Return the next step for a task that Airflow has ended, and whose execution is being cancelled."""
-    check = "Check in the crew's dashboard that the execution has ended."
-    return check if is_sensor else f"{check} After that, {_clearing(_STARTS_ANOTHER)}."
+def if_lost_without_record(facts: Facts) -> dict[str, Any]:
+    """Return the sentences of ``if_lost()`` for a sensor, or for a task whose next attempt may read no record."""
+    end: End | None = "completed" if facts.phase == "ended" else None
+    known = if_lost(Next(KickoffRecord(0, 0.0, facts.kickoff_id or None, end)), keeping="")
+    if facts.is_sensor:
+        return known
+    return {"cost": known["cost"], "billed": known["billed"], "next_step": UNREPORTED}
 
 
 def while_waiting(facts: Facts, *, cancels: bool, cancels_at_timeout: bool = False) -> dict[str, dict[str, str]]:

@@ -21,7 +21,7 @@ from airflow_provider_crew.task.output import Output
 from airflow_provider_crew.task.record import Record
 from airflow_provider_crew.task.stop import Stop
 from airflow_provider_crew.task.task import Task
-from airflow_provider_crew.task.verdict import Facts, while_waiting
+from airflow_provider_crew.task.verdict import Facts, if_lost_without_record, while_waiting
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import DEFERRAL, WatchEnd
 
@@ -70,6 +70,7 @@ class Wait:
         self.new_trigger: Callable[..., CrewExecutionTrigger] = CrewExecutionTrigger
         self.chosen: list[str] = []
         """Choices of users under Required Actions, for the next request."""
+        output.progress.if_lost = self.if_lost
 
     @property
     def kickoff_id(self) -> str:
@@ -189,6 +190,12 @@ class Wait:
             del shown["choices"]["unanswered"]  # Airflow answers before the timeout
         return shown
 
+    def if_lost(self) -> dict[str, Any]:
+        """Return the sentences for the Crew tab and alerts about a task that leaves no report."""
+        is_found = self.record.is_shared and not self.facts.is_tool  # an agent may call with other inputs
+        found = self.record.stored.get("if_lost") if is_found else None
+        return found or if_lost_without_record(self.facts)
+
     def _trigger_cancels(self) -> bool:
         """Whether the trigger cancels the execution if someone marks the deferred task."""
         # In a task loop, a trigger gets the state of the latest iteration, which may not be this one.
@@ -218,7 +225,7 @@ class Wait:
                 deferred_at=now,
                 memory=kept,
                 asked=asked,
-                shown=self.shown(),
+                shown=self.shown() | {"if_lost": self.if_lost()},
             ),
             method_name="execute_complete",
             kwargs={

@@ -42,7 +42,7 @@ class CrewExecutionTrigger(BaseTrigger):
     :param memory: WatchState of the task before it was deferred, as plain data.
     :param asked: Whether a request of the task is open under Required Actions.
     :param cancel_on_kill: Whether to cancel the execution if someone marks the task (Airflow 3.3 and later).
-    :param shown: Sentences of the task for the Crew tab, while it waits and after a cancellation.
+    :param shown: Sentences of the task for the Crew tab and alerts, while it waits and after a cancellation.
     """
 
     implementation = "airflow_provider_crew.triggers.watching"
@@ -59,7 +59,7 @@ class CrewExecutionTrigger(BaseTrigger):
         memory: Mapping[str, Any] | None = None,
         asked: bool = False,
         cancel_on_kill: bool = False,
-        shown: Mapping[str, Mapping[str, str]] | None = None,
+        shown: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.kickoff_id = kickoff_id

@@ -143,9 +143,11 @@ SCENES: Mapping[str, Scene] = {
         kickoffs=2,
         rows={"uncertain": 1, "success": 2},
         alert="unknown",
-        tab="Uncertain kickoff",
+        tab="Failed",
     ),
-    "batch_running": _batch(before=_end_first_row, at=("status", 4), rows={"success": 3}, **_UNCERTAIN),
+    "batch_running": _batch(
+        before=_end_first_row, at=("status", 4), rows={"success": 3}, alert="unknown", tab="Failed"
+    ),
     "batch_deferred": _waiting(
         kind=KINDS["deferred batch"],
         options=_TWO_AT_ONCE,

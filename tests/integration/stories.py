@@ -547,6 +547,7 @@ STEPS: dict[str, Callable[..., object]] = {
     "record": lambda it: it.record,
     "XComs": lambda it: it.xcoms,
     "if (retried|cleared)": lambda it, act: it.last["end"][f"if_{act}"],
+    "cost of the end": lambda it: it.last["end"]["cost"],
     "clearing": lambda it: (it.last["end"] or it.last["if_lost"])["choices"]["clear"],
     "progress of (.+)": lambda it, names: ", ".join(
         f"{it.last['batch'][name]} {name}" for name in names.split(", ")

@@ -20,7 +20,6 @@ pytest_plugins = ["tests.integration.tab_page"]
 NOW = "2026-11-27T12:00:00Z"
 FAILED = made({"like": "out of credit"})
 COST = FAILED["end"]["billed"]
-SAME_EXECUTION = "waits for the same execution"
 
 # Airflow, and the time, in the page.
 WORLD = Path(__file__).with_name("crews_world.js").read_text()
@@ -217,19 +216,6 @@ def test_subclass_and_task_without_rendered_fields_are_found(page):
     watch(page, of | {"xcoms": of["xcoms"][:1]})
 
     assert {crew["run"] for crew in crews(page)} == {"pruned", "killed"}
-
-
-def test_killed_sensor_is_known_by_its_definition(page):
-    killed = instance("killed", "failed", rendered_fields={})
-    watch(page, world([killed]))
-    assert SAME_EXECUTION in crews(page)[0]["told"]["end"]["next"]
-
-    page.evaluate("open(opened, { dag: '', days: '7', withCompleted: false }, 20)")
-    after(page, 1)
-    assert SAME_EXECUTION in crews(page)[0]["told"]["end"]["next"]
-
-    watch(page, world([killed | {"rendered_fields": {"crew_conn_id": "x"}}]))
-    assert SAME_EXECUTION not in crews(page)[0]["told"]["end"]["next"]
 
 
 def test_progress_of_an_older_run_is_read_again_after_a_minute(page):

@@ -160,10 +160,10 @@ class World(NamedTuple):
         This is ``starting()`` and ``ending()`` in ``plugins/tab/ending.js``, which run in a browser.
         """
         xcoms = dict(self.xcoms) if self.state != "queued" or self.resumes else {}
-        if not TASKS[self.task].has_record and KICKOFF_ID in xcoms:
-            return {"clear": _STARTS_ANOTHER, "retry": _STARTS_ANOTHER, "cost": "running"}
+        if not TASKS[self.task].has_record and KICKOFF_ID in xcoms and self.state == "success":
+            return {"clear": _STARTS_ANOTHER, "retry": "", "cost": "running"}
         kept = xcoms.get(PROGRESS, "{}"), dict(self.store).get(KEY, "{}")
-        return _told(*kept, self.state in AT_REST, TASKS[self.task].has_record)
+        return _told(*kept, self.state, TASKS[self.task].has_record and self.try_number < 2)
 
 
 State = World | Wrong
@@ -174,15 +174,15 @@ Fault = tuple[str, str, State]
 
 
 @cache
-def _told(progress: str, record: str, is_at_rest: bool, has_record: bool) -> dict[str, str]:  # noqa: FBT001
-    shown, lost = from_json(progress), from_json(record).get("if_lost")
-    if shown.get("cost") or (shown and not is_at_rest):
+def _told(progress: str, record: str, state: str, has_started_nothing: bool) -> dict[str, str]:  # noqa: FBT001
+    shown, recorded = from_json(progress), from_json(record).get("if_lost")
+    lost = (recorded if state == "success" else None) or shown.get("if_lost") or recorded
+    if shown.get("cost") or (shown and state not in AT_REST):
         retry, cost, choices = shown["if_retried"] or "", shown["cost"] or "running", shown["choices"] or {}
-    elif shown.get("if_lost"):  # the page of a batch is as old as its last report
-        retry, cost, choices = "", shown["if_lost"]["cost"], {}
-    elif lost:
-        retry, cost, choices = lost["if_retried"], lost["cost"], lost["choices"]
+    elif lost:  # the page of a batch is as old as its last report
+        retry, cost, choices = lost.get("if_retried", ""), lost["cost"], lost.get("choices", {})
+        retry, choices = (retry, choices) if "if_cleared" in lost else ("", {})
     else:
-        retry = _STARTS if has_record else ""
-        cost, choices = "none" if has_record else "unknown", {"clear": retry}
+        retry = _STARTS if has_started_nothing else ""
+        cost, choices = "none" if has_started_nothing else "unknown", {"clear": retry}
     return {"clear": choices.get("clear", "").removeprefix("it "), "retry": retry, "cost": cost}

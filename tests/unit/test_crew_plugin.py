@@ -85,7 +85,7 @@ def test_sentences_of_the_tab_are_those_of_the_verdict():
     waits, another = (if_lost(Next(replace(running, end=end)))["if_retried"] for end in (None, "failed"))
     known = (waits, another, verdict(ValueError(), Facts()).if_cleared, UNREPORTED)
 
-    assert len(own) == 8
+    assert len(own) == 6
     assert [text for text in own if not any(sentence in text for sentence in known)] == []
 
 

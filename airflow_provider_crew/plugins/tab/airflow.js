@@ -65,7 +65,7 @@ export function paths({ dagId, runId, taskId, mapIndex, regionId, regionIndex })
 }
 
 // Whether only the kickoff record tells how the task ended.
-export const hasNoReport = (state, progress) => (state === "failed" || state === "up_for_retry") && !progress?.end;
+export const hasNoReport = (state, progress) => (state === "failed" || state === "up_for_retry") && !progress?.end && !progress?.if_lost;
 
 // Undefined if this Airflow has no task state store, or does not show it to this user.
 async function stateStore({ index, region, task }, signal) {
@@ -73,9 +73,10 @@ async function stateStore({ index, region, task }, signal) {
   return listed?.task_state_store && new Map(listed.task_state_store.map(({ key, value }) => [key, plain(value)]));
 }
 
-// The kickoff record. Null if the task has recorded no kickoff, undefined without a store.
-const recordIn = (store) => store && (store.get(RECORD) ?? null);
-export const kickoffRecord = async (...where) => recordIn(await stateStore(...where));
+// The kickoff record. Null if the task has started nothing. Undefined without a store, and if clearing the task may have
+// deleted the record (Airflow 3.4).
+const recordIn = (store, tryNumber) => store && (store.get(RECORD) ?? (tryNumber > 1 ? undefined : null));
+export const kickoffRecord = async (tryNumber, ...where) => recordIn(await stateStore(...where), tryNumber);
 
 // Returns a function that reads the task instance, and asks only for what may have changed since its last call.
 function reader(task, signal) {
@@ -114,14 +115,15 @@ function reader(task, signal) {
     const found = await xcoms();
     // A task that is no longer in its DAG has no definition, and may have run a crew.
     defined ??= (await getOrNull(definition, {}, signal)) ?? { template_fields: ["crew_conn_id"] };
-    const isOfCrew = defined.template_fields.includes("crew_conn_id") || PROGRESS in found;
+    const isOperator = defined.template_fields.includes("crew_conn_id"); // an agent has a record for each call
+    const isOfCrew = isOperator || PROGRESS in found;
     const isSensor = defined.template_fields.includes("kickoff_id");
     const isOfBatch = defined.template_fields.includes("result_path") || found[PROGRESS]?.batch !== undefined;
     const isStarting = state === "running" && !found[PROGRESS];
-    const hasRecord = isOfCrew && !isOfBatch && (hasNoReport(state, found[PROGRESS]) || isStarting || state === "success");
+    const hasRecord = isOperator && !isOfBatch && !isSensor && (hasNoReport(state, found[PROGRESS]) || isStarting || state === "success");
     const isAsked = QUESTION in found;
     const store = hasRecord || isAsked ? await stateStore({ index, region, ...path }, signal) : undefined;
-    const record = hasRecord ? recordIn(store) : undefined;
+    const record = hasRecord ? recordIn(store, tryNumber) : undefined;
     const required = isAsked && !hasEnded ? await requiredAction() : undefined;
     const retryAt = state === "up_for_retry" ? retryTime(endDate, defined) : null;
     const { end, polled_at: polledAt } = found[PROGRESS] ?? {};

@@ -129,7 +129,6 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
   function wantedOf(key, instance) {
     const { state } = instance;
     const { found = {} } = details.get(attemptOf(instance)) ?? {};
-    const isKilled = hasNoReport(state, found[PROGRESS]);
     const hasEnded = ENDED.has(state);
     const has = (name) => hasEnded && found.keys?.includes(name);
     const wanted = [
@@ -139,8 +138,7 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
       has("usage") && ["usage", state],
       // The result of a crew may be large. A task that only starts one returns its ID.
       has("return_value") && !has("usage") && !has(PROGRESS) && ["return_value", state],
-      isKilled && ["record", state],
-      isKilled && !("crew_conn_id" in fields.get(taskOf(instance))) && ["definition", state],
+      hasNoReport(state, found[PROGRESS]) && ["record", state],
     ];
     return wanted.filter(Boolean);
   }
@@ -187,15 +185,11 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
 
   // Undefined if Airflow has no such detail, or does not show it to this user. It is read again when it changes.
   async function detail(instance, name) {
-    const { dag_id: dagId, dag_run_id: runId, task_id: taskId, map_index: mapIndex, region_id: regionId, region_index: regionIndex } = instance;
+    const { dag_id: dagId, dag_run_id: runId, task_id: taskId, map_index: mapIndex, region_id: regionId, region_index: regionIndex, try_number: tryNumber } = instance;
     const path = paths({ dagId, runId, taskId, mapIndex, regionId, regionIndex });
     const [entries, region] = [[...path.task, "xcomEntries"], path.region];
     await turn(signal, FOR_LISTS);
-    if (name === "record") return kickoffRecord(path, signal);
-    if (name === "definition") {
-      const names = (await getOrNull(path.definition, {}, signal))?.template_fields ?? [];
-      return void fields.set(taskOf(instance), Object.fromEntries(names.map((each) => [each, null])));
-    }
+    if (name === "record") return kickoffRecord(tryNumber, path, signal);
     if (name !== "keys") return plain((await getOrNull([...entries, name], { map_index: path.index, ...region }, signal))?.value);
     const listed = await getOrNull(entries, { map_index_filter: path.index, limit: PAGE, ...region }, signal);
     return listed?.xcom_entries.map((each) => each.key);
@@ -221,7 +215,8 @@ function seenOf({ instance, request }, fields, { keys, usage, return_value: retu
   const hasEnded = ENDED.has(state);
   const isOfBatch = "result_path" in fields || object(progress).batch !== undefined;
   const result = hasEnded && keys?.includes("return_value") ? { kickoff_id: returned, return_value: returned ?? {} } : {};
-  const known = { [PROGRESS]: progress, usage, record: isOfBatch ? undefined : record };
+  const hasRecord = "crew_conn_id" in fields && !isOfBatch && !("kickoff_id" in fields);
+  const known = { [PROGRESS]: progress, usage, record: hasRecord ? record : undefined };
   const { value: id } = object(request?.params?.question);
   const asked = id === undefined ? {} : { crew_question: {}, request, answered: { kickoff_id: object(progress).kickoff_id, question: { task_id: id, draft: request.subject } } };
   return { ...known, ...asked, ...result, isSensor: "kickoff_id" in fields, isOfBatch, state, tryNumber, hasEnded, retryAt: null, endedAt: Date.parse(endDate) / 1000 };

@@ -1,55 +1,43 @@
-// How a task ended without a result. Its sentences come from the task, or from its kickoff record if it was killed.
+// How a task ended without a result. Its sentences come from the task, or from its kickoff record if it has pushed none.
 import { object, text } from "./safe.js";
 
 const REPEATED = 60;
-const MAY_BE_RUNNING = { cost: "running", billed: "billed; the execution may still be running." };
-// For a task that left neither: a sensor, or a task before Airflow 3.3.
-const OF_SENSOR = { ...MAY_BE_RUNNING, if_retried: "waits for the same execution, at no further cost", next_step: "Clearing the task waits for the same execution, at no further cost." };
-const WITHOUT_RECORD = {
-  ...MAY_BE_RUNNING,
-  next_step: "To wait for the execution, use CrewExecutionSensor with its kickoff ID. Without durable execution, clearing the task starts another execution (billed).",
-};
+// A task that has recorded no kickoff on its first attempt has started nothing.
 const NOT_STARTED = { cost: "none", billed: "none; no kickoff is recorded.", if_retried: "starts an execution (billed)", next_step: "Clearing the task starts an execution (billed)." };
-const BEING_CANCELLED = { ...MAY_BE_RUNNING, event: "Airflow ended the task while it waited. The execution is being cancelled." };
+// Airflow has no store or does not show it, or it may have deleted the record when the task was cleared.
 const NOTHING_KNOWN = { cost: "unknown", billed: "unknown; an execution may have started.", next_step: "Check the log and the crew's dashboard before you clear the task." };
+const BEING_CANCELLED = { cost: "running", billed: "billed; the execution may still be running.", event: "Airflow ended the task while it waited. The execution is being cancelled." };
 
 const NOTHING = "the task continues, and the execution is billed once";
 const STARTS = { clear: "it starts an execution (billed)", mark: "nothing is billed, unless the kickoff is sent first", nothing: NOTHING };
-// Before Airflow 3.3, and for users who may not see it, there is no record.
 const MAY_START = { clear: "it starts an execution (billed). This attempt may have started another", mark: "an execution may be running and billed", nothing: NOTHING };
+const OF_SENSOR = { ...MAY_START, clear: "it waits for the same execution, at no further cost" };
 
 // What a click does until the task pushes its own sentences. The record may be that of an earlier attempt.
 export function starting({ record, isSensor, isOfBatch, tryNumber }) {
   const { if_lost: known, kickoff_id: id, try_number: sentBy } = object(record);
   if (isOfBatch) return {};
-  if (!known) return { choices: isSensor ? { ...MAY_START, clear: `it ${OF_SENSOR.if_retried}` } : record === null ? STARTS : MAY_START };
+  if (!known) return { choices: isSensor ? OF_SENSOR : record === null ? STARTS : MAY_START };
   const { clear, mark } = object(known.choices);
   // With cancel_on_kill, a mark cancels the execution.
   return { choices: { clear, mark: id ? "" : mark, nothing: sentBy === tryNumber ? NOTHING : `it ${text(known.if_retried)}` } };
 }
 
-export function ending(seen, progress, kickoffId) {
+export function ending(seen, progress) {
   if (progress.end) return shown(seen, object(progress.end));
   if (seen.isBeingCancelled) return shown(seen, BEING_CANCELLED);
-  if (seen.state === "failed" || seen.state === "up_for_retry") return shown(seen, unreported(seen, progress, kickoffId));
-  if (seen.state !== "success" || progress.state === "completed") return null;
-  const known = { ...WITHOUT_RECORD, ...lost(seen), event: "The task was marked as successful while it waited." };
-  return shown(seen, known);
-}
-
-// The sentences of the kickoff record, if there is one, or of a batch.
-export const lost = ({ record, crew_progress: progress }) => object(object(record).if_lost ?? object(progress).if_lost);
-
-function unreported(seen, progress, kickoffId) {
-  const { record, isSensor, isOfBatch } = seen;
+  const { record, state } = seen;
+  const isLost = state === "failed" || state === "up_for_retry";
+  if (!isLost && (state !== "success" || progress.state === "completed")) return null;
+  const known = { ...(record === null && !progress.kickoff_id && !seen.isOfBatch ? NOT_STARTED : NOTHING_KNOWN), ...lost(seen) };
+  if (isLost && record?.kickoff_id === null) return shown(seen, { ...known, error: "UncertainKickoff", event: "The task ended while it sent the kickoff." });
   const mark = seen.crew_deferral ? text(object(progress.choices).mark) : "";
-  const event = `The task's process was killed or lost, or a user marked the task as failed.${mark && ` If a user marked it, ${mark}.`}`;
-  const known = lost(seen);
-  if (known.cost === "unknown" && !isOfBatch) return { ...known, error: "UncertainKickoff", event: "The task ended while it sent the kickoff." };
-  if (known.cost) return { ...known, event };
-  if (isSensor) return { ...OF_SENSOR, event };
-  return { ...(kickoffId ? WITHOUT_RECORD : record === null ? NOT_STARTED : NOTHING_KNOWN), event };
+  const killed = `The task's process was killed or lost, or a user marked the task as failed.${mark && ` If a user marked it, ${mark}.`}`;
+  return shown(seen, { ...known, event: isLost ? killed : "The task was marked as successful while it waited." });
 }
+
+// The sentences of a task that leaves no report: those of its kickoff record if that was read, or those it has pushed.
+export const lost = ({ record, crew_progress: progress }) => object(object(record).if_lost ?? object(progress).if_lost);
 
 // The next step: Airflow's retry, or what the reader may do. Empty if the next attempt is about to start.
 function shown({ state, retryAt }, end) {

@@ -78,7 +78,7 @@ export function story(seen) {
   const result = object(seen.return_value ?? seen.crew_result);
   const usage = { ...object(seen.usage), ...object(result.usage) };
   const kickoffId = text(result.kickoff_id ?? (progress.kickoff_id || (seen.kickoff_id ?? seen.record?.kickoff_id)));
-  const end = ending(seen, progress, kickoffId);
+  const end = ending(seen, progress);
   const question = questionOf(seen);
   const how = standing(seen, progress, end, kickoffId, question);
   const goesOn = GOING_ON.has(how);
