@@ -74,12 +74,10 @@ class BatchFailed(CrewError):
     More rows of a batch failed than ``max_failed`` allows, or it has used ``max_tokens``.
 
     :param reasons: The most common reasons of failed rows.
-    :param max_tokens_needs: ``removed`` or ``raised or removed``, if no row starts without that change.
     """
 
     cost: Cost = Cost.ENDED
     reasons: tuple[str, ...] = ()
-    max_tokens_needs: str = ""
 
 
 class EndedByAirflow(CrewError):

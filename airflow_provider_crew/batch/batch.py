@@ -82,7 +82,6 @@ class Batch:
             self.report.live()
         )  # before a kickoff: if the process is killed, this is all that is seen
         while True:
-            self.report.log_pilot()
             self.starter.start()
             self._heed()
             if self._is_over():
@@ -290,8 +289,7 @@ class Batch:
         reason = "partial" if failed else "succeeded"
         if board.has_too_many_failed(0):
             reason = "too_many_failed"
-        is_spent = board.is_spent and not board.trouble and (board.pending or reason == "too_many_failed")
-        if is_spent and (board.state.tokens or not board.state.left):  # the crew may report some later
+        elif board.pending and board.is_spent and not board.trouble:
             reason = "max_tokens"
         if is_late:
             reason = "expired"
@@ -302,8 +300,8 @@ class Batch:
             raise errors.WaitedTooLong(event)
         if board.trouble:
             raise board.trouble
-        if is_spent:
-            raise spent(board)
+        if reason == "max_tokens":
+            raise spent(board, self.report.known()["batch"])
         if reason == "too_many_failed" or board.pending:
             raise too_many_failed(self.report.known()["batch"], self.options)
         self.report.push(self.report.completed())

@@ -1,7 +1,7 @@
 """Collect the ends of rows, and store their results: they may be gone tomorrow."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -161,7 +161,6 @@ def store_ends(board: Board, rows: Sequence[Row]) -> None:
     for row in rows:
         board.state.tokens += row.tokens
         board.state.metered += bool(row.tokens)
-        board.state.unmetered += row.status != "not_started" and lacks_tokens(row.line or {})
         if row.error:
             message = row.error["message"]
             count_reason(board.state.reasons, row.key, row.status, message)
@@ -170,13 +169,6 @@ def store_ends(board: Board, rows: Sequence[Row]) -> None:
         board.state.stopped += row.is_stopped and row.index >= 0
         row.line = {"status": row.status}  # an output may be large
         row.sent_at = None
-
-
-def lacks_tokens(line: Mapping[str, Any]) -> bool:
-    """Whether a row has ended executions, and the crew reported no tokens for any of them."""
-    has_ended = line["kickoff_id"] and (line["error"] or {}).get("stage") in {None, "output", "execution"}
-    is_again = line["status"] == "not_started" and line["attempts"] > 0
-    return bool(has_ended or is_again) and not (line["usage"] or {}).get("total_tokens")
 
 
 def _measure(board: Board, end: Completed | CrewError) -> None:

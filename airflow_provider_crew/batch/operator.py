@@ -64,8 +64,8 @@ class CrewBatchOperator(KickoffTask):
     :param pilot: Number of rows that run first, alone. The others start only if no more of them failed than
         ``max_failed`` allows.
     :param max_tokens: Limit on the tokens of all executions. At the limit, the batch starts no further rows, waits
-        for the running ones and fails. A running row counts as an average one. If the crew reports no token usage,
-        the batch fails after its first rows.
+        for the running ones and fails. An execution whose tokens are unknown counts as an average one. Until one
+        reports its tokens, at most four rows run, and after 50 that have reported none, the batch stops.
     :param row_timeout: Seconds from the start of an execution after which its row fails. ``None``: no limit.
     :param timeout: Seconds after which an attempt stops waiting. Default: 24 hours.
     :param rerun: Rows that run again if you clear the task: ``failed`` or ``all``.

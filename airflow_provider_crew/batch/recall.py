@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from airflow_provider_crew.batch.collect import end_row, fit, lacks_tokens, store_ends
-from airflow_provider_crew.batch.files import MANIFEST
+from airflow_provider_crew.batch.collect import end_row, fit, store_ends
 from airflow_provider_crew.batch.groups import kickoffs_of_rows, save_groups, sent_in_groups
 from airflow_provider_crew.batch.reasons import count_reason
 from airflow_provider_crew.batch.rows import LONGEST_KEY, Row, decision_of, merged
@@ -31,10 +30,8 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
     _note_lost_lines(board, stored)
     known = (*board.rows, *removed)
     state.tokens = sum(row.tokens for row in known)
-    state.metered = sum(row.attempts for row in known if row.tokens)
-    unmetered = sum(row.line is not None and lacks_tokens(row.line) for row in known)
-    if options.max_tokens is not None and not state.tokens:  # rerun="all" forgets the rows that have shown it
-        state.is_silent = any(each["terminal_reason"] == "max_tokens" for each in files.read(MANIFEST))
+    state.metered = sum(row.usage.get("executions", 0) for row in known)
+    state.removed_attempts = sum(row.attempts for row in removed)
     state.is_billed |= bool(stored and stored["is_billed"])
     state.is_billed |= any(row.sent_at is not None or (row.line or {}).get("kickoff_id") for row in known)
     keys = {row.key for row in board.rows}
@@ -61,7 +58,6 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
     save_groups(board, *{group for *_, group in sent}.union(stored["groups"] if stored else ()))
     # Only now: a later attempt must not take these reports for older than the clear.
     store_ends(board, [row for row in news if not row.is_to_be_started])
-    state.unmetered = unmetered  # a new line about an old execution does not repeat its usage
     state.gone = sum(row.index < 0 and row.status == "uncertain" for row in news)
     for row in board.rows:
         if row.has_ended and row.outlasts:

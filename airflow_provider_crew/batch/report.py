@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from airflow_provider_crew.batch.budget import estimate
 from airflow_provider_crew.batch.files import FAILED
 from airflow_provider_crew.batch.reasons import most_common
 from airflow_provider_crew.batch.rows import STATUSES
@@ -37,7 +38,7 @@ class Report:
         batch |= {"waiting": 0 if board.is_blind else waiting, "earlier": state.earlier}
         about = {
             "tokens": state.tokens,
-            "estimate": board.estimate,
+            "estimate": estimate(state.tokens, state.metered, board.executions + waiting),
             "reasons": most_common(state.reasons),
             "result_path": board.options.result_path,
         }
@@ -58,16 +59,6 @@ class Report:
             live["end"] = live["if_lost"] | ended(live, error, time.time())["end"]
         return live
 
-    def log_pilot(self) -> None:
-        """Log what the pilot has used, and what all rows would use, as soon as it ends."""
-        board, state = self._board, self._board.state
-        if state.is_piloted or not board.options.pilot or board.is_pilot:
-            return
-        state.is_piloted = True
-        used = f"{state.metered:,} executions used {state.tokens:,} tokens"  # those of earlier attempts as well
-        estimate = f"; {len(board.rows):,} rows would use about {board.estimate:,}" if board.estimate else ""
-        board.task.log.info("Pilot: %s%s.", used if state.metered else "the crew reports no tokens", estimate)
-
     def log_end(self) -> None:
         """Log the counts of a batch whose attempt has ended, its tokens and its time."""
         board, batch = self._board, self.known()["batch"]
@@ -78,7 +69,7 @@ class Report:
 
     def counts(self) -> RowCounts:
         """Return the rows, as the verdict on a batch needs them."""
-        board = self._board
+        board, tokens = self._board, self._board.state.tokens
         running = board.running.keys() | {kickoff_id for _, kickoff_id in board.state.left}
         statuses = Counter(row.status for row in board.rows if row.kickoff_id not in running)
         invalid, runs_all = statuses["invalid_output"], board.options.rerun == "all"
@@ -93,7 +84,7 @@ class Report:
             is_billed=board.state.is_billed,
             is_blind=board.is_blind,
             runs_all=runs_all,
-            is_spent=board.options.max_tokens is not None and board.state.tokens >= board.options.max_tokens,
+            is_spent=board.affordable <= 0 and (not running or tokens >= (board.options.max_tokens or 0)),
             is_stuck=board.is_stuck_with(kept, len(running)),
             is_stuck_if_cleared=not runs_all and board.is_stuck_with(invalid, len(running)),
         )
@@ -117,7 +108,6 @@ def manifest(board: Board, reason: str, statuses: Mapping[Any, int], usage: Mapp
         "counts": {status: statuses[status] for status in STATUSES},
         "terminal_reason": reason,
         "usage": usage,
-        "estimated_tokens": board.estimate,
         "changed": board.state.changed,
         "removed": board.state.removed,
     }
@@ -133,16 +123,17 @@ def too_many_failed(batch: Mapping[str, Any], options: BatchOptions) -> BatchFai
     return BatchFailed(event, reasons=reasons)
 
 
-def spent(board: Board) -> BatchFailed:
-    """Return the error for a batch that has used ``max_tokens`` before all rows have started."""
-    used = f"{board.state.tokens:,} of {board.options.max_tokens:,} tokens are used"
-    left, needs = len(board.state.left), "raised or removed"
-    if silent := board.state.unmetered + left:
-        used = f"{used} (executions without reported tokens, which count as average ones: {silent:,})"
-    if left:  # the next attempt learns what they have used
-        needs = ""
-    elif not board.state.tokens:
-        used, needs = "The crew does not report the tokens that max_tokens limits", "removed"
-    others = len(board.rows) - board.statuses["success"]
-    event = f"{used}. Rows that have failed, are running or have not started: {others:,}."
-    return BatchFailed(event, max_tokens_needs=needs)
+def spent(board: Board, batch: Mapping[str, Any]) -> BatchFailed:
+    """Return the error for a batch in which ``max_tokens`` lets no more rows start."""
+    state, total, succeeded = board.state, batch["total"], board.statuses["success"]
+    unknown = board.executions - state.metered
+    event = f"{unknown:,} executions have reported no tokens, which max_tokens needs"
+    fix = "If the crew never reports them, remove max_tokens, then clear the task"
+    if state.metered:
+        others = f", if {unknown:,} executions without reported tokens used the average" if unknown else ""
+        event = f"max_tokens reached: {state.tokens:,} of {board.options.max_tokens:,}{others}"
+        left = total - succeeded - batch["running"]
+        needed = estimate(state.tokens, state.metered, board.executions + left)
+        fix = f"Raise it (estimate: {needed:,}), then clear the task"
+    counts = ", ".join([f"{succeeded:,} of {total:,} rows succeeded", *counted(batch, *_WITHOUT_SUCCESS)])
+    return BatchFailed(f"{event}. {counts}. {fix}.")

@@ -69,9 +69,14 @@ class Row:
         return (self.line or {}).get("error") or {}
 
     @property
+    def usage(self) -> Mapping[str, Any]:
+        """Token usage in its last line. Empty if there is none."""
+        return (self.line or {}).get("usage") or {}
+
+    @property
     def tokens(self) -> int:
         """Tokens in its last line."""
-        return ((self.line or {}).get("usage") or {}).get("total_tokens") or 0
+        return self.usage.get("total_tokens") or 0
 
     @property
     def is_stopped(self) -> bool:
@@ -135,7 +140,11 @@ class Row:
 
 @dataclass(slots=True)
 class Spent:
-    """Token usage of all executions of a row, from its lines, by the number of the kickoff."""
+    """
+    Token usage of all executions of a row, from its lines, by the number of the kickoff.
+
+    ``executions`` counts those that have reported their tokens.
+    """
 
     up_to: int = -1
     earlier: Mapping[str, float] = field(default_factory=dict)
@@ -149,7 +158,7 @@ class Spent:
         if is_final and covered >= self.up_to:
             self.up_to, self.earlier = covered, usage
         elif usage and not is_final:  # not by time: the clocks of workers differ
-            self.others[number] = usage
+            self.others[number] = {"executions": int(usage.get("total_tokens", 0) > 0)} | usage
         total = Counter(self.earlier)
         for kickoff, spent in self.others.items():
             total.update(spent if kickoff > self.up_to else {})

@@ -1,6 +1,5 @@
 """Batch in the current process: its rows, its state, and the clients and threads that its parts share."""
 
-import math
 import threading
 import time
 from collections import Counter, deque
@@ -11,6 +10,7 @@ from functools import cached_property, partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from airflow_provider_crew.batch import budget
 from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.rows import STATUSES, Rerun, Row, Status
 from airflow_provider_crew.client import timing
@@ -66,10 +66,9 @@ class State:
     :param gone: Removed rows that this attempt has found uncertain.
     :param is_billed: Whether an execution was started, also by an earlier attempt.
     :param earlier: Rows that have ended in earlier attempts.
-    :param is_piloted: Whether the log has the end of the pilot.
+    :param tokens: Tokens of all executions, also of removed rows and earlier attempts.
     :param metered: Executions whose tokens are known.
-    :param unmetered: Ended executions for which the crew reported no tokens.
-    :param is_silent: Whether ``max_tokens`` ended an earlier attempt because the crew reported no tokens at all.
+    :param removed_attempts: Kickoffs of removed rows.
     :param stopped: Cancelled rows whose execution a person has stopped.
     :param left: Index and execution of rows that have ended without it. It may be running.
     :param unanswered: Groups in which a kickoff has no ID. They stay in the store, so that a user can adopt one.
@@ -95,13 +94,11 @@ class State:
     removed: int = 0
     gone: int = 0
     is_billed: bool = False
-    is_piloted: bool = False
     earlier: int = 0
     stopped: int = 0
     tokens: int = 0
     metered: int = 0
-    unmetered: int = 0
-    is_silent: bool = False
+    removed_attempts: int = 0
     left: list[list[Any]] = field(default_factory=list)
     unanswered: list[str] = field(default_factory=list)
     reasons: list[dict[str, Any]] = field(default_factory=list)
@@ -154,47 +151,27 @@ class Board:
         return min(self.options.pilot or _ENOUGH_TO_TELL, _ENOUGH_TO_TELL)
 
     @property
-    def is_pilot(self) -> bool:
-        """Whether the first rows run, without which no other starts."""
-        first = self.rows[: self.options.pilot or 0]
-        return any(row.status == "not_started" for row in first)
-
-    @property
     def is_spent(self) -> bool:
-        """Whether ``max_tokens`` is reached, and nothing runs that could show otherwise."""
-        return not self.running and self._affordable() <= 0
+        """Whether ``max_tokens`` lets no more rows start in this attempt."""
+        return not self.running and self.affordable <= 0
 
     @property
-    def estimate(self) -> int | None:
-        """Tokens of all rows if each uses the average, to two digits. None without a pilot's result."""
-        tokens = self._tokens_of_one * len(self.rows)
-        return int(float(f"{tokens:.2g}")) if self.options.pilot and tokens and not self.is_pilot else None
+    def affordable(self) -> float:
+        """Number of rows that ``max_tokens`` lets start now."""
+        state, running, counts = self.state, len(self.running) + len(self.state.left), self.statuses
+        known = self.options.max_tokens, state.tokens, state.metered, self.executions, running
+        return budget.affordable(*known, has_result=bool(counts["success"] or counts["invalid_output"]))
+
+    @property
+    def executions(self) -> int:
+        """Number of executions that were or may have been started, by any attempt."""
+        return self.state.removed_attempts + sum(row.attempts for row in self.rows)
 
     def room(self) -> int:
         """Return the number of rows that may start now."""
-        room = min(self.options.max_active - len(self.running), self._affordable())
-        if self.is_pilot:
-            room = min(room, sum(row.index < (self.options.pilot or 0) for row in self.pending))
-        return int(room)
-
-    @property
-    def _tokens_of_one(self) -> float:
-        """Average tokens of the executions that have ended."""
-        return self.state.tokens / max(self.state.metered, 1)
-
-    def _affordable(self) -> float:
-        """Return the number of rows that ``max_tokens`` lets start now."""
-        most = self.options.max_tokens
-        if most is None:
-            return math.inf
-        if self.state.tokens:
-            # An execution without reported tokens counts as an average one, like one that is or may be running.
-            executions = math.ceil((most - self.state.tokens) / self._tokens_of_one) - self.state.unmetered
-        else:  # few, until the first one tells; none, if the crew does not report its usage
-            statuses = self.statuses
-            is_silent = self.state.is_silent or statuses["success"] or statuses["invalid_output"]
-            executions = 0 if is_silent or self.state.unmetered >= _ENOUGH_TO_TELL else FIRST_WINDOW
-        return executions - len(self.running) - len(self.state.left)
+        rows = [row for row in self.rows[: self.options.pilot or 0] if not row.has_ended] or self.rows
+        waiting = sum(row.is_to_be_started for row in rows)  # the pilot's, until all of it have ended
+        return int(min(self.options.max_active - len(self.running), self.affordable, waiting))
 
     def has_too_many_failed(self, enough: int) -> bool:
         """Whether more rows failed than ``max_failed``. A share counts from a number of rows on."""

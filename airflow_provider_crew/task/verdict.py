@@ -116,7 +116,7 @@ class RowCounts:
     :param runs_all: Whether clearing the task runs all rows again.
     :param is_stuck: Whether a retry starts nothing, because the failed rows that it keeps exceed ``max_failed``.
     :param is_stuck_if_cleared: The same if the task is cleared, because of invalid rows.
-    :param is_spent: Whether ``max_tokens`` is used, whatever the running rows use.
+    :param is_spent: Whether ``max_tokens`` lets no more rows start, whatever the running ones use.
     """
 
     statuses: Mapping[Any, int]
@@ -171,7 +171,7 @@ class RowCounts:
             parts.append(f"{verb} {which} {of}{'' if sum(counts.values()) == 1 else 's'}")
             noun = "one"
         if is_stuck:
-            limit = "until max_tokens is raised" if is_spent else "while max_failed is exceeded"
+            limit = "until max_tokens is raised or removed" if is_spent else "while max_failed is exceeded"
             return _listed([*parts, f"starts nothing {limit}"])
         is_billed = steps[-1][0] in {"reruns", "starts"}
         cost = " (billed)" if is_billed else ", at no further cost" if self.running else ", at no cost"
@@ -506,8 +506,6 @@ def _row_of_batch(error: CrewError, rows: RowCounts) -> _Row:
     """Return the row of a batch."""
     if isinstance(error, InvalidResultPath):
         return _Row("fail" if error.owner else "retry", _STARTS_NOTHING, error.fix)
-    if isinstance(error, BatchFailed) and error.max_tokens_needs:
-        return _Row("fail", f"starts nothing until max_tokens is {error.max_tokens_needs}", _look_first(rows))
     row = _row_of_any(error, rows.effect(is_cleared=False))
     action: Action = "retry" if isinstance(error, BatchFailed) and rows.has_more else row.action
     fix = " ".join(filter(None, (row.fix, _look_first(rows))))

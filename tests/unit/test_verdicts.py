@@ -50,7 +50,6 @@ ERRORS: dict[str, BaseException] = {
     **{f"{status}": errors.Rejected(f"{status}", http_status=status) for status in (302, 400, 404)},
     "400, missing inputs": errors.Rejected("400", http_status=400, missing_inputs=("topic",)),
     "missing inputs": errors.InvalidInputs("no topic", missing_inputs=("topic",)),
-    "tokens used": ends.BatchFailed("max_tokens are used", max_tokens_needs="raised or removed"),
     "files missing": ends.InvalidResultPath("none of its files"),
     "files of another": ends.InvalidResultPath("another batch", owner="{}"),
 }
