@@ -32,6 +32,7 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
     state.tokens = sum(row.tokens for row in known)
     state.metered = sum(row.usage.get("executions", 0) for row in known)
     state.removed_attempts = sum(row.attempts for row in removed)
+    state.has_result = any((row.line or {}).get("raw_output") is not None for row in known)
     state.is_billed |= bool(stored and stored["is_billed"])
     state.is_billed |= any(row.sent_at is not None or (row.line or {}).get("kickoff_id") for row in known)
     keys = {row.key for row in board.rows}

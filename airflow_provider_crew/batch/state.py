@@ -69,6 +69,7 @@ class State:
     :param tokens: Tokens of all executions, also of removed rows and earlier attempts.
     :param metered: Executions whose tokens are known.
     :param removed_attempts: Kickoffs of removed rows.
+    :param has_result: Whether an execution of an earlier attempt has completed.
     :param stopped: Cancelled rows whose execution a person has stopped.
     :param left: Index and execution of rows that have ended without it. It may be running.
     :param unanswered: Groups in which a kickoff has no ID. They stay in the store, so that a user can adopt one.
@@ -99,6 +100,7 @@ class State:
     tokens: int = 0
     metered: int = 0
     removed_attempts: int = 0
+    has_result: bool = False
     left: list[list[Any]] = field(default_factory=list)
     unanswered: list[str] = field(default_factory=list)
     reasons: list[dict[str, Any]] = field(default_factory=list)
@@ -159,8 +161,9 @@ class Board:
     def affordable(self) -> float:
         """Number of rows that ``max_tokens`` lets start now."""
         state, running, counts = self.state, len(self.running) + len(self.state.left), self.statuses
+        has_result = state.has_result or counts["success"] + counts["invalid_output"] > 0
         known = self.options.max_tokens, state.tokens, state.metered, self.executions, running
-        return budget.affordable(*known, has_result=bool(counts["success"] or counts["invalid_output"]))
+        return budget.affordable(*known, has_result=has_result)
 
     @property
     def executions(self) -> int:
