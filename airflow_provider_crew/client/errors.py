@@ -364,7 +364,9 @@ class WaitStopped(WatchError):
 
 
 class WaitedTooLong(WatchError):
-    """The timeout passed while the execution was running."""
+    """The timeout passed while the execution was running. ``limit``: which one."""
+
+    limit: str = "timeout"
 
     fix = "Wait for the execution with its kickoff ID and a longer timeout. Do not start another."
 

@@ -81,7 +81,7 @@ class WatchRules:
     deadline. ``stops_for_input``: the watch ends as soon as the crew waits for human input. ``answered_at``: the
     time at which a user has answered the crew, so it should continue soon. ``first_poll_at``: the time before
     which not to poll, because another process has just done so. ``continued_as``: another ID of the execution,
-    from the crew's response to an answer.
+    from the crew's response to an answer. ``limit``: the limit that ends the wait at the deadline.
     """
 
     deadline: Time
@@ -95,6 +95,7 @@ class WatchRules:
     answered_at: Time | None = None
     first_poll_at: Time | None = None
     continued_as: str = ""
+    limit: str = "timeout"
 
 
 @dataclass(slots=True, config=WHEN_USED)
@@ -363,8 +364,9 @@ class Watch:
         trouble = f" At the last poll: {memory.said_trouble}" if memory.said_trouble else ""
         return self._end(
             errors.WaitedTooLong,
-            f"The timeout passed after {duration(self.polled_at - memory.started_at)}, while the execution was "
-            f"running.{trouble}",
+            f"The {self.rules.limit} passed after {duration(self.polled_at - memory.started_at)}, while the "
+            f"execution was running.{trouble}",
+            limit=self.rules.limit,
         )
 
     def _end(self, kind: type[errors.WatchError], event: str, **facts: Any) -> Step:

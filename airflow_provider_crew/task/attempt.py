@@ -90,9 +90,9 @@ class Attempt:
 
     def resume(self) -> str | None:
         """Return the kickoff ID with which a deferred task resumes. None for a process that starts an attempt."""
-        self._recall()
         if self.next_kwargs is None:
             return None
+        self.recall()
         ti, event, last = self.task.ti, self.event, self.record.last
         found = event.kickoff_id if event else kickoff_id_left_by(ti) or self.record.last_id
         if not found:
@@ -105,6 +105,8 @@ class Attempt:
 
     def reattach(self) -> str | None:
         """Return the kickoff ID of an earlier attempt's execution. None if this attempt may start one."""
+        if not self.record.is_read:
+            self.recall()
         self.output.push_name()
         self.output.push_link()
         if kickoff_id := earlier(self.record, self.facts, self.output, self.waiting.status):
@@ -143,13 +145,14 @@ class Attempt:
         try:
             self.people.ended(error)
             if facts.phase == "waiting" and self.kickoff_id:
-                error = as_cut_short(self.task, error, self.kickoff_id)
+                error = as_cut_short(error, self.kickoff_id)
                 error, execution = cancelled_if_wanted(self.task, error, self._cancel)
                 if isinstance(execution, Completed):
                     self.waiting.note_completion()
             if isinstance(error, UncertainKickoff) or facts.phase == "sending":
                 self.output.measure("kickoff.uncertain")
-                _ = self.stop.is_told() or self.record.save_report()
+                if not self.stop.is_told():
+                    self.record.save_report()
             elif self.kickoff_id:
                 self.record.save_end(self.kickoff_id, error)
             facts.next = self.record.next
@@ -182,7 +185,7 @@ class Attempt:
         self.output.add_asset_extras(self.kickoff_id, self._value)
         self.record.save_delivery_on_success(operator)
 
-    def _recall(self) -> None:
+    def recall(self) -> None:
         """Read the kickoff record of earlier attempts. If it is unreadable, no kickoff may be sent."""
         facts, record = self.facts, self.record
         try:

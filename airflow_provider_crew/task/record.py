@@ -179,14 +179,14 @@ class Record:
         self._saving = threading.Lock()
         self.is_unnamed = False
         """Whether Airflow has refused the kickoff ID, so that the next attempt finds a kickoff without one."""
-        self.is_unreadable = False
+        self.is_read = self.is_unreadable = False
 
     def read(self) -> None:
         """Read what earlier attempts have stored. If this raises, the next attempt reads it, or sends nothing."""
-        self.last, self.ended_id, self.is_unreadable = None, "", True
+        self.last, self.ended_id, self.is_read, self.is_unreadable = None, "", False, True
         self._store = store_of(self.task.context) if self._wants_store else None
         kept = None if self._store is None else self._store.get(self.key)
-        self.is_unreadable = False
+        self.is_read, self.is_unreadable = True, False
         if kept is None:
             return
         self.last, unread = read_record(kept, max_tries=self._max_tries, now=time.time())
@@ -259,6 +259,8 @@ class Record:
 
     def save_intent(self, address: str, digest: str, call: str = "") -> None:
         """Record a kickoff before it is sent. If this raises, the kickoff must not be sent."""
+        if not self.is_read:
+            raise RuntimeError("The kickoff record was not read.")
         self._before, number = self.last, self._ti.try_number
         self.last = KickoffRecord(
             self._max_tries, time.time(), address=address, fingerprint=digest, try_number=number, call=call

@@ -15,7 +15,6 @@ from airflow_provider_crew.client.text import warn
 from airflow_provider_crew.client.watch import WatchState
 from airflow_provider_crew.task.attempt import Attempt
 from airflow_provider_crew.task.task import Task, is_nothing, rendered_to
-from airflow_provider_crew.task.verdict import while_waiting
 from airflow_provider_crew.task.wait import Wait
 from airflow_provider_crew.triggers.events import lacks_event
 
@@ -26,10 +25,15 @@ class SensorWait(Wait):
     """Wait of a sensor, whose execution an upstream task may have started just now."""
 
     seen: "SeenBefore"
+    is_rescheduled = False
 
     def origin(self) -> dict[str, Any]:
         """Return the facts about the kickoff."""
         return {"kicked_off_at": time.time(), "exists": self.seen.exists}
+
+    def cancels(self) -> bool:
+        """Whether a mark cancels the execution. Between two polls of a rescheduled sensor, no process would."""
+        return not self.is_rescheduled and super().cancels()
 
     def note_seen(self, memory: WatchState) -> None:
         """Store that the execution exists once the crew knows it, so a later NOT FOUND means unknown."""
@@ -92,11 +96,8 @@ class SensorAttempt(Attempt):
         origin = {"kicked_off_at": began}
         if not seen.lasts:  # without a store, each poke starts a new watch
             origin, memory = {}, WatchState(began, said_at=time.time())
+        waiting.is_rescheduled = True
         poller = waiting.poller(waiting.rules(began + self.task.options.timeout, **origin), memory)
-        # Between two polls, no process would cancel the execution.
-        cancels_late = self.task.cancels_on("timeout")
-        shown = while_waiting(self.facts, cancels=False, cancels_at_timeout=cancels_late)
-        self.output.progress.choices = shown["choices"]
         step = poller.poll()
         # Without a store, keep polling in this process while only a quick next poll can settle the doubt.
         while not seen.lasts and (step.renew_token or poller.watch.is_in_doubt):

@@ -146,14 +146,12 @@ class Stop:
             raise _PollInterrupted
 
 
-def as_cut_short(task: Task, error: BaseException, kickoff_id: str) -> BaseException:
+def as_cut_short(error: BaseException, kickoff_id: str) -> BaseException:
     """Return the error that ends a wait, as CutShort if it is due to execution_timeout."""
-    limit = task.options.execution_timeout
     if isinstance(error, AirflowTaskTimeout):
         return CutShort("execution_timeout passed while the execution was running.", kickoff_id=kickoff_id)
-    if type(error) is errors.WaitedTooLong and limit and limit.total_seconds() < task.options.timeout:
-        event = error.event.replace("The timeout passed", "execution_timeout ended the wait")
-        return CutShort(event, kickoff_id=error.kickoff_id, at=error.at)
+    if type(error) is errors.WaitedTooLong and error.limit == "execution_timeout":
+        return CutShort(error.event, kickoff_id=error.kickoff_id, at=error.at)
     return error
 
 

@@ -190,6 +190,12 @@ class Task:
             return bool(getattr(self.hook.connection, name))
         return False
 
+    @property
+    def limit(self) -> str:
+        """Name of the limit that ends a wait."""
+        own = self.options.execution_timeout
+        return "execution_timeout" if own and own.total_seconds() < self.options.timeout else "timeout"
+
     def deadline(self, *, time_to_end: float = _TIME_TO_END, share: float = _LARGEST_SHARE) -> float:
         """
         Return the time at which to stop waiting, as a timestamp.

@@ -136,7 +136,7 @@ class Wait:
         """Return the rules for polling the execution."""
         options = self.task.options
         own: dict[str, Any] = {"human_input": bool(options.human_input), "continued_as": self.continued_as}
-        known = {"deadline": deadline} | own | self.origin() | changes
+        known: dict[str, Any] = {"deadline": deadline, "limit": self.task.limit} | own | self.origin() | changes
         return WatchRules(poll_interval=options.poll_interval, max_outage=options.max_outage, **known)
 
     def origin(self) -> dict[str, Any]:
@@ -183,9 +183,8 @@ class Wait:
     def shown(self) -> dict[str, dict[str, str]]:
         """Return the sentences for the Crew tab about a task that waits."""
         task, facts = self.task, self.facts
-        cancels = self._trigger_cancels() if task.options.deferrable else task.cancels_on("kill")
         facts.next = self.record.next
-        shown = while_waiting(facts, cancels=cancels, cancels_at_timeout=task.cancels_on("timeout"))
+        shown = while_waiting(facts, cancels=self.cancels(), cancels_at_timeout=task.cancels_on("timeout"))
         if task.options.response_timeout and task.options.on_response_timeout != "leave":
             del shown["choices"]["unanswered"]  # Airflow answers before the timeout
         return shown
@@ -196,10 +195,13 @@ class Wait:
         found = self.record.stored.get("if_lost") if is_found else None
         return found or if_lost_without_record(self.facts)
 
-    def _trigger_cancels(self) -> bool:
-        """Whether the trigger cancels the execution if someone marks the deferred task."""
+    def cancels(self) -> bool:
+        """Whether the worker, or the trigger of a deferred task, cancels the execution of a marked task."""
         # In a task loop, a trigger gets the state of the latest iteration, which may not be this one.
-        return versions.TRIGGERS_CANCEL and "loop" not in self.task.context and self.task.cancels_on("kill")
+        is_able = not self.task.options.deferrable or (
+            versions.TRIGGERS_CANCEL and "loop" not in self.task.context
+        )
+        return is_able and self.task.cancels_on("kill")
 
     def pause(self, poller: Poller, step: Step) -> None:
         """Sleep until the next poll, and look at times whether Airflow is ending the task."""
@@ -209,7 +211,7 @@ class Wait:
         """Return the deferral. ``question``: what the open request asks. ``None`` if there is no request."""
         task, options, now, kept = self.task, self.task.options, time.time(), memory.handed_over()
         asked = question is not None
-        if cancels := self._trigger_cancels():
+        if cancels := self.cancels():
             self.output.push(DEFERRAL, now, what="The time of the deferral, which cancel_on_kill needs,")
         # A user's answer resumes the task without an event of the trigger.
         carried = {"deadline": rules.deadline, "memory": kept, "question": question} if asked else {}

@@ -219,7 +219,7 @@ def _take_record(call: Attempt) -> None:
 def _open(call: Attempt, number: int) -> Any:
     """Make a record that of this call, and return what it says."""
     call.record.key = f"{KEY}_{number}"
-    call.resume()
+    call.recall()
     return call.record.last
 
 

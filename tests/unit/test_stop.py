@@ -116,11 +116,11 @@ def looked(limit: float | None = None, *, told: bool = False, interrupted: bool 
     return "sends"
 
 
-def cut_short(name: str, limit: float | None) -> str:
-    """Return the error of a wait of 60 seconds, with execution_timeout."""
-    stop, _ = ending(execution_timeout=limit and timedelta(seconds=limit), timeout=60.0)
-    ended: Any = as_cut_short(stop._task, ERRORS[name], "k")
-    if ended is ERRORS[name]:
+def cut_short(name: str, **facts: str) -> str:
+    """Return the error of a wait."""
+    error: Any = ERRORS[name].replace(**facts) if facts else ERRORS[name]
+    ended: Any = as_cut_short(error, "k")
+    if ended is error:
         return "as it is"
     assert " " in ended.event
     return f"{type(ended).__name__} {ended.kickoff_id} {ended.at}".strip()
