@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
@@ -186,3 +187,20 @@ def fixes() -> Iterator[str]:
 
 def test_sentences_without_a_verdict_are_those_of_the_table(evaluated: Any) -> None:
     evaluated("unreported.txt", **globals())
+
+
+def test_no_retry_starts_another_execution_while_one_may_be_running() -> None:
+    found = [
+        Next(record, durable, is_unnamed=is_unnamed)
+        for record in (RUNNING, COMPLETED, None)
+        for durable in (True, False)
+        for is_unnamed in (True, False)
+    ]
+    found += [Next(is_unreadable=True), Next(is_unreadable=True, durable=False)]
+    for error, each, phase in product(ERRORS.values(), found, ("waiting", "ended")):
+        if recorded_end(error, rejects_misfits=True):  # it has ended
+            continue
+        end = verdict(error, Facts(phase=phase, kickoff_id="7", next=each))
+        starts = each.decision(cleared=False).name.startswith("KICK_OFF")
+        may_retry = each.durable if each.is_unreadable else not starts
+        assert end.action == "fail" or may_retry, (error, each, phase)
