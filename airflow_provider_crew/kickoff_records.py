@@ -45,7 +45,7 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Callable[..., None
         raise SystemExit(f"{about['doubts']} Nothing was changed.")
     confirm("Write this kickoff record?", about)
     if key == KEY:
-        found = KickoffRecord(task.max_tries, time.time(), options.kickoff_id)
+        found = KickoffRecord(task.max_tries, time.time(), options.kickoff_id, adopted=True)
         # The crew's questions name the attempt that sent the kickoff.
         known: Any = {"fingerprint": last.fingerprint, "try_number": last.try_number}
         is_there = about["state"] != "unknown"  # the crew may have moved since the kickoff

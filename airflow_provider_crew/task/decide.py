@@ -38,6 +38,8 @@ class KickoffRecord:
     :param try_number: Attempt that sent the kickoff.
     :param call: Hash of the address that the crew calls when it has started, until there is a kickoff ID.
     :param cancelled: Whether the last attempt has asked the crew to cancel the execution.
+    :param adopted: Whether a person has named the execution, so that the task waits for it even with
+        ``durable=False``.
     """
 
     max_tries: int
@@ -51,6 +53,7 @@ class KickoffRecord:
     try_number: int = 0
     call: str = ""
     cancelled: bool = False
+    adopted: bool = False
 
 
 class Decision(Enum):
@@ -100,7 +103,7 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
         return Decision.KICK_OFF
     if record.kickoff_id is None:
         return Decision.KICK_OFF_BY_CHOICE if cleared and record.reported else Decision.FAIL_UNCERTAIN
-    if not (durable or same_attempt or record.end == "stopped"):
+    if not (durable or same_attempt or record.adopted or record.end == "stopped"):
         return Decision.KICK_OFF_AFTER_END if record.end else Decision.KICK_OFF_AFRESH
     is_another = other_inputs and (same_attempt or (is_mapped and cleared))
     match record.end or status:

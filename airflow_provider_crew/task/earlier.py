@@ -18,7 +18,6 @@ from airflow_provider_crew.task.record import (
     Record,
     fingerprint,
     was_rescheduled,
-    xcom_keys_left_behind,
 )
 from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.task.verdict import Facts
@@ -38,7 +37,7 @@ def earlier(record: Record, facts: Facts, output: Output, poll: Callable[[str], 
     task = record.task
     if not (record.is_shared and task.options.durable):
         _reject_extra_attempt(task)
-    if record.may_be_deleted:
+    if record.is_shared and record.may_be_forgotten:
         task.warn(
             "This task may have been cleared without 'Keep task state and resume', which deletes its kickoff "
             "record. If so, an execution of an earlier attempt may still be running, and this attempt may start "
@@ -171,7 +170,7 @@ def _reject_extra_attempt(task: Task) -> None:
     """Reject an extra attempt that Airflow starts by itself, if attempts do not share a kickoff record."""
     ti = task.ti
     # The attempt had pushed a kickoff ID, which Airflow has just deleted.
-    if was_rescheduled(ti) and KICKOFF_ID in xcom_keys_left_behind(ti):
+    if was_rescheduled(ti) and KICKOFF_ID in (ti._ti_context_from_server.xcom_keys_to_clear or ()):  # noqa: SLF001
         raise UncertainKickoff(
             "This attempt has already started an execution. Airflow restarted the attempt because it could "
             "not load the DAG.",

@@ -5,7 +5,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from hashlib import sha256
@@ -34,16 +33,6 @@ def kickoff_id_left_by(ti: Any) -> Any:
     Airflow deletes the kickoff ID of an earlier attempt.
     """
     return ti.xcom_pull(task_ids=ti.task_id, key=KICKOFF_ID, map_indexes=ti.map_index)
-
-
-def xcom_keys_left_behind(ti: Any) -> Sequence[str]:
-    """
-    Return the keys of the XComs that Airflow deleted at the start of this attempt.
-
-    After Airflow 3.3 has replaced a process, that process can no longer write to the store, but it can push XComs.
-    """
-    from_server: Any = getattr(ti, "_ti_context_from_server", None)
-    return (from_server and from_server.xcom_keys_to_clear) or ()
 
 
 def was_rescheduled(ti: Any) -> bool:
@@ -170,8 +159,7 @@ class Record:
         self._max_tries: int = self._ti.max_tries
         clears: int = getattr(task.context.get("dag_run"), "clear_number", 0) or 0
         retries = getattr(getattr(self._ti, "task", None), "retries", self._max_tries)
-        self.may_follow_a_clear = self._ti.try_number > 1 and (clears > 0 or self._max_tries > retries)
-        """Whether the task may have been cleared since an earlier attempt."""
+        self._may_follow_a_clear = self._ti.try_number > 1 and (clears > 0 or self._max_tries > retries)
         self.last: KickoffRecord | None = None
         self.ended_id = ""
         """Execution whose end an earlier attempt has seen, and so has traced."""
@@ -190,19 +178,11 @@ class Record:
         if kept is None:
             return
         self.last, unread = read_record(kept, max_tries=self._max_tries, now=time.time())
-        self.learn_id()
         self.ended_id = self.last_id if self.last.end else ""
         if unread:
             # Log it before it is overwritten, with this attempt's max_tries: the next counts as a retry.
             warn(log, f"The kickoff record is unreadable, so its kickoff counts as uncertain: {unread}")
             self._save_if_possible()
-
-    def learn_id(self) -> None:
-        """Keep a kickoff ID that an earlier process could not record."""
-        last = self.last
-        late = [key for key in xcom_keys_left_behind(self._ti) if key.startswith(self._late_id)]
-        if last and last.kickoff_id is None and late:  # Airflow has deleted the XCom, so keep it
-            self.save_kickoff_id(late[0].removeprefix(self._late_id))
 
     @property
     def last_id(self) -> str:
@@ -223,7 +203,7 @@ class Record:
             self.was_cleared,
             self.is_unnamed,
             self.is_unreadable,
-            may_be_forgotten=self._store is None and self.may_follow_a_clear,
+            self.may_be_forgotten,
         )
 
     @property
@@ -242,14 +222,10 @@ class Record:
         return self.last is not None and self.last.max_tries != self._max_tries
 
     @property
-    def may_be_deleted(self) -> bool:
-        """Whether clearing the task may have deleted its record (Airflow 3.4, unless the task state is kept)."""
-        return (
-            versions.CLEARING_DELETES_TASK_STATE
-            and self.is_shared
-            and self.last is None
-            and self.may_follow_a_clear
-        )
+    def may_be_forgotten(self) -> bool:
+        """Whether the task may have been cleared without its record: before Airflow 3.3, and from 3.4 on."""
+        is_deleted = self._store is None or versions.CLEARING_DELETES_TASK_STATE
+        return is_deleted and self.last is None and self._may_follow_a_clear
 
     @property
     def is_of_this_attempt(self) -> bool:
@@ -290,19 +266,6 @@ class Record:
         """Record the kickoff ID, unless it is known. The execution is running even if the store fails."""
         if self.last and self.last.kickoff_id is None:
             self.is_unnamed = not self.update(kickoff_id=kickoff_id, call="")
-        if self.is_unnamed:
-            with suppress(Exception):
-                self._ti.xcom_push(key=f"{self._late_id}{kickoff_id}", value=True)
-                self.is_unnamed = False
-
-    @property
-    def _late_id(self) -> str:
-        """
-        Start of the XCom key of a kickoff ID that the store has refused.
-
-        The next attempt gets only the keys of the XComs of earlier ones.
-        """
-        return f"{KICKOFF_ID}.{self.key}.{self.last.try_number if self.last else 0}."
 
     def save_report(self) -> bool:
         """

@@ -99,14 +99,7 @@ KNOWN = [
             "The DAG author has chosen it.",
             "the next attempt starts another execution, even while one is running.",
         )
-        for read in (
-            "",
-            " after the user had read 'does what it no longer does'",
-            (
-                " after the user had read 'reports the uncertain kickoff and starts nothing. Clearing the task "
-                "after that starts another execution (billed)'"
-            ),
-        )
+        for read in ("", " after the user had read 'does what it no longer does'")
     ),
     *(
         Known(

@@ -20,7 +20,7 @@ from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.task.decide import KickoffRecord, Next
 from airflow_provider_crew.task.record import end_of as recorded_end
-from airflow_provider_crew.task.verdict import Facts, RowCounts, verdict
+from airflow_provider_crew.task.verdict import Facts, Phase, RowCounts, verdict
 from airflow_provider_crew.versions import KEEP
 
 AT = "task 2 of 2, writing_task (Writer), after 6s"
@@ -197,7 +197,8 @@ def test_no_retry_starts_another_execution_while_one_may_be_running() -> None:
         for is_unnamed in (True, False)
     ]
     found += [Next(is_unreadable=True), Next(is_unreadable=True, durable=False)]
-    for error, each, phase in product(ERRORS.values(), found, ("waiting", "ended")):
+    phases: tuple[Phase, ...] = ("waiting", "ended")
+    for error, each, phase in product(ERRORS.values(), found, phases):
         if recorded_end(error, rejects_misfits=True):  # it has ended
             continue
         end = verdict(error, Facts(phase=phase, kickoff_id="7", next=each))
