@@ -53,7 +53,7 @@ NEXT := apache-airflow~=3.4.0b1 apache-airflow-core~=3.4.0b1 apache-airflow-task
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo airflow test coverage test-all test-system test-agents test-crews test-faults test-fuzz test-machine mutants defects nightly \
+.PHONY: help demo airflow test coverage test-all test-system test-agents test-crews test-faults test-fuzz mutants defects nightly \
 	fault-table golden picture docs bench matrix lint types format lock release clean
 
 help:  ## List the targets
@@ -95,11 +95,6 @@ test-faults: $(STACK_READY)  ## Play every fault in a real Airflow, for an hour 
 test-fuzz: $(READY)  ## Try a hundred thousand cases of bad input
 	CREW_FUZZ_CASES=7000 $(BIN)/python -m pytest --no-cov tests/fuzz tests/integration/test_local_description.py
 	CREW_FUZZ_CASES=7000 $(BIN)/python -m pytest --no-cov tests/unit -m hypothesis
-
-# A seed that fails is played again with CREW_MACHINE_SEED.
-test-machine: $(READY)  ## Play seven thousand random programs of faults, deaths and users' actions, for a quarter of an hour
-	@seed=$${CREW_MACHINE_SEED:-$$(date +%s)} && echo "CREW_MACHINE_SEED=$$seed" && CREW_MACHINE_SEED=$$seed \
-	CREW_MACHINE_EXAMPLES=$${CREW_MACHINE_EXAMPLES:-1000} $(BIN)/python -m pytest --no-cov $(or $(ARGS),tests/machine --numprocesses 2)
 
 # With ARGS=decide, or other modules, those alone.
 mutants: $(MUTANTS_READY)  ## List mistakes in the code that decides about money which no test notices

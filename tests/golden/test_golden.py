@@ -28,8 +28,8 @@ from airflow_provider_crew.task.record import BATCH, KEY, KICKOFF_ID, ROW
 from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, USAGE
 from airflow_provider_crew.triggers.events import DEFERRAL
 from tests.golden.scenes import DECADE, SCENES, Scene, recorded, restored
-from tests.integration.attempts import Outcome
 from tests.integration.tasks import SLOW, TOKEN, rebuilt
+from tests.promises.attempts import Outcome
 from tests.promises.harness import World
 from tests.promises.kinds import Batch
 from tests.supported import AIRFLOW

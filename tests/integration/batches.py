@@ -6,7 +6,8 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from itertools import pairwise
 from typing import Any
 
@@ -42,6 +43,17 @@ def killed_at(
         return result
 
     monkeypatch.setattr(owner, name, method)
+
+
+def one_by_one(_: Any, work: Callable[[Any], Any], items: Any) -> Iterator[list[tuple[Any, Any]]]:
+    """Do the work of a batch's threads in this one."""
+    for item in items:
+        outcome: Future[Any] = Future()
+        try:
+            outcome.set_result(work(item))
+        except BaseException as error:  # noqa: BLE001 - raised where the outcome is read
+            outcome.set_exception(error)
+        yield [(item, outcome)]
 
 
 def rows(count: int = 10) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ from airflow_provider_crew.exceptions import (
 )
 from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
-from tests.integration.batches import Killed, killed_at, lines, rows
+from tests.integration.batches import Killed, killed_at, lines, one_by_one, rows
 from tests.integration.operators import both_ways
 from tests.integration.tasks import (
     CONNECTION,
@@ -37,7 +37,6 @@ from tests.integration.tasks import (
     TaskStateStore,
     api_error,
 )
-from tests.machine.virtual import one_by_one
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]

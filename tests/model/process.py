@@ -36,9 +36,9 @@ from airflow_provider_crew.exceptions import CrewTaskError
 from airflow_provider_crew.hooks.connection import load_connection
 from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.triggers.watching import hook_of
-from tests.integration.attempts import Instance, patch_airflow
+from tests.integration.batches import one_by_one
 from tests.integration.tasks import rebuilt
-from tests.machine.virtual import one_by_one
+from tests.promises.attempts import Instance, patch_airflow
 
 NOW = 1_800_000_000.0
 ADDRESS = "https://crew.example"

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,81 +13,21 @@ from typing import Any
 import aiohttp
 import pytest
 import requests
-from airflow.sdk.execution_time.timeout import timeout as alarm
 
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.local.record import ReceivedRequest
-from tests.integration import attempts
-from tests.integration.attempts import Airflow, Killed, Task, patch_airflow
 from tests.integration.question_receiver import SECRET, Questions, receiving
 from tests.integration.tasks import CONNECTION, Log, WatchedService
-
-# Seconds that a thread of the crew waits for the task's process. It never takes that long.
-_PATIENCE = 60.0
-_KILL = signal.SIGUSR1
+from tests.promises.attempts import Task, patch_airflow
 
 
-class Process(attempts.Process):
-    """A process that gets signals, unless it is a triggerer's. Another thread sends them, and waits for each."""
-
-    def __init__(self, operator: Any) -> None:
-        super().__init__(operator)
-        self._told, self._rung = threading.Event(), threading.Event()
-
-    @contextmanager
-    def runs(self) -> Iterator[None]:
-        """Handle signals, and limit the time, as Airflow does."""
-        limit = self.operator and self.operator.execution_timeout
-        with ExitStack() as stack:
-            if self.operator:
-                self._handle(stack, signal.SIGTERM, self._is_told)
-                self._handle(stack, _KILL, self._is_killed)
-            if limit:
-                self._timer = stack.enter_context(alarm(limit.total_seconds()))
-                self._handle(stack, signal.SIGALRM, self._rings)
-            yield
-
-    def tell(self) -> None:
-        self._send(signal.SIGTERM, self._told.is_set)
-
-    def kill(self) -> None:
-        self._send(_KILL, lambda: self.is_dead)
-
-    def ring(self) -> None:
-        self._send(signal.SIGALRM, self._rung.is_set)
-
-    @staticmethod
-    def _handle(stack: ExitStack, number: int, act: Callable[..., Any]) -> None:
-        stack.callback(signal.signal, number, signal.signal(number, act))
-
-    def _is_told(self, *_: object) -> None:
-        self._told.set()
-        self.operator.on_kill()
-
-    def _is_killed(self, *_: object) -> None:
-        self.is_dead = True
-        raise Killed
-
-    def _rings(self, *given: Any) -> None:
-        self._rung.set()
-        self._timer.handle_timeout(*given)
-
-    def _send(self, number: int, has_arrived: Callable[[], bool]) -> None:
-        until = time.monotonic() + _PATIENCE
-        while self.operator and not has_arrived() and time.monotonic() < until:
-            signal.pthread_kill(threading.main_thread().ident or 0, number)
-            time.sleep(0.01)
-
-
-class World(Airflow):
+class World:
     """A crew, and an Airflow with one run of a DAG."""
 
-    process = Process
-
     def __init__(self, crew: WatchedService, log: Log, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__()
         self.crew = crew
         self.log = log
+        self.tasks: dict[str, Task] = {}
         self._folders = (folder / f"{number}" for number in count())
         self.stored: list[str] = []
         """Everything that Airflow's database has ever held of tasks, triggers and XComs, as JSON."""
@@ -181,9 +119,6 @@ class World(Airflow):
     def stopped_ids(self) -> list[str]:
         """The execution of each request to stop one."""
         return [request.path.rpartition("/")[2] for request in self.crew.requests.on("stop")]
-
-    def show(self, text: str) -> None:
-        self.stored.append(text)
 
     def _tell(self, request: ReceivedRequest) -> None:
         for listener in [*self._listeners]:

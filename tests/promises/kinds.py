@@ -10,8 +10,9 @@ from typing import Any
 from airflow_provider_crew.batch.operator import CrewBatchOperator
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from tests.integration.attempts import Airflow, Outcome, Task
 from tests.integration.tasks import INPUTS
+from tests.promises.attempts import Outcome, Task
+from tests.promises.harness import World
 
 _OF_A_WAIT = {"timeout", "max_outage", "output_type", "poll_interval", "human_input", "deferrable", "mode"}
 _OF_A_WAIT |= {"cancel_on_kill", "cancel_on_timeout"}
@@ -27,7 +28,7 @@ class Job:
 
     has_rows = False
 
-    def __init__(self, world: Airflow, *, rows: int = 1, **options: Any) -> None:
+    def __init__(self, world: World, *, rows: int = 1, **options: Any) -> None:
         self.world = world
         self.rows = rows if self.has_rows else 1
         if not self.has_rows and "row_timeout" in options:
@@ -89,7 +90,7 @@ class Run(Job):
 class Sensor(Job):
     """Two tasks: one starts the execution, and the other waits for it."""
 
-    def __init__(self, world: Airflow, **options: Any) -> None:
+    def __init__(self, world: World, **options: Any) -> None:
         self.kickoff = Task(world, lambda: self._kickoff(**self.options), task_id="kickoff")
         super().__init__(world, **options)
 

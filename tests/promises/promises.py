@@ -22,9 +22,9 @@ from airflow_provider_crew.client.errors import WaitedTooLong
 from airflow_provider_crew.local import CrewInput, LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.scenario import Delivery
 from tests.airflow_runs import eventually
-from tests.integration.attempts import Marked, Outcome
 from tests.integration.question_receiver import SECRET
 from tests.integration.tasks import SLOW, TOKEN, api_error
+from tests.promises.attempts import Marked, Outcome
 from tests.promises.harness import World
 from tests.promises.kinds import Job
 

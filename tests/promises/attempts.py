@@ -1,21 +1,18 @@
-"""
-A task, attempt after attempt, as Airflow runs it: its database, its processes, and what users do to it.
-
-What is around the task belongs to a test: how a process ends, and what else goes wrong.
-"""
+"""A task, attempt after attempt, as Airflow runs it: its database, its processes, and what users do to it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
@@ -23,14 +20,20 @@ from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import AirflowSkipException, TaskDeferred
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowTaskTerminated
 from airflow.sdk.execution_time.context import set_current_context
+from airflow.sdk.execution_time.timeout import timeout as alarm
 
 from tests.integration import tasks
 from tests.integration.tasks import TASK_STATES, TaskInstance, TaskStateStore, fired, rebuilt
 
+if TYPE_CHECKING:
+    from tests.promises.harness import World
+
 # What the triggerer passes to the task of a trigger that a user has ended.
 _USER_ACTION = "User action"
-_UNTIL_ANOTHER_TRIGGERER = 30.0
 _A_DAY = 86_400.0
+# Seconds that a thread of the crew waits for the task's process. It never takes that long.
+_PATIENCE = 60.0
+_KILL = signal.SIGUSR1
 
 Step = Callable[[Any, Any], Any]
 """What a process does with its operator and a context."""
@@ -71,51 +74,56 @@ class Outcome:
 
 
 class Process:
-    """A process of a worker or, without an operator, of a triggerer."""
+    """A process that gets signals, unless it is a triggerer's. Another thread sends them, and waits for each."""
 
     def __init__(self, operator: Any) -> None:
         self.operator = operator
-        self.is_over = self.is_dead = False
+        self.is_dead = False
+        self._told, self._rung = threading.Event(), threading.Event()
 
-    def runs(self) -> AbstractContextManager[object]:
-        """Prepare what may happen to the process while it runs."""
-        return nullcontext()
+    @contextmanager
+    def runs(self) -> Iterator[None]:
+        """Handle signals, and limit the time, as Airflow does."""
+        limit = self.operator and self.operator.execution_timeout
+        with ExitStack() as stack:
+            if self.operator:
+                self._handle(stack, signal.SIGTERM, self._is_told)
+                self._handle(stack, _KILL, self._is_killed)
+            if limit:
+                self._timer = stack.enter_context(alarm(limit.total_seconds()))
+                self._handle(stack, signal.SIGALRM, self._rings)
+            yield
 
     def tell(self) -> None:
-        """Send SIGTERM. On Airflow 3, the handler calls on_kill, and the task goes on until it is killed."""
-        raise NotImplementedError
+        self._send(signal.SIGTERM, self._told.is_set)
 
     def kill(self) -> None:
-        """Kill the process."""
-        raise NotImplementedError
+        self._send(_KILL, lambda: self.is_dead)
 
     def ring(self) -> None:
-        """Ring the alarm of execution_timeout."""
-        raise NotImplementedError
+        self._send(signal.SIGALRM, self._rung.is_set)
 
+    @staticmethod
+    def _handle(stack: ExitStack, number: int, act: Callable[..., Any]) -> None:
+        stack.callback(signal.signal, number, signal.signal(number, act))
 
-class Airflow:
-    """An Airflow with one run of a DAG."""
+    def _is_told(self, *_: object) -> None:
+        self._told.set()
+        self.operator.on_kill()
 
-    process: Callable[[Any], Process]
+    def _is_killed(self, *_: object) -> None:
+        self.is_dead = True
+        raise Killed
 
-    def __init__(self) -> None:
-        self.tasks: dict[str, Task] = {}
+    def _rings(self, *given: Any) -> None:
+        self._rung.set()
+        self._timer.handle_timeout(*given)
 
-    def new_folder(self) -> Path:
-        """Return a folder for results that nothing else uses."""
-        raise NotImplementedError
-
-    def request(self, name: str, act: Callable[[], Any]) -> Any:
-        """Do what a process asks for."""
-        del name
-        return act()
-
-    def show(self, text: str) -> None:
-        """Take note of what is stored, or what people may read."""
-
-    def deliver(self, task: Task) -> None:
-        """Take note of a task that has succeeded."""
+    def _send(self, number: int, has_arrived: Callable[[], bool]) -> None:
+        until = time.monotonic() + _PATIENCE
+        while self.operator and not has_arrived() and time.monotonic() < until:
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
+            time.sleep(0.01)
 
 
 @dataclass
@@ -135,7 +143,7 @@ class Instance(TaskInstance):
 class Task(tasks.Task):
     """One task instance in Airflow's database. ``make`` builds its operator, once for each process."""
 
-    def __init__(self, world: Airflow, make: Callable[[], Any], task_id: str = "crew") -> None:
+    def __init__(self, world: World, make: Callable[[], Any], task_id: str = "crew") -> None:
         super().__init__(make, store=TaskStateStore(), retries=2)
         self.ti = Instance(0, self.retries, task_id=task_id, job=self)
         self.xcoms = self.ti.xcoms
@@ -143,7 +151,6 @@ class Task(tasks.Task):
         self.world.tasks[task_id] = self
         self.state = "scheduled"
         self.is_marked = False
-        self.wipes = 0
         self.process: Process | None = None
         self.deferral: dict[str, Any] = {}
         """Trigger, arguments of the next process, and the event, as Airflow's database has them."""
@@ -154,27 +161,28 @@ class Task(tasks.Task):
     def push(self, key: str, value: Any) -> None:
         """Store an XCom."""
         stored = self._shown(value)
-        self._ask("xcom", lambda: self.xcoms.__setitem__(key, stored))
+        self.check_alive()
+        self.xcoms[key] = stored
 
     def pull(self, key: str) -> Any:
-        return self._ask("xcom", lambda: self.xcoms.get(key))
+        self.check_alive()
+        return self.xcoms.get(key)
 
     def get(self, key: str, default: Any = None) -> Any:
-        return self._ask("get", lambda: self.store.get(key, default))
+        self.check_alive()
+        return self.store.get(key, default)
 
     def set(self, key: str, value: Any, *, retention: Any = None) -> None:
-        self._ask("set", lambda: self.store.set(key, self._shown(value), retention=retention))
+        self.check_alive()
+        self.store.set(key, self._shown(value), retention=retention)
 
     def delete(self, key: str) -> None:
-        self._ask("delete", lambda: self.store.delete(key))
-
-    def _ask(self, name: str, act: Callable[[], Any]) -> Any:
         self.check_alive()
-        return self.world.request(name, act)
+        self.store.delete(key)
 
     def _shown(self, value: Any, **how: Any) -> Any:
         text = json.dumps(value, allow_nan=False, **how)
-        self.world.show(text)
+        self.world.stored.append(text)
         return json.loads(text)
 
     # What users, workers and triggerers do.
@@ -184,21 +192,12 @@ class Task(tasks.Task):
         self.is_marked, self.state = True, "failed"
         self.tell()
 
-    def clear(self, *, keeps: bool = True) -> None:
+    def clear(self) -> None:
         """Clear the task, whether it runs or has ended."""
         super().clear()
         self.is_marked = False
-        if not keeps:
-            self.store.texts.clear()
-            self.wipes += 1
         self.state = "restarting" if self.state == "running" else "scheduled"
         self.tell()
-
-    def lose(self) -> None:
-        """Take the process for lost, although it runs. It is told to end."""
-        if self.process and self.process.operator and self.state == "running":
-            self.state = self._after(None)
-            self.tell()
 
     def tell(self) -> None:
         """Shut down the worker, or hand the trigger over to another triggerer."""
@@ -229,11 +228,6 @@ class Task(tasks.Task):
         if self.is_dead:
             raise Killed
 
-    @property
-    def is_due(self) -> bool:
-        """Whether the scheduler runs an attempt."""
-        return self.state in {"scheduled", "up_for_retry"}
-
     def attempt(self, deferral: dict[str, Any] | None = None) -> Outcome:
         """Run the next attempt to its end, in as many processes as it takes. Or go on with a deferred one."""
         self.state = "running"
@@ -244,7 +238,7 @@ class Task(tasks.Task):
             return Outcome(self._run(self._resumed_by(deferral) if deferral else _executed))
         except BaseException as error:  # noqa: BLE001 - the outcome
             if not isinstance(error, Killed | Marked):
-                self.world.show("".join(traceback.format_exception(error)) + repr(vars(error)))
+                self.world.stored.append("".join(traceback.format_exception(error)) + repr(vars(error)))
             if self.state == "restarting":
                 self.state = "scheduled"
             elif self.state == "running":
@@ -277,7 +271,7 @@ class Task(tasks.Task):
             try:
                 result = step(operator, context)
                 operator.post_execute(context, result)
-                self.world.request("success", lambda: self._succeed(result))
+                self._succeed(result)
                 for callback in operator.on_success_callback:
                     callback(context)
             except BaseException:
@@ -290,16 +284,15 @@ class Task(tasks.Task):
     def _succeed(self, result: Any) -> None:
         if self.state == "running":
             self.state, self.xcoms["return_value"] = "success", self._shown(result, default=vars)
-            self.world.deliver(self)
 
     @contextmanager
     def _process(self, operator: Any = None) -> Iterator[Process]:
-        self.process = process = self.world.process(operator)
+        self.process = process = Process(operator)
         try:
             with process.runs():
                 yield process
         finally:
-            self.process, process.is_over, self._leave = None, True, lambda: None
+            self.process, self._leave = None, lambda: None
 
     @contextmanager
     def _outside(self, state: str) -> Iterator[None]:
@@ -337,12 +330,7 @@ class Task(tasks.Task):
     def _fired(self, stored: list[Any], until: float) -> Any:
         """Return the event of a trigger. None if it has left its triggerer, or its time is over."""
         with self._process():
-            try:
-                return asyncio.run(self._event_of(stored, until))
-            except Killed:
-                pass
-        time.sleep(_UNTIL_ANOTHER_TRIGGERER)
-        return None
+            return asyncio.run(self._event_of(stored, until))
 
     async def _event_of(self, stored: list[Any], until: float) -> Any:
         trigger: Any = rebuilt(*stored)
