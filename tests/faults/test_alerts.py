@@ -17,7 +17,6 @@ from airflow_provider_crew.local import LocalCrewService
 from tests.airflow_runs import DASHBOARD, TOKEN, Run, eventually
 from tests.faults.rows import LONG, Way
 from tests.faults.scenes import Code, Scene, waiting
-from tests.supported import AIRFLOW
 
 CODE = """\
 import json
@@ -131,11 +130,11 @@ class Case(NamedTuple):
 TIMED_OUT: dict[str, Any] = {"harm": wait, "of_dag": {"dagrun_timeout": TIMEOUT}}
 CANCELS = {"cancel_on_kill": True}
 CANCELLED: dict[str, Any] = {"options": CANCELS, "kinds": ("running", "ended")}
-# A trigger hears of a mark from Airflow 3.3 on. Airflow 3.4 stores no XCom of a trigger whose task has ended.
+# Airflow 3.4 stores no XCom of a trigger whose task has ended.
 BY_TRIGGER: dict[str, Any] = {
     "way": "deferred",
     "options": CANCELS,
-    "kinds": ("being cancelled", "ended") if AIRFLOW >= (3, 3) else ("running",),
+    "kinds": ("being cancelled", "ended"),
 }
 CASES: dict[str, Case] = {
     "alert_killed_in_successful_run": Case(kill),
