@@ -58,11 +58,6 @@ class Outcome:
     error: BaseException | None = None
 
     @property
-    def failure(self) -> Any:
-        """The error of the package."""
-        return getattr(self.error, "failure", self.error)
-
-    @property
     def cost(self) -> Any:
         """What the error says of the cost. An agent may call another tool after an error without a cost."""
         return getattr(self.error, "cost", "none")
@@ -150,7 +145,6 @@ class Task(tasks.Task):
         self.world = world
         self.world.tasks[task_id] = self
         self.state = "scheduled"
-        self.is_marked = False
         self.process: Process | None = None
         self.deferral: dict[str, Any] = {}
         """Trigger, arguments of the next process, and the event, as Airflow's database has them."""
@@ -189,13 +183,12 @@ class Task(tasks.Task):
 
     def mark(self) -> None:
         """Mark the task as failed."""
-        self.is_marked, self.state = True, "failed"
+        self.state = "failed"
         self.tell()
 
     def clear(self) -> None:
         """Clear the task, whether it runs or has ended."""
         super().clear()
-        self.is_marked = False
         self.state = "restarting" if self.state == "running" else "scheduled"
         self.tell()
 
@@ -239,16 +232,9 @@ class Task(tasks.Task):
         except BaseException as error:  # noqa: BLE001 - the outcome
             if not isinstance(error, Killed | Marked):
                 self.world.stored.append("".join(traceback.format_exception(error)) + repr(vars(error)))
-            if self.state == "restarting":
-                self.state = "scheduled"
-            elif self.state == "running":
-                self.state = self._after(error)
+            if self.state == "running":
+                self.state = "failed"
             return Outcome(error=error)
-
-    def _after(self, error: BaseException | None) -> str:
-        if isinstance(error, AirflowSkipException):
-            return "skipped"
-        return "failed" if isinstance(error, _FINAL) or self.ti.try_number > self.ti.max_tries else "up_for_retry"
 
     def _run(self, step: Step) -> Any:
         while True:

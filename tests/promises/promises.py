@@ -13,6 +13,7 @@ from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -536,45 +537,24 @@ def execution_timeout_during_poll_ends_attempt(world: World, make: MakeJob) -> N
 
 
 @promise
-def long_outage_ends_attempt_that_is_found_again(world: World, make: MakeJob) -> None:
+def execution_that_cannot_be_polled_is_not_replaced(world: World, make: MakeJob) -> None:
+    """It may be unknown after the first poll, its token be rejected, or the crew be away."""
     world.crew.scenario = SLOW
-    world.each_poll_takes(300)
-    world.crew.faults.answer(500, on="status", times=10_000)
-    job = make(world, timeout=7200, max_outage=0.2)
-    assert job.attempt().cost == "running"
-    world.disconnect()
-    assert job.attempt().cost in {"running", "unknown"}
-    world.connect()
-    world.crew.faults.clear()
-    assert_later_attempt_finds_it(world, job)
-
-
-@promise
-def unknown_execution_is_not_replaced(world: World, make: MakeJob) -> None:
-    world.crew.scenario = SLOW
-    world.each_poll_takes(300)
-    world.at("status", lambda: world.crew.faults.answer(404, on="status", times=10_000))
-    job = make(world, timeout=7200)
-    outcome = job.attempt()
-    assert outcome.cost == "running"
-    job.clear()
-    job.attempt()
-    world.crew.faults.clear()
-    assert_later_attempt_finds_it(world, job)
-
-
-@promise
-def rejected_token_ends_attempt_that_is_found_again(world: World, make: MakeJob) -> None:
-    world.crew.scenario = SLOW
-    world.each_poll_takes(300)
-    world.crew.faults.answer(401, on="status", times=10_000)
-    job = make(world, timeout=7200)
-    outcome = job.attempt()
-    assert outcome.cost == "running"
-    assert not outcome.is_retried
-    world.crew.faults.clear()
-    job.clear()
-    assert_later_attempt_finds_it(world, job)
+    for number, status in enumerate((404, 401, 500)):
+        world.each_poll_takes(300)
+        answer = partial(world.crew.faults.answer, status, on="status", times=10_000)
+        world.at("status", answer) if status == 404 else answer()
+        job = make(world, timeout=7200, max_outage=0.2)
+        outcome = job.attempt()
+        assert outcome.cost == "running"
+        assert status != 401 or not outcome.is_retried
+        world.disconnect()
+        assert job.attempt().cost in {"running", "unknown"}
+        world.connect()
+        job.clear()
+        job.attempt()
+        world.crew.faults.clear()
+        assert_later_attempt_finds_it(world, job, others=number)
 
 
 # The cost is true.
@@ -609,15 +589,17 @@ def stopped_execution_is_not_started_again(world: World, make: MakeJob) -> None:
 
 
 @promise
-def marked_task_stops_each_execution_once(world: World, make: MakeJob) -> None:
-    world.connect(cancel_on_kill=True)
-    world.crew.scenario = SLOW
-    job = make(world, rows=2)
-    world.at("status", job.mark, number=3)
-    outcome = job.attempt()
-    assert outcome.error
-    assert sorted(world.stopped_ids) == sorted(world.kickoff_ids)
-    assert len(world.kickoff_ids) == job.rows
+def marked_task_stops_each_execution_once_if_it_cancels(world: World, make: MakeJob) -> None:
+    for cancels in (False, True):
+        world.connect(cancel_on_kill=cancels)
+        world.crew.scenario = SLOW
+        job = make(world, rows=2)
+        world.at("status", job.mark, number=3)
+        world.at("status", job.kill, number=7)
+        assert job.attempt().error
+        assert sorted(world.stopped_ids) == sorted(world.kickoff_ids[job.rows :])
+        assert len(world.kickoff_ids) == job.rows * (1 + cancels)
+        world.forget()
 
 
 @promise
@@ -637,18 +619,6 @@ def marked_task_waits_for_no_slow_poll(world: World, make: MakeJob) -> None:
     marking.join()
     assert outcome.error
     assert world.stopped_ids == world.kickoff_ids
-
-
-@promise
-def marked_task_stops_nothing_by_default(world: World, make: MakeJob) -> None:
-    world.crew.scenario = SLOW
-    job = make(world, rows=2)
-    world.at("status", job.mark, number=3)
-    world.at("status", job.kill, number=7)
-    outcome = job.attempt()
-    assert outcome.error
-    assert world.stopped_ids == []
-    assert len(world.kickoff_ids) == job.rows
 
 
 # Results.
