@@ -16,6 +16,7 @@ from datetime import timedelta
 from functools import partial
 from itertools import count
 from typing import Any
+from unittest.mock import Mock
 
 import requests
 
@@ -61,21 +62,6 @@ def complete_later(world: World, **task: Any) -> None:
     """Let executions end so, as soon as they were polled for a while."""
     world.crew.scenario = Scenario(tasks=(ScenarioTask(name="writing_task", seconds=3600, **task),), inputs=())
     world.at("status", world.finish, number=3)
-
-
-def called_with_another_id(world: World, make: MakeJob) -> Job:
-    """Return a job whose kickoff gets no response, but a call with an ID that the crew does not report."""
-    world.crew.scenario = SLOW.model_copy(update={"started_webhook": Delivery(other_ids=True)})
-    world.crew.faults.reset(on="kickoff", after_taken=True)
-    world.each_poll_takes(300)
-    return make(world, timeout=7200)
-
-
-def call_with_its_id(world: World) -> None:
-    """Call as a crew does that has started, for each request that it got."""
-    for request in world.crew.requests.on("kickoff"):
-        started = {"kickoff_id": world.crew.kickoffs[0].kickoff_id}
-        requests.post(request.json["crewWebhookUrl"], json=started, timeout=30)
 
 
 # Nothing is sent.
@@ -327,14 +313,20 @@ def late_call_is_found_by_later_attempt(world: World, make: MakeJob) -> None:
             assert outcome.cost == "unknown"
             assert not outcome.is_retried
         assert len(world.crew.kickoffs) == 1
-        call_with_its_id(world)
+        (request,) = world.crew.requests.on("kickoff")
+        started = {"kickoff_id": world.kickoff_ids[0]}
+        requests.post(request.json["crewWebhookUrl"], json=started, timeout=30)
         job.clear()
         assert_later_attempt_finds_it(world, job)
 
 
 @promise
 def execution_under_another_id_is_not_replaced(world: World, make: MakeJob) -> None:
-    job = called_with_another_id(world, make)
+    """The crew does not report the ID with which it calls."""
+    world.crew.scenario = SLOW.model_copy(update={"started_webhook": Delivery(other_ids=True)})
+    world.crew.faults.reset(on="kickoff", after_taken=True)
+    world.each_poll_takes(300)
+    job = make(world, timeout=7200)
     with world.receiver(lambda: job.now):
         for _ in range(2):
             assert job.attempt().cost in {"running", "unknown"}
@@ -510,17 +502,13 @@ def odd_responses_lose_no_result(world: World, make: MakeJob) -> None:
 @promise
 def unexpected_exception_in_wait_surfaces(world: World, make: MakeJob) -> None:
     world.crew.scenario = SLOW
-    repair = world.before_polls(_raise_what_nothing_expects)
+    repair = world.before_polls(Mock(side_effect=RuntimeError("boom")))
     job = make(world, timeout=5)
     outcome = job.attempt()
     assert outcome.error
     assert "boom" in repr(outcome.error) + world.log.text
     repair()
     assert_later_attempt_finds_it(world, job)
-
-
-def _raise_what_nothing_expects() -> None:
-    raise RuntimeError("boom")
 
 
 @promise
