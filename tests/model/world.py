@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 
 from airflow_provider_crew.answers.people import KEY as ANSWER
 from airflow_provider_crew.client.progress import PROGRESS
-from airflow_provider_crew.task.record import KEY, KICKOFF_ID
+from airflow_provider_crew.task.record import KEY
 from tests.model.process import TASKS, Answer, Process, Wrong, from_json
 
 RETRIES = 1
 AT_REST = frozenset({"success", "failed", "retry"})
 _STARTS = "starts an execution (billed)"
-_STARTS_ANOTHER = "starts another execution (billed)"
 _STEPS = frozenset({"status", "open", "answer", "finish"})
 
 
@@ -160,8 +159,6 @@ class World(NamedTuple):
         This is ``starting()`` and ``ending()`` in ``plugins/tab/ending.js``, which run in a browser.
         """
         xcoms = dict(self.xcoms) if self.state != "queued" or self.resumes else {}
-        if not TASKS[self.task].has_record and KICKOFF_ID in xcoms and self.state == "success":
-            return {"clear": _STARTS_ANOTHER, "retry": "", "cost": "running"}
         kept = xcoms.get(PROGRESS, "{}"), dict(self.store).get(KEY, "{}")
         return _told(*kept, self.state, TASKS[self.task].has_record and self.try_number < 2)
 
