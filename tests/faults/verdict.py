@@ -27,12 +27,10 @@ RETURNED_BY = {
 
 
 def judge(chaos: Chaos) -> tuple[list[str], Counter[str]]:
-    """Compare every execution at the crew and in Airflow. Return what must not have occurred, and counts."""
+    """Compare every execution at the crew and in Airflow. Return what must not have occurred, and the states."""
     tasks = [_Task(chaos, run, *ids) for run in chaos.runs for ids in RETURNED_BY.items()]
     faults = [f"{task.topic}: {fault}" for task in tasks for fault in task.faults()]
-    return faults, Counter(
-        each for task in tasks for each in (f"{task.ends_in}: {task.state}", *task.known.values())
-    )
+    return faults, Counter(task.state for task in tasks)
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,6 @@ class _Task:
                 self.returned = run.xcom(ends_in)
         self.record = kickoff_record(run, task_id)
         self.reports = [attempt for attempt in self.attempts if attempt.failure and attempt.failure.is_uncertain]
-        self.known = {it.kickoff_id: how for it in self.executions if (how := self._how_it_is_known(it))}
 
     def faults(self) -> Iterator[str]:
         """Yield what must not have happened."""
@@ -80,7 +77,7 @@ class _Task:
                 yield f"started twice by accident, {before.kickoff_id}, {after.kickoff_id}"
         for execution in self.executions:
             kickoff_id = execution.kickoff_id
-            if kickoff_id not in self.known:
+            if not self._is_known(execution):
                 yield f"{kickoff_id} is named nowhere"
             if kickoff_id in self.stopped:
                 yield f"{kickoff_id} was stopped, and no task was marked"
@@ -94,18 +91,14 @@ class _Task:
             and self.returned["output"] == f"Briefing: {self.topic}"
         )
 
-    def _how_it_is_known(self, execution: Execution) -> str | None:
-        """Return how the user learns of an execution."""
-        if execution.kickoff_id in named_in(self.returned):
-            return "results in XCom"
-        if any(attempt.names(execution.kickoff_id) for attempt in self.logs):
-            return "named in a log"
-        if execution.kickoff_id in named_in(self.record):
-            return "named in a kickoff record"
+    def _is_known(self, execution: Execution) -> bool:
+        """Whether the user learns of an execution, or that it may exist."""
+        kickoff_id = execution.kickoff_id
+        is_named = kickoff_id in {*named_in(self.returned), *named_in(self.record)}
         is_reported = any(attempt.number >= _origin(execution)["try_number"] for attempt in self.reports)
         # A task that was killed while it sent the kickoff leaves a record without an ID.
         is_recorded = execution is self.executions[-1] and record_state(self.record) in WITHOUT_ID
-        return "only known to be possible" if is_reported or is_recorded else None
+        return is_named or is_reported or is_recorded or any(each.names(kickoff_id) for each in self.logs)
 
     def _is_chosen(self, before: Execution, after: Execution) -> bool:
         """
