@@ -108,15 +108,6 @@ def test_fallback_after_a_crew_has_failed_twice(runs, crews, messages):
     assert alert.startswith((f"[{Cost.ENDED}] crew_with_fallback: report", f"[{Cost.UNKNOWN}]"))
 
 
-def test_production_example_reports_a_failed_crew(messages, start):
-    run = start("crew_production", crew="crew_default")  # which returns no JSON
-
-    assert run.wait() == "failed"
-    assert run.task("brief")["try_number"] == 1
-    (alert,) = eventually(lambda: [each["text"] for each in messages if run.run_id in each["text"]])
-    assert alert.startswith((f"[{Cost.ENDED}] crew_production: brief", f"[{Cost.UNKNOWN}]"))
-
-
 def test_flow_restores_the_state_of_another_execution(runs, crews):
     run = runs["crew_restore_flow_state"]
 
