@@ -110,7 +110,7 @@ def row(
     ways: tuple[Way, ...] = ("deferred",),
     core: bool | tuple[Way, ...] = False,
     forgotten: tuple[Way, ...] = (),
-    needs_store: tuple[Way, ...] = (),
+    before_3_3: tuple[Way, ...] = (),
     **given: Any,
 ) -> Callable[[Callable[[Scene], None]], Callable[..., None]]:
     """
@@ -118,8 +118,8 @@ def row(
 
     ``ends`` is the outcome of a ``CrewRunOperator``; other modes leave less in XCom. ``core``: runs on each
     Airflow; the modes that it names, or all if True, run before every change lands. ``forgotten``: the modes in
-    which the task starts another execution if clearing deletes the kickoff record. ``needs_store``: modes with
-    another outcome before Airflow 3.3. ``given``: fields of the row, and arguments of the task.
+    which the task starts another execution if clearing deletes the kickoff record. ``before_3_3``: modes that
+    also run before Airflow 3.3. ``given``: fields of the row, and arguments of the task.
     """
     declared = {name: given.pop(name) for name in DECLARED & given.keys()}
 
@@ -142,7 +142,7 @@ def row(
 
         def marks(way: Way) -> list[pytest.MarkDecorator]:
             is_brief = core is True or (core and way in core)
-            return [_IN_STORE] * (way in needs_store) + [pytest.mark.nightly] * (not is_brief)
+            return [_IN_STORE] * (way not in before_3_3) + [pytest.mark.nightly] * (not is_brief)
 
         def test(row: Row, stage: Any) -> None:
             stage.play(row)

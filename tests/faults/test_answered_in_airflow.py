@@ -16,9 +16,6 @@ from dev.settings import WEBHOOK_SECRET
 from tests.airflow_runs import eventually, live
 from tests.faults.held import HeldAnswer
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, row
-from tests.supported import AIRFLOW
-
-pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A deferred task cannot ask before Airflow 3.3.")
 
 ASKS = live(LONG, human_input=True)
 

@@ -5,16 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import pytest
-
 from tests.airflow_runs import eventually
 from tests.faults.rows import RUN, Ends, row
 from tests.faults.scenes import PAUSE
 from tests.faults.test_user import command
 from tests.integration.batches import statuses
-from tests.supported import AIRFLOW
-
-pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
 
 _ROWS = 12
 _AT_A_TIME = 4

@@ -15,14 +15,14 @@ from tests.faults.scenes import PAUSE, Code, never_stopped, waiting
 from tests.supported import AIRFLOW
 
 IN_TWENTY_SECONDS = Code("datetime.timedelta(seconds=20)")
-WAITS = (*RUN, "sensor deferred", "sensor poke")
+SENSORS: tuple[Way, ...] = ("sensor deferred", "sensor poke")
+WAITS = (*RUN, *SENSORS)
 CANCELLED = Ends("failed", "only the kickoff ID", "revoked")
 ALWAYS: dict[str, Any] = {"cancel_on_kill": True, "cancel_on_timeout": True}
-# Airflow tells a trigger that a user has ended its task from 3.3 on.
 BY_TRIGGER: tuple[Way, ...] = ("deferred", "sensor deferred")
 
 
-@row(CANCELLED, ways=WAITS, core=RUN, retries=2, needs_store=BY_TRIGGER, cost=ANY, **ALWAYS)
+@row(CANCELLED, ways=WAITS, core=RUN, retries=2, before_3_3=("sensor poke",), cost=ANY, **ALWAYS)
 def test_cancel_marked_as_failed(scene):
     """The task is marked as failed while it waits."""
     waiting(scene)
@@ -52,7 +52,7 @@ def test_cancel_after_execution_timeout(scene):
     scene.answered("stop")
 
 
-@row(COMPLETED_IN_ATTEMPT_2, ways=WAITS, core=RUN, forgotten=("deferred",), needs_store=RUN, **ALWAYS)
+@row(COMPLETED_IN_ATTEMPT_2, ways=WAITS, core=RUN, forgotten=("deferred",), before_3_3=SENSORS, **ALWAYS)
 def test_cancel_not_when_cleared(scene):
     """The task is cleared while it waits."""
     waiting(scene)
@@ -70,7 +70,7 @@ def test_cancel_not_when_cleared(scene):
 no_triggerer = without("triggerer", grace=60)
 
 
-@row(COMPLETED, ways=BY_TRIGGER, harm=no_triggerer, core=True, **ALWAYS)
+@row(COMPLETED, ways=BY_TRIGGER, harm=no_triggerer, core=True, before_3_3=BY_TRIGGER, **ALWAYS)
 def test_cancel_not_when_the_triggerer_restarts(scene):
     """The triggerer restarts while it polls."""
     waiting(scene)
@@ -81,7 +81,7 @@ def test_cancel_not_when_the_triggerer_restarts(scene):
     never_stopped(scene)
 
 
-@row(CANCELLED, ways=BY_TRIGGER, harm=no_triggerer, needs_store=BY_TRIGGER, **ALWAYS)
+@row(CANCELLED, ways=BY_TRIGGER, harm=no_triggerer, **ALWAYS)
 def test_cancel_marked_without_a_triggerer(scene):
     """The task is marked as failed while no triggerer is running."""
     waiting(scene)
@@ -94,7 +94,6 @@ def test_cancel_marked_without_a_triggerer(scene):
     Ends("failed", "only the kickoff ID", "running", tries=2),
     ways=BY_TRIGGER,
     harm=suspended("triggerer"),
-    needs_store=BY_TRIGGER,
     cost="running",
     **ALWAYS,
 )

@@ -35,7 +35,7 @@ def test_unstorable_output(scene):
 NEW_TOKEN = f"{TOKEN}-of-today"
 
 
-@row(COMPLETED, ways=(*RUN, "sensor reschedule"), core=("deferred",))
+@row(COMPLETED, ways=(*RUN, "sensor reschedule"), core=("deferred",), before_3_3=(*RUN, "sensor reschedule"))
 def test_token_rotated(scene):
     """The token is rotated while the crew runs, and the connection is changed a little later."""
     waiting(scene)

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from airflow_provider_crew.local.scenario import Delivery
 from tests.airflow_runs import eventually
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, RUN, row
 from tests.faults.scenes import Code
-from tests.supported import AIRFLOW
-
-pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="This Airflow keeps no kickoff record.")
 
 
 def calling(*, within: float = 40, **how: Any) -> dict[str, Any]:

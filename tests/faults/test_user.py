@@ -15,7 +15,7 @@ from tests.faults.rows import COMPLETED_IN_ATTEMPT_2, PAID_AGAIN, RUN, SENSOR, U
 from tests.faults.scenes import Scene, waiting
 
 
-@row(PAID_AGAIN, core=True, forgotten=("deferred",), needs_store=("deferred",))
+@row(PAID_AGAIN, core=True, forgotten=("deferred",))
 def test_cleared_after_success(scene):
     """The task is cleared after it succeeded."""
     scene.start()
@@ -24,7 +24,7 @@ def test_cleared_after_success(scene):
     scene.finish(2)
 
 
-@row(COMPLETED_IN_ATTEMPT_2, core=(), needs_store=("deferred",))
+@row(COMPLETED_IN_ATTEMPT_2, core=())
 def test_run_cleared(scene):
     """The DAG run is cleared while the task waits."""
     waiting(scene)
@@ -84,7 +84,6 @@ def adopt(scene: Scene, *arguments: str, **expected: Any) -> dict[str, Any]:
     COMPLETED_IN_ATTEMPT_2,
     ways=(*RUN, "kickoff"),
     core=("deferred",),
-    needs_store=(*RUN, "kickoff"),
     retries=2,
     forgotten=(*RUN, "kickoff"),
     cost="unknown",
@@ -121,7 +120,6 @@ def test_forgotten(scene):
     UNCERTAIN,
     ways=(*RUN, "kickoff"),
     core=("deferred", "kickoff"),
-    needs_store=(*RUN, "kickoff"),
     cost="unknown",
 )
 def test_cleared_before_the_answer(scene):
@@ -134,7 +132,6 @@ def test_cleared_before_the_answer(scene):
     COMPLETED_IN_ATTEMPT_2,
     ways=(*RUN, "kickoff"),
     core=("deferred", "kickoff"),
-    needs_store=(*RUN, "kickoff"),
 )
 def test_cleared_just_before_the_answer(scene):
     """The task is cleared before the answer to its kickoff, which its process still receives."""

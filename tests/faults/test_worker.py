@@ -14,7 +14,6 @@ KILLED = Code("killed_once")
     UNCERTAIN,
     ways=(*RUN, "kickoff"),
     core=("deferred", "kickoff"),
-    needs_store=(*RUN, "kickoff"),
     retries=3,
     cost="unknown",
 )
@@ -24,7 +23,7 @@ def test_killed_before_the_answer(scene):
     scene.kill()
 
 
-@row(COMPLETED_IN_ATTEMPT_2, ways=(*RUN, *SENSOR), core=("deferred",), needs_store=RUN, retries=1)
+@row(COMPLETED_IN_ATTEMPT_2, ways=(*RUN, *SENSOR), core=("deferred",), before_3_3=SENSOR, retries=1)
 def test_killed_during_a_poll(scene):
     """The worker is killed during the first poll."""
     scene.start_and_hold("status")
