@@ -29,10 +29,3 @@ def test_tasks_at_once_start_as_many_as_are_allowed(airflow, start, tmp_path):
     assert len(crew.kickoffs) == LIMIT
     counted = api.get("dags/crew_budget/dagRuns")["dag_runs"]
     assert sorted(each["dag_run_id"].rpartition(".")[2] for each in counted) == ["1", "2", "3"]
-    assert {each["state"] for each in counted} == {"queued"}
-    done = {ti["map_index"] for ti in tasks if ti["state"] == "success"}
-    assert {each["conf"]["map_index"] for each in counted} == done
-    refused = next(ti["map_index"] for ti in tasks if ti["state"] == "failed")
-    kind, message = run.error("report", map_index=refused)
-    assert kind == "CrewTaskFailed"
-    assert "max_kickoffs_per_day" in message
