@@ -212,10 +212,6 @@ class Scene:
         before = len(self.crew.requests.on("status"))
         eventually(lambda: len(self.crew.requests.on("status")) >= before + times, pause=PAUSE)
 
-    def unwatched(self, pause: float = 8) -> None:
-        """Wait until there was no poll for that many seconds."""
-        eventually(lambda: self.crew.requests.on("status")[-1].received_at < time.time() - pause, pause=PAUSE)
-
     def asked(self, operation: Any, times: int = 1) -> None:
         """Wait until the crew has received this many requests."""
         eventually(lambda: len(self.crew.requests.on(operation)) >= times, pause=0.2)

@@ -28,7 +28,6 @@ def test_cancel_marked_as_failed(scene):
     waiting(scene)
     scene.mark("failed")
     scene.answered("stop")
-    scene.unwatched()
     if AIRFLOW[:2] == (3, 3):  # Airflow 3.4 stores no XCom of a task that has ended
         eventually(lambda: (scene.xcom(PROGRESS)["end"] or {}).get("error") == "ExecutionCancelled")
 
