@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from airflow_provider_crew.client.api import resend
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.payload import KickoffRequest
@@ -33,11 +31,6 @@ class Connect:
         client = self._kind(ServiceSettings(address=address, **{"token": TOKEN, **settings}))
         self._opened.append(client)
         return client
-
-    def needs_one_deadline(self) -> None:
-        """Skip what drips headers for the synchronous client, which has a time limit for each read alone."""
-        if self._kind is CrewClient:
-            pytest.skip("The synchronous client has no deadline for a whole exchange while it reads headers.")
 
     def close(self) -> None:
         for client in self._opened:

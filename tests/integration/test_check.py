@@ -218,18 +218,3 @@ def test_no_body_shows_a_value(body):
     (told,) = shapes.all()
     assert (told["times"], told["request"]) == (2, "GET /status/{kickoff_id}")
     assert not [each for each in (MARK, str(NUMBER)) if each in json.dumps(told)]
-
-
-@pytest.mark.parametrize("depth", [10, 500, 900, 5_000])
-def test_deep_body_loses_no_kickoff_id(report, depth):
-    def nested(name: str) -> str:
-        return f'{{"{name}":' * depth + "1" + "}" * depth
-
-    with LocalCrewService(Scenario(dialect="deployed", tasks=(WRITING,)), token=TOKEN) as service:
-        body = f'{{"kickoff_id": "{MARK}-1", "result": {nested("result")}, "tasks": {nested("output")}}}'
-        service.faults.answer(200, body=body, on="kickoff")
-        service.faults.answer(200, body={"state": "SUCCESS", "result": MARK}, on="status", times=99)
-        code, told = report(service, "--start", *WITH_MARK)
-
-    is_readable = depth < 900  # Python's own reader has a limit
-    assert (code, told["executions"]) == (ANSWERED, 1) if is_readable else code in {ANSWERED, UNDECIDED}

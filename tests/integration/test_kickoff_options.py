@@ -14,7 +14,6 @@ from airflow_provider_crew.client.errors import InvalidInputs, InvalidSettings
 from airflow_provider_crew.client.options import SENT_AS
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
-from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from airflow_provider_crew.task.task import Options
 from airflow_provider_crew.task.task import Task as KitTask
 from tests.integration.operators import kickoff, run, run_deferred
@@ -68,19 +67,6 @@ def test_webhooks_are_sent_rendered_with_their_secret(live_crew, operator):
     assert live_crew.kickoffs[0].webhooks == {"humanInputWebhook": body["humanInputWebhook"]}
 
 
-@pytest.mark.usefixtures("hooks")
-@pytest.mark.parametrize("is_async", [False, True])
-def test_options_of_a_hook_are_sent(live_crew, is_async):
-    options: Any = {"webhooks": RENDERED, "restore_from_state_id": "4711"}
-    hook = CrewHook(webhook_conn_id="hooks")
-
-    kicked_off = asyncio.run(hook.kickoff_async(INPUTS, **options)) if is_async else None
-    assert kicked_off or hook.kickoff(INPUTS, **options)
-
-    assert sent(live_crew)["webhooks"]["authentication"] == BEARER
-    assert sent(live_crew)["restoreFromStateId"] == "4711"
-
-
 def test_unreadable_secret_ends_no_poll(live_crew):
     live_crew.faults.answer(200, body={"state": "SUCCESS", "result": "Done."}, on="status", times=2)
     hook = CrewHook(webhook_conn_id="no_such_connection")
@@ -129,11 +115,6 @@ def test_user_token_is_sent_if_chosen(live_crew, monkeypatch):
 
     sent = {request.header("Authorization") for request in live_crew.requests}
     assert sent == {f"Bearer {live_crew.user_token}"}
-
-
-def test_multiple_outputs_of_a_kickoff_are_rejected():
-    with pytest.raises(ValueError, match="multiple_outputs"):
-        CrewKickoffOperator(task_id="crew", inputs=INPUTS, multiple_outputs=True)
 
 
 LOOP = {"loop": SimpleNamespace(index=2)}

@@ -34,16 +34,6 @@ def kickoff(*, store: Any = None, **options: Any) -> Task:
     return Task(lambda: kickoff_of(**options), store=store, retries=1, run_id="morning")
 
 
-def test_kickoffs_are_counted_in_order_with_their_origin(ledger, allow):
-    allow(3)
-    kickoff().run()
-    kickoff().run()
-
-    assert [*ledger.runs] == [f"crew_default.{TODAY}.1", f"crew_default.{TODAY}.2"]
-    origin = {"dag_id": "research", "run_id": "morning", "task_id": "crew", "map_index": -1, "try_number": 1}
-    assert [*ledger.runs.values()] == [origin | {"total": 1}, origin | {"total": 2}]
-
-
 def test_limit_applies_per_connection_and_day(ledger, allow, monkeypatch):
     allow(1)
     allow(1, "AIRFLOW_CONN_TEAM/A%1")

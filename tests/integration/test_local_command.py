@@ -84,15 +84,6 @@ def test_connection_works_and_ctrl_c_ends_it_quietly(terminal, options, ends):
     assert sum("secret" in line for line in shown.lines) == 1
 
 
-@pytest.mark.parametrize(
-    "given",
-    [["--keep", "file"], ["--crew", ".", "--fail"], ["--airflow-url", "localhost:8080"], ["--port", "65536"]],
-)
-def test_options_that_do_not_go_together_are_rejected(given):
-    with pytest.raises(SystemExit):
-        __main__.main(given)
-
-
 TRACE = "Traceback:\n  File crew.py\n"
 
 

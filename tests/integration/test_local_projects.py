@@ -10,7 +10,6 @@ import pytest
 
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.local.projects.engine import Project
-from airflow_provider_crew.local.unusable import Unusable
 from tests import airflow_runs
 from tests.crews.hosting import exists
 from tests.integration.fake_runner import write_project
@@ -147,21 +146,6 @@ def test_killed_process_fails_its_execution_and_no_other(crew):
     assert len(crew.kickoffs) == 2
 
 
-def test_broken_project_fails_kickoffs_until_it_is_fixed(crew):
-    crew = crew({"said": "failed", "error": "no credit", "traceback": "Traceback:\n  here", "task": None})
-    with crew.serve():
-        failed = crew.kickoff()
-        assert crew.until(failed, "FAILED")["status"] == "no credit"
-        assert f"{failed} |   here" in crew.lines
-        crew.tell(not_loaded={"error": "ImportError: no tools", "traceback": "in crew.py\n"})
-        (crew.folder / "crew.py").touch()
-        assert crew.until(crew.kickoff(), "FAILED")["status"] == "ImportError: no tools"
-        crew.tell(steps=[DONE])
-        crew.until(crew.kickoff(), "SUCCESS")
-
-    assert len(crew.kickoffs) == 2
-
-
 @pytest.mark.parametrize(("step", "state"), [(GO, "RUNNING"), (ASK, "NOT FOUND")])
 def test_stop_ends_its_process_and_no_other(crew, step, state):
     crew = crew(*STEPS, step, DONE)
@@ -199,15 +183,6 @@ def test_kept_files_are_private_and_have_no_secret_of_a_webhook(crew, tmp_path):
     assert storage == Path(crew.kickoffs[0]["storage"])
     assert [mode_of(path) for path in found] == [0o600, 0o700, 0o700, 0o600, 0o644]
     assert b"hidden" not in keep.read_bytes()
-
-
-def test_kept_folder_of_another_user_is_rejected(crew, tmp_path, monkeypatch):
-    crew = crew(DONE)
-    crew.storage.mkdir()
-    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
-
-    with pytest.raises(Unusable):
-        crew.serve(keep=crew.keep).start()
 
 
 def test_kept_executions_stay_as_they_were_after_a_restart(crew):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
 from typing import Any
 
 import pytest
 import requests
 
-from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
+from airflow_provider_crew.local import Scenario, ScenarioTask
 from tests.airflow_runs import eventually
 from tests.integration.receivers import http_receiver
 
@@ -62,18 +60,6 @@ def test_stranger_is_answered_before_the_body(serve, dialect, body, path, header
     assert path == "/local/" or response.json() == body
     assert [(each.path, each.status, each.body) for each in service.requests] == [(path, 401, b"")]
     assert service.kickoffs == ()
-
-
-def test_stopping_leaves_no_thread_and_no_listener():
-    before = threading.enumerate()
-    service = LocalCrewService().start()
-
-    service.stop()
-    service.stop()
-
-    assert threading.enumerate() == before
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", service.port), timeout=60)
 
 
 PROOF = {"strategy": "bearer", "token": "of the receiver"}

@@ -7,11 +7,9 @@ import inspect
 import re
 import runpy
 from collections.abc import Iterable
-from importlib import import_module
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider_crew import cli
 from airflow_provider_crew import exceptions as ends
@@ -36,7 +34,6 @@ from tests.integration.pages import (
     A_RESULT,
     MIGRATING,
     PAGES,
-    README,
     RECEIVER,
     ROOT,
     SHOWN_FILE,
@@ -59,14 +56,6 @@ RUN_HERE = ("hook.inputs().names", "async def brief", "def test_", A_RESULT, REC
 def test_every_block_of_a_page_is_run(page):
     for shown in blocks(page, "python"):
         assert is_dag(shown) or any(mark in shown for mark in RUN_HERE), shown
-
-
-def test_shown_imports_are_dags():
-    names: dict[str, Any] = {}
-    exec(anywhere("python", "airflow_provider_crew.dags."), names)  # noqa: S102
-    assert {name: each.dag_id for name, each in names.items() if hasattr(each, "dag_id")} == {
-        name: name for name in ("crew_budget", "crew_wait_for_execution")
-    }
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -139,44 +128,6 @@ def test_the_hook_as_shown_runs(service, monkeypatch, shown):
     names = {"task": lambda **_: lambda function: function, "CrewHook": CrewHook}
     exec(anywhere("python", "async def brief"), names)  # noqa: S102
     assert asyncio.run(names["brief"]("electric ferries"))["kickoff_id"] == service.kickoffs[-1].kickoff_id
-
-
-@pytest.mark.parametrize("shown", wherever("toml", "[[tasks]]"))
-def test_the_scenario_is_one(tmp_path, shown):
-    path = tmp_path / "scenario.toml"
-    path.write_text(shown)
-
-    assert [task.name for task in Scenario.load(path).tasks] == ["research_task", "writing_task"]
-
-
-@pytest.mark.parametrize("of", [str, lambda text: {"title": text}], ids=["text", "JSON"])
-def test_check_of_the_batch_page_finds_the_output_of_another_row(of):
-    (shown,) = re.findall(r"`(lambda inputs, output: .*?)`", PAGES["docs/batch.md"], re.DOTALL)
-    check = eval(" ".join(shown.split()))  # noqa: S307 - our own page
-
-    assert check({"topic": "Oslo"}, of("Ferries in Oslo"))
-    assert not check({"topic": "Oslo"}, of("Ferries in Hamburg"))
-
-
-def test_readme_lists_the_tested_versions_of_airflow():
-    *_, tested = table(README, "Modules and versions")
-    locks = ("airflow-3.1", "airflow-3.2", "dev", "airflow-3.4")
-    pinned = [
-        re.findall(r"^apache-airflow==(\S+)", (ROOT / f"requirements/{lock}.txt").read_text(), re.MULTILINE)
-        for lock in locks
-    ]
-
-    assert re.findall(r"\d+\.\d+\.\w+", " ".join(tested)) == [version for (version,) in pinned]
-
-
-def test_errors_page_quotes_log_lines_of_the_package():
-    source = "".join(path.read_text() for path in (ROOT / "airflow_provider_crew").rglob("*.py"))
-    cells = [row[0] for row in table("docs/errors.md", "Log lines and symptoms")]
-    quoted = [text for cell in cells for text in re.findall("`(.*?)`", cell) if "No module" not in text]
-
-    assert len(quoted) > 4
-    for text in quoted:
-        assert all(part.strip() in source for part in text.split("…")), text
 
 
 def first_cells(page: str, *headings: str) -> set[str]:
@@ -270,11 +221,6 @@ def recipe(name):
     return runpy.run_path(str(ROOT / f"example_dags/recipes/{name}.py"))
 
 
-def test_failures_are_not_reported_as_none_if_no_rows_were_read():
-    with pytest.raises(AirflowFailException):
-        recipe("crew_for_each_row")["report_failures"].function(None)
-
-
 @pytest.mark.skipif(not has("Recipe: retry policy"), reason="Airflow has retry policies from 3.3 on")
 @pytest.mark.parametrize(
     ("kind", "action", "minutes"),
@@ -291,25 +237,3 @@ def test_the_policy_leaves_to_people_what_is_paid_for_again(kind, action, minute
 
     assert decision.action.value == action
     assert decision.retry_delay is None or decision.retry_delay.total_seconds() == 60 * minutes
-
-
-def there(module: str, name: str) -> bool:
-    try:
-        return hasattr(import_module(module), name)
-    except ImportError:
-        return False
-
-
-@pytest.mark.parametrize(
-    ("feature", "module", "name"),
-    [
-        ("Retries of tasks that start", "airflow.sdk.execution_time.context", "NEVER_EXPIRE"),
-        ("A rescheduled sensor keeps", "airflow.sdk.execution_time.context", "NEVER_EXPIRE"),
-        ("`max_active_tis_per_dag` counts", "airflow.ti_deps.dependencies_states", "ACTIVE_STATES"),
-        ("`async def` tasks", "airflow.sdk", "BaseAsyncOperator"),
-        ("Task loops", "airflow.sdk", "LoopDecision"),
-        ("Recipe: retry policy", "airflow.sdk.definitions.retry_policy", "RetryPolicy"),
-    ],
-)
-def test_feature_is_there_as_the_table_says(feature, module, name):
-    assert has(feature) == there(module, name)

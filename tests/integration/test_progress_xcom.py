@@ -139,21 +139,6 @@ def test_trigger_pushes_seldom_and_keeps_the_last_change(live_crew, timing):
     assert story(live_crew) == [AT_FIRST, AT_SECOND, ("failed", 1, "c")]
 
 
-async def test_triggers_push_one_after_the_other(live_crew, timing):
-    timing(progress_turn=0.3)
-    live_crew.scenario = SLOW
-    began = time.monotonic()
-
-    running = [asyncio.create_task(fired(trigger_in(live_crew, map_index=number))) for number in range(3)]
-    await until(lambda: len(live_crew.xcoms.left_for) == 3)
-    for each in running:
-        each.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
-
-    assert time.monotonic() - began >= 0.6
-    assert {of["map_index"] for of in live_crew.xcoms.left_for} == set(range(3))
-
-
 @both_ways
 def test_unchanged_progress_is_pushed_again_when_old(live_crew, timing, deferrable):
     timing(progress_pause=-1.0, progress_refresh=-1.0, progress_refresh_each=-1.0)

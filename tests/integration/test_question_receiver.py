@@ -6,7 +6,6 @@ import base64
 import json
 import socket
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -22,7 +21,6 @@ from airflow_provider_crew.answers.question import QUESTION, empty_box
 from airflow_provider_crew.answers.receiver import change_xcom
 from airflow_provider_crew.client.settings import WebhookSecret
 from airflow_provider_crew.settle.address import new_address
-from tests.airflow_runs import eventually
 from tests.integration.question_receiver import SECRET, receiving
 from tests.supported import AIRFLOW
 
@@ -139,21 +137,6 @@ def test_unreadable_secret_rejects_all(questions):
     assert questions.deliver(CALL).status_code == 401
     assert questions.deliver(CALL, Authorization="Bearer None").status_code == 401
     assert questions.changes == 0
-
-
-def test_deliveries_wait_for_the_first_secret(questions, monkeypatch):
-    load = questions.load
-
-    def slow(conn_id: str) -> Any:
-        eventually(lambda: questions.deliveries == 2, pause=0.01)
-        return load(conn_id)
-
-    monkeypatch.setattr(questions, "load", slow)
-    with ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(lambda _: questions.deliver(CALL).status_code, range(2)))
-
-    assert answers == [204, 204]
-    assert (questions.loads, questions.changes) == (1, 1)
 
 
 pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="Answers need Airflow 3.3.")

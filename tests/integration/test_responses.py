@@ -6,12 +6,9 @@ Outcome of each kind of response to each request, in both clients.
 
 from __future__ import annotations
 
-import functools
 import gzip
 import re
 import time
-import tracemalloc
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib.metadata import version
@@ -33,7 +30,7 @@ from airflow_provider_crew.client.errors import (
     UnreadableResponse,
 )
 from airflow_provider_crew.client.payload import KickoffRequest
-from tests.integration.clients import INPUTS, KICKOFF, Connect
+from tests.integration.clients import INPUTS, Connect
 from tests.integration.hostile import ACCEPTED, CALLS, Hostile, Said, Talk, answer, completed, hostile_service
 
 BODIES = {
@@ -151,18 +148,15 @@ def test_broken_response_is_no_response(meanings, name):
 
 
 START_LINES = [
-    *(b"HTTP/1.1 200 OK", b"HTTP/1.0 200", b"HTTP/1.1 404 Not Found", b"HTTP/1.1 500 \xff", b"HTTP/1.1 302 Found"),
-    *(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK", b"HTTP/1.1 204 No Content", b"HTTP/1.1 99999 No", b""),
-    *(b"HTTP/9.9 200 OK", b"HTTP/1.1 -1 No", b"HTTP/1.1 101 Switching", b"ICY 200 OK", b"HTTP/1.1 103 Early"),
+    *(b"HTTP/1.1 200 OK", b"HTTP/1.0 200", b"HTTP/1.1 404 Not Found", b"HTTP/1.1 204 No Content", b""),
+    *(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK", b"HTTP/1.1 99999 No", b"HTTP/1.1 101 Switching"),
 ]
 FRAMINGS = [
     b"Content-Length: %d\r\n\r\n%b" % (len(ACCEPTED), ACCEPTED),
     b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(ACCEPTED), ACCEPTED),
     b"Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFFF\r\n" + ACCEPTED,
-    b"Content-Length: -1\r\nContent-Length: 3\r\n\r\n" + ACCEPTED,
     b"Content-Length: 99999999999999999999\r\n\r\n" + ACCEPTED,
     b"\r\n" + ACCEPTED,
-    ACCEPTED,
 ]
 
 
@@ -179,19 +173,14 @@ def test_odd_http_is_read_or_uncertain(meanings, hostile, start):
 LEAD_ELSEWHERE = [
     "Location: http://{host}/",
     "Location: //{host}/",
-    "Location: http://127.0.0.1@{host}/",
-    "Location: \\\\{host}\\",
     "Refresh: 0; url=http://{host}/",
-    "Content-Location: http://{host}/",
     'Alt-Svc: h2="{host}"; ma=86400, http/1.1="{host}"',
     "Proxy: http://{host}",
-    "Location: http://[bad/",
-    "Location: /elsewhere",
     'WWW-Authenticate: Digest realm="x", nonce="y", qop="auth"',
 ]
 
 
-@pytest.mark.parametrize(("call", "status"), [*product(CALLS, [307, 401, 407, 503])])
+@pytest.mark.parametrize(("call", "status"), [*product(CALLS, [307, 401])])
 def test_response_causes_no_request_elsewhere(connect, hostile, call, status):
     crew = connect(hostile.url)
     hostile.keeps = True
@@ -252,8 +241,7 @@ def test_response_before_the_body_was_read_counts(connect, hostile, step, expect
         assert caught.value.cost is cost_of("kickoff", expected.__name__)
 
 
-# Older ones keep all headers there are, a decoder for each encoding that is named, and a line between chunks that
-# has no end: SECURITY.md says so.
+# Older ones keep all headers there are, and a line between chunks that has no end: SECURITY.md says so.
 BOUNDS_HEADERS = Version(version("aiohttp")) >= Version("3.13.5")
 BOUNDS_DECODERS = Version(version("urllib3")) >= Version("2.6")
 BOUNDS_CHUNK_LINES = Version(version("urllib3")) >= Version("2.8")
@@ -275,29 +263,18 @@ def ever(begin: bytes, piece: bytes = FILLING) -> Callable[[], Iterable[bytes]]:
 
 ENDLESS = {
     "the status line": ever(b"HTTP/1.1 200 "),
-    "the name of a header": ever(OK),
-    "a header": ever(OK + b"X: "),
     "headers": ever(OK, HEADERS),
     "an interim answer": ever(b"HTTP/1.1 103 Early Hints\r\n", HEADERS),
-    "interim answers": ever(b"", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 1000),
-    "100 Continue": ever(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000),
     "a body": ever(OK + b"\r\n"),
     "a body with a length": ever(OK + b"Content-Length: 999999999999\r\n\r\n"),
-    "a body with a negative length": ever(OK + b"Content-Length: -1\r\n\r\n"),
-    "chunks": ever(CHUNKED, b"10000\r\n" + FILLING + b"\r\n"),
     "small chunks": ever(CHUNKED, b"1\r\nx\r\n" * 1000),
-    "a chunk": ever(CHUNKED + b"ffffffffffff\r\n"),
     "the length of a chunk": ever(CHUNKED, b"0" * 65536),
-    "an extension of a chunk": ever(CHUNKED + b"2;"),
     "a trailer": ever(CHUNKED + b"2\r\n{}\r\n0\r\nX: "),
-    "trailers": ever(CHUNKED + b"2\r\n{}\r\n0\r\n", HEADERS),
-    "empty lines": ever(b"", b"\r\n" * 1000),
 }
 
 
-@pytest.fixture
-def memory() -> Callable[[], int]:
-    """Tell by how many bytes the memory of this process has grown at its largest."""
+def measured() -> Callable[[], int]:
+    """Tell by how many bytes the memory of this process grows from now on, at its largest."""
     Path("/proc/self/clear_refs").write_text("5")
     began = largest_memory()
     return lambda: largest_memory() - began
@@ -309,16 +286,13 @@ def largest_memory() -> int:
 
 
 @pytest.mark.parametrize(
-    ("call", "endless"),
-    [*product(["status"], ENDLESS), *product(["kickoff"], ["a header", "interim answers", "a body"])],
+    ("call", "endless"), [*product(["status"], ENDLESS), *product(["kickoff"], ["headers", "a body"])]
 )
-def test_endless_answer_is_given_up(connect, hostile, memory, monkeypatch, call, endless):
+def test_endless_answer_is_given_up(connect, hostile, monkeypatch, call, endless):
     monkeypatch.setattr("airflow_provider_crew.client.api.MAX_RESPONSE_BYTES", LIMIT)
-    if endless in {"100 Continue", "trailers"}:
-        connect.needs_one_deadline()
     crew = connect(hostile.url, request_timeout=0.3)
     hostile.says = [ENDLESS[endless]]
-    began = time.thread_time()
+    began, memory = time.thread_time(), measured()
 
     with pytest.raises((Unreachable, ResponseTooLarge, UnreadableResponse, UncertainKickoff)) as caught:
         CALLS[call](crew)
@@ -331,63 +305,15 @@ def test_endless_answer_is_given_up(connect, hostile, memory, monkeypatch, call,
     assert len(hostile.requests) <= 1
 
 
-def test_endless_error_is_read_in_part(connect, hostile):
-    hostile.says = [ever(b"HTTP/1.1 422 No\r\n\r\n")]
-
-    with pytest.raises(Rejected):
-        connect(hostile.url).kickoff(KICKOFF)
-
-
-def deflated(body: bytes) -> bytes:
-    packer = zlib.compressobj(wbits=-15)
-    return packer.compress(body) + packer.flush()
-
-
-BOMBS = {
-    "gzip": (b"gzip", gzip.compress),
-    "gzip in gzip": (b"gzip, gzip", lambda plain: gzip.compress(gzip.compress(plain))),
-    "many": (b"gzip" + b", gzip" * 1000, gzip.compress),
-    "deflate": (b"deflate", deflated),
-    "br": (b"br", lambda _: bytes.fromhex("5b5ff9ff0f00e4") * 100),
-    "zstd": (b"zstd", lambda _: bytes.fromhex("28b52ffd") + bytes(100)),
-}
-
-
-@functools.cache
-def packed(bomb: str) -> tuple[bytes, bytes]:
-    encoding, pack = BOMBS[bomb]
-    return encoding, pack(b'{"status": "running", "padding": "' + b" " * 40_000_000 + b'"}')
-
-
-@pytest.mark.parametrize("bomb", BOMBS)
-@pytest.mark.parametrize("header", [b"Content-Encoding", b"Transfer-Encoding"])
-def test_compressed_answer_is_unpacked_within_bounds(request, connect, hostile, monkeypatch, header, bomb):
+@pytest.mark.parametrize("encoding", ["gzip", "gzip, gzip", "gzip" + ", gzip" * 1000])
+def test_compressed_answer_is_unpacked_within_bounds(connect, hostile, monkeypatch, encoding):
     monkeypatch.setattr("airflow_provider_crew.client.api.MAX_RESPONSE_BYTES", LIMIT)
-    encoding, body = packed(bomb)
-    hostile.says = [answer(body, header + b": " + encoding)]
-    request.addfinalizer(tracemalloc.stop)
-    tracemalloc.start()  # it tells exactly what Python holds, and is therefore slow
+    body = gzip.compress(b'{"status": "running", "padding": "' + b" " * 60_000_000 + b'"}', compresslevel=1)
+    hostile.says = [coded(gzip.compress(body) if encoding == "gzip, gzip" else body, encoding)]
+    memory = measured()
 
     with pytest.raises((UnreadableResponse, Unreachable, ResponseTooLarge)):
-        connect(hostile.url, request_timeout=30).status("some-id")
+        connect(hostile.url).status("some-id")
 
-    # A fourth of what it would be unpacked: other threads of this process may need some megabytes meanwhile.
-    assert tracemalloc.get_traced_memory()[1] < 10_000_000 or not BOUNDS_DECODERS
+    assert not BOUNDS_DECODERS or memory() < 40 * LIMIT
     assert b"accept-encoding: identity\r\n" in hostile.requests[0].lower()
-
-
-HEAVY = {
-    "tasks": b'{"status": "completed", "result": {"output": "x", "tasks": [' + b"{}," * 30_000 + b"{}]}}",
-    "backslashes": b'{"status": "running", "a": "' + b"\\\\" * 150_000 + b'"}',
-}
-
-
-@pytest.mark.parametrize("heavy", HEAVY)
-def test_json_takes_time_and_memory_of_its_text(connect, hostile, memory, heavy):
-    hostile.says = [answer(HEAVY[heavy])]
-    crew, began = connect(hostile.url, request_timeout=120), time.thread_time()
-
-    assert crew.status("some-id")
-
-    assert time.thread_time() - began < 3
-    assert memory() < 20 * len(HEAVY[heavy]) + 30_000_000

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
-import re
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -131,18 +127,6 @@ def accepted(service: LocalCrewService, since: int) -> set[str]:
     return {request.path for request in list(service.requests)[since:] if request.status == 200}
 
 
-async def test_watch_that_looks_up_for_all_may_be_cancelled(live_crew, look_ups):
-    look_ups.seconds = 0.3
-    watches = watch(*kicked_off(live_crew, 10, QUICK), poll_interval=0.02)
-    await seen(lambda: look_ups.number == 1)
-    await asyncio.sleep(0.1)
-
-    await stopped(watches[:5])
-
-    assert await errors_of(watches[5:]) == {type(None)}
-    assert look_ups.number <= 2
-
-
 async def test_changed_host_does_not_move_running_watches(live_crew, monkeypatch, timing):
     timing(connection_age=0.0)
     (here,) = kicked_off(live_crew, 1)
@@ -223,48 +207,3 @@ async def test_hanging_lookup_ends_no_watch_late(live_crew, look_ups, timing, ha
 
     assert look_ups.number == hangs
     assert bool(live_crew.requests) is (hangs > 1)
-
-
-async def test_hanging_lookup_that_returns_lets_all_poll(live_crew, look_ups, timing):
-    timing(connection_lookup=0.2)
-    look_ups.hang_from = 1
-    kickoff_ids = kicked_off(live_crew, 10)
-    watches = watch(*kickoff_ids, max_outage=60)
-    await asyncio.sleep(0.5)
-
-    look_ups.over.set()
-    await seen(polled(live_crew, kickoff_ids))
-    await stopped(watches)
-
-    assert look_ups.number == 1
-
-
-FIRST_TRIGGER = """
-import asyncio, sys, threading, time
-from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
-
-class Watcher:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        print(threading.current_thread().name, name, file=sys.stderr)
-
-async def run():
-    rules = {"poll_interval": 0.05, "deadline": time.time() + 60}
-    return [event async for event in CrewExecutionTrigger(sys.argv[1], "crew_default", rules=rules).run()]
-
-sys.meta_path.insert(0, Watcher)
-asyncio.run(run())
-"""
-
-
-def test_first_trigger_imports_in_a_thread(live_crew):
-    done = subprocess.run(
-        [sys.executable, "-c", FIRST_TRIGGER, live_crew.new_execution()],
-        check=True,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {CONNECTION: live_crew.connection_uri},
-    )
-
-    assert re.search(r"^\S+ aiohttp$", done.stderr, re.MULTILINE)
-    assert not re.search(r"^MainThread (airflow_provider_crew|aiohttp|pydantic)\b", done.stderr, re.MULTILINE)

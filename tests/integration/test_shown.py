@@ -16,12 +16,11 @@ from airflow.sdk.execution_time.xcom import XCom
 
 from airflow_provider_crew import api_server
 from airflow_provider_crew.client.errors import ExecutionCancelled, ExecutionFailed
-from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.local import Scenario, ScenarioTask
-from tests.integration.operators import both_ways, in_every_way, kickoff, run, run_task, sensor
-from tests.integration.tasks import CONNECTION, INPUTS, QUICK, SLOW, Task, TaskInstance, poked
+from tests.integration.operators import both_ways, in_every_way, run, run_task, sensor
+from tests.integration.tasks import CONNECTION, QUICK, SLOW, Task, TaskInstance, poked
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -81,18 +80,6 @@ def test_output_cannot_forge_log_lines(live_crew, task_log, kind, options):
     assert "\x1b[31m[" not in log
 
 
-def test_broken_report_fails_nothing_and_shows_nothing(live_crew, task_log, monkeypatch):
-    def broken(text: str) -> str:
-        raise RuntimeError(text)
-
-    live_crew.scenario = STORY
-    monkeypatch.setattr("airflow_provider_crew.task.result.size", broken)
-
-    assert OUTPUT in run_task(live_crew).run()["output"]
-    assert "RuntimeError" in task_log.warnings
-    assert OUTPUT not in task_log.text
-
-
 @in_every_way
 @pytest.mark.parametrize("refused", [frozenset(), frozenset({DASHBOARD_KEY})], ids=["kept", "refused"])
 def test_link_points_to_the_execution(live_crew, task_log, monkeypatch, kind, options, refused):
@@ -106,18 +93,6 @@ def test_link_points_to_the_execution(live_crew, task_log, monkeypatch, kind, op
 
     assert task.ti.xcoms.get(DASHBOARD_KEY) == (None if refused else "https://app.example/runs/run:7.b")
     assert ("the XCom backend is full" in task_log.text) is bool(refused)
-
-
-def test_page_of_a_crew_is_pushed_before_the_kickoff(live_crew, monkeypatch):
-    page = "https://app.example/runs/"
-    monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?{urlencode({'dashboard_url': page})}")
-    left: list[str | None] = []
-    task = Task(kickoff)
-    live_crew.at_kickoff = lambda: left.append(task.ti.xcoms.get(DASHBOARD_KEY))
-
-    task.run()
-
-    assert left == [page]
 
 
 class TaskWithOutlets(Task):
@@ -166,39 +141,6 @@ def test_event_extra_has_execution_and_usage(live_crew, dialect, deferrable):
     told = {name: result[name] for name in ("kickoff_id", "usage", "execution_time")}
     assert task.told == [told, told | {"words": len(result["output"].split()), "usage": "mine"}]
     assert bool(result["usage"]) == ("usage" in task.ti.xcoms) == (dialect == "deployed")
-
-
-def test_event_extras_of_kickoff_operator_and_sensor(live_crew):
-    started = TaskWithOutlets(kickoff)
-    kickoff_id = started.run()
-    waited = TaskWithOutlets(lambda: sensor(kickoff_id))
-
-    result = waited.run()
-
-    assert started.told == [{"kickoff_id": live_crew.kickoffs[0].kickoff_id}] * 2
-    assert waited.told == [{name: result[name] for name in ("kickoff_id", "usage", "execution_time")}] * 2
-
-
-@pytest.mark.parametrize("put", [{"day": "monday"}, {"day": {1, 2}}, "no mapping"], ids=str)
-@both_ways
-def test_event_extra_from_the_function_is_kept_if_usable(live_crew, deferrable, put):
-    def brief(outlet_events: Any = None) -> dict[str, Any]:
-        outlet_events[OTHER].extra = put
-        return INPUTS
-
-    crew: Any = crew_task(task_id="crew", poll_interval=0.02, deferrable=deferrable)(brief)
-    live_crew.scenario = SLOW
-    live_crew.at_look(1, lambda: live_crew.finish(live_crew.kickoffs[0].kickoff_id))
-    task = TaskWithOutlets(lambda: crew().operator)
-
-    kickoff_id = task.run()["kickoff_id"]
-
-    report, other = task.told
-    assert report["kickoff_id"] == kickoff_id
-    if deferrable:  # as with every deferrable operator, what is set before the deferral is lost
-        assert other == report
-    elif put == {"day": "monday"}:
-        assert other == report | put
 
 
 DEPLOYED = {"dialect": "deployed"}

@@ -72,11 +72,6 @@ def test_markdown_becomes_elements(page, source, elements):
     assert tab(page, "(source) => draw(Markdown({ source }))", source) == f"<div>{elements}</div>"
 
 
-@pytest.mark.parametrize(("hidden", "is_control"), [("\u200b\u2060\ufeff\u00ad\u2800", False), ("\x1b\x9b", True)])
-def test_only_control_characters_are_not_copied(page, hidden, is_control):
-    assert tab(page, "safe.withoutControls", f"a{hidden}b\n\t\r") == f"a{'' if is_control else hidden}b\n\t\r"
-
-
 MARKDOWN = {
     *("div", "p", "a", "span", "code", "pre", "strong", "em", "del", "br", "ul", "ol", "li", "blockquote"),
     *("h4", "hr", "table", "thead", "tbody", "tr", "th", "td"),

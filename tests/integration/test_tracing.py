@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from airflow_provider_crew import versions
 from airflow_provider_crew.client.errors import WaitedTooLong
 from airflow_provider_crew.local import ScenarioTask
 from tests.integration.operators import in_every_way, run
@@ -91,10 +89,3 @@ def test_retry_that_reattaches_ends_the_one_span(live_crew, exporter, store, moc
     counted = [(name, [*each.kwargs["tags"]]) for each in incr.mock_calls if "resumable" in (name := each.args[0])]
     names = ("fresh_submit", "reconnect_attempt", "reconnect_success")
     assert counted == [(f"resumable_job.{name}", ["operator"]) for name in names]
-
-
-def test_process_without_a_tracer_is_not_traced(monkeypatch):
-    monkeypatch.delitem(sys.modules, "opentelemetry.trace")
-
-    assert versions.is_traced() is False
-    assert "opentelemetry.trace" not in sys.modules

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
-from airflow_provider_crew.client.errors import InvalidOutput
-from airflow_provider_crew.client.progress import begun, ended
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.plugins.crew import CrewPlugin
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.task.decide import KickoffRecord, Next
-from airflow_provider_crew.task.verdict import UNREPORTED, Facts, if_lost, verdict, while_waiting
-from tests.system.crew_tab_contents import batch_progress
 
 FILES = Path(__file__).parents[2] / "airflow_provider_crew" / "plugins" / "tab"
 SCRIPTS = sorted(FILES.glob("*.js"))
@@ -77,27 +71,3 @@ def test_scripts_never_turn_text_into_markup_or_code(script):
     # And nothing is loaded from elsewhere.
     assert set(re.findall(r"\bfrom \"(.*)\"", source)) <= {f"./{each.name}" for each in SCRIPTS}
     assert "://" not in re.sub(r"https\?:\\/\\/|https?:\\/\\/", "", source)
-
-
-def test_sentences_of_the_tab_are_those_of_the_verdict():
-    own = re.findall(r'(?:if_retried|next_step|clear):\s*"(.+?)"', (FILES / "ending.js").read_text())
-    running = KickoffRecord(0, 0.0, "57a13a6e")
-    waits, another = (if_lost(Next(replace(running, end=end)))["if_retried"] for end in (None, "failed"))
-    known = (waits, another, verdict(ValueError(), Facts()).if_cleared, UNREPORTED)
-
-    assert len(own) == 6
-    assert [text for text in own if not any(sentence in text for sentence in known)] == []
-
-
-def test_types_of_the_tab_name_every_key_of_the_progress():
-    found = re.findall(r"@typedef \{\{(.*?)\}\} (\w+)", (FILES / "story.js").read_text(), flags=re.DOTALL)
-    typed = {name: {*re.findall(r"(\w+)\??:", body)} for body, name in found}
-    batch = batch_progress()
-    error = InvalidOutput("It does not match.", error="line 1\nline 2")
-    failed = ended(begun("", 1.0), error, 2.0)["end"] | verdict(error, Facts()).as_dict()
-    shown = while_waiting(Facts(), cancels=False)
-
-    assert typed["Progress"] == {*batch}
-    assert typed["Batch"] == {*batch["batch"], *batch["batch"]["reasons"][0]}
-    assert typed["End"] == {*failed}
-    assert typed["Choices"] == {*shown["choices"]}

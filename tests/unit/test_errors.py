@@ -66,10 +66,3 @@ def test_error_keeps_class_message_and_facts(error: errors.CrewError) -> None:
     if not vars(error).keys() & {"misfits", "missing_inputs"}:
         assert facts(carried(error)) == facts(error)
         assert carried(error).args == error.args
-
-
-def test_transient_errors_share_a_class() -> None:
-    for error in (errors.RateLimited, errors.ServiceError, errors.Unreachable, errors.UnreadableResponse):
-        assert issubclass(error, errors.TransientError)
-    assert not issubclass(errors.ResponseTooLarge, errors.TransientError)
-    assert not issubclass(errors.UncertainKickoff, errors.CallError)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import pkgutil
 import subprocess
@@ -10,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
-from importlib.metadata import entry_points, packages_distributions, requires, version
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,15 +20,12 @@ import pytest
 from airflow.providers.common.compat import sdk as compat
 from airflow.providers.common.compat.sdk import AirflowPlugin
 from airflow.triggers.base import BaseTrigger
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 import airflow_provider_crew
 from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS, get_provider_info
 from airflow_provider_crew.hooks.crew import CrewHook
 
 PACKAGE = Path(airflow_provider_crew.__file__).parent
-DISTRIBUTION = "airflow-provider-crew"
 
 
 NEEDS_COMMON_AI = {"airflow_provider_crew.tool.agent"}
@@ -103,17 +99,6 @@ def test_metadata_has_the_distribution_name():
     # Airflow's discovery raises when the two differ.
     assert info["package-name"] == "airflow-provider-crew"
     assert info["versions"] == [version("airflow-provider-crew")]
-
-
-def test_forms_of_old_and_new_airflow_are_equal():
-    (connection_type,) = get_provider_info()["connection-types"]
-    behaviour = CrewHook.get_ui_field_behaviour()
-
-    assert connection_type["connection-type"] == CrewHook.conn_type
-    hidden = {*connection_type["ui-field-behaviour"]["hidden-fields"]}
-    assert {*behaviour["hidden_fields"]} == hidden
-    assert behaviour["relabeling"] == connection_type["ui-field-behaviour"]["relabeling"]
-    assert behaviour["placeholders"] == connection_type["ui-field-behaviour"]["placeholders"]
 
 
 NOT_STRINGS = {
@@ -226,37 +211,6 @@ def test_task_without_a_call_loads_no_client(seen_by_airflow, module):
 def test_sync_client_loads_no_event_loop(seen_by_airflow):
     assert "urllib3" in seen_by_airflow[SYNC_CLIENT]
     assert "aiohttp" not in seen_by_airflow[SYNC_CLIENT]
-
-
-def imported_by(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield node.module or ""
-
-
-# The plugin runs inside pytest, the runner where crewai is, which brings what else it imports; the others
-# come with the Airflow versions that draw forms with them.
-THEIRS = {"pytest", "crewai", "dotenv", "pydantic_core", "flask_appbuilder", "flask_babel", "wtforms"}
-# What serves the tab is imported by an Airflow that has tabs. It brings that, and what its database and its
-# connections need.
-BROUGHT = {"cryptography", "fastapi", "sqlalchemy"}
-EXTRAS = ("common-ai", "otel")
-
-
-def test_imported_distributions_are_declared():
-    known = packages_distributions()
-    imports = {name.partition(".")[0] for path in PACKAGE.rglob("*.py") for name in imported_by(path)}
-    declared = {
-        canonicalize_name(need.name)
-        for need in map(Requirement, requires(DISTRIBUTION) or ())
-        if need.marker is None or any(need.marker.evaluate({"extra": extra}) for extra in ("", *EXTRAS))
-    }
-
-    others = imports - sys.stdlib_module_names - {"airflow", "airflow_provider_crew"} - THEIRS - BROUGHT
-    assert len(others) > 2
-    assert {name for name in others if not declared & set(map(canonicalize_name, known.get(name, ())))} == set()
 
 
 def test_agent_hook_names_the_package_that_it_lacks(monkeypatch):

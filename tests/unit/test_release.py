@@ -9,9 +9,6 @@ import pytest
 
 from dev import golden
 from dev.release import NotReady, require_golden_set
-from hatch_build import ReadmeHook
-
-ADDRESSES = dict.fromkeys(("Homepage", "Documentation", "Source", "Issues"), "https://crew.example")
 
 
 def test_release_needs_its_golden_set(tmp_path):
@@ -23,27 +20,6 @@ def test_release_needs_its_golden_set(tmp_path):
 def test_golden_set_is_not_overwritten(tmp_path):
     assert golden.main(tmp_path) == 1
     assert [*tmp_path.iterdir()] == []
-
-
-README = (
-    "[Scale](docs/scaling.md#a), ![a\npicture](docs/demo.svg), [below](#below), [far](https://far.example/x.md)\n"
-)
-LINKED = (
-    "[Scale](https://crew.example/blob/v1.1.0/docs/scaling.md#a), "
-    "![a\npicture](https://crew.example/raw/v1.1.0/docs/demo.svg), [below](#below), [far](https://far.example/x.md)\n"
-)
-
-
-@pytest.mark.parametrize(
-    ("urls", "shown"), [({"urls": ADDRESSES}, LINKED), ({}, README)], ids=["known", "not known yet"]
-)
-def test_readme_of_the_package_index_has_absolute_links(tmp_path, urls, shown):
-    (tmp_path / "README.md").write_text(README)
-    metadata = {"version": "1.1.0", **urls}
-
-    ReadmeHook(str(tmp_path), {}).update(metadata)
-
-    assert metadata["readme"] == {"content-type": "text/markdown", "text": shown}
 
 
 ROOT = Path(__file__).parents[2]

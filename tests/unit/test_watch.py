@@ -268,20 +268,6 @@ def test_watch_carried_after_every_poll_takes_the_same_steps(
         assert staying.watch.memory.carried() == carried.watch.memory.carried()
 
 
-def test_newest_steps_are_carried_up_to_16_kb() -> None:
-    story, long = life(), 1000 * chr(0x1F980)
-    for number in range(200):
-        story.see(running(f"{number}{long}", number, current_agent=long, duration=1e300), after=10)
-
-    memory = story.watch.memory.carried()
-    steps = memory["history"]["steps"]
-
-    assert 0 < len(json.dumps(steps)) <= 16 * 1024 + 2 * len(steps)
-    assert steps[-1]["number"] == 199
-    assert len(story.watch.memory.history.steps) == 50
-    assert WatchState.recalled(memory)
-
-
 def outputs(memory: dict[str, Any]) -> list[str]:
     return [task["output"] for task in memory["history"]["tasks"]]
 
@@ -313,14 +299,6 @@ def test_watch_many_task_outputs_keeps_at_most_64_kb() -> None:
         assert sum(sys.getsizeof(task.output) + sys.getsizeof(task.task_id) for task in tasks) <= 64 * 1024
 
 
-def test_watch_one_huge_task_output_keeps_the_others() -> None:
-    story = life()
-    for output in ("first", "x" * 65_536, "x" * 65_536, "last"):
-        story.see(running(last_task=done(output)), after=10)
-
-    assert [task.output for task in story.watch.memory.history.tasks] == ["first", "last"]
-
-
 # The clock of a machine may jump: it is set, or the machine was suspended.
 
 
@@ -344,17 +322,6 @@ def test_clock_jump_neither_ends_nor_stretches_an_outage(kind: Any, jump: float,
 
 
 # Services put the ID of the request into what they answer.
-
-
-@pytest.mark.parametrize("name", ["ServiceError", "RateLimited", "UnreadableResponse", "NotAuthenticated"])
-def test_trouble_with_another_request_id_is_logged_once(name: str) -> None:
-    story, kind = life(), getattr(errors, name)
-    steps = [
-        story.see(kind(f"The crew answers. Request {number:x}.", http_status=503), after=10)
-        for number in range(1000, 1010)
-    ]
-
-    assert [bool(step.lines) for step in steps] == [True] + 9 * [False]
 
 
 @pytest.mark.parametrize(
