@@ -13,7 +13,6 @@ import pytest
 from dev.chromium import Page
 from dev.loopback import HOST
 from tests.integration.tab_values import FILE, made
-from tests.system.crew_tab_contents import batch_progress
 
 pytest_plugins = ["tests.integration.tab_page"]
 
@@ -112,16 +111,6 @@ def test_thousand_crews_stay_within_the_requests_of_a_minute(page):
     assert len(crews(page)) == 1_000
 
 
-@pytest.mark.parametrize(
-    ("instances", "limit", "number", "is_cut"),
-    [(MANY[:120], 50, 120, False), ([*MANY, instance("one more")], 100, 1_000, True)],
-)
-def test_lists_are_read_to_the_end_or_said_to_be_cut(page, instances, limit, number, is_cut):
-    watch(page, world(instances, limit=limit))
-
-    assert (len(crews(page)), page.evaluate("told.isCut")) == (number, is_cut)
-
-
 def test_rows_that_change_all_the_time_leave_requests_to_the_others(page):
     ended = [instance(f"ended-{number}", "failed") for number in range(15)]
     values = {each["dag_run_id"]: FAILED for each in ended}
@@ -218,14 +207,6 @@ def test_subclass_and_task_without_rendered_fields_are_found(page):
     assert {crew["run"] for crew in crews(page)} == {"pruned", "killed"}
 
 
-def test_progress_of_an_older_run_is_read_again_after_a_minute(page):
-    of = world([ONE])
-    of["xcoms"][0]["run_after"] = "2026-11-20T12:00:00Z"
-
-    assert len(details(watch(page, of))) == 1
-    assert len(details(after(page, 120))) == 2
-
-
 DRAFT = made({"like": "draft", "output": "\n## **Electric ferries**\n\nText"})
 
 
@@ -276,13 +257,3 @@ def test_row_whose_details_fail_shows_no_cost_and_is_read_again(page, status):
     page.evaluate("world.refused = {}")
     after(page, 15)
     assert crews(page)[1]["told"]["end"]["cost"] == COST
-
-
-def test_tokens_are_those_of_the_tasks_shown(page):
-    rows = [instance("one", "failed"), instance("batch")]
-    of = world(rows, {"one": FAILED, "batch": batch_progress()})
-    of["xcoms"] += xcoms([rows[0]], "usage")
-    of["values"]["one"]["usage"] = {"total_tokens": 1_000}
-    watch(page, of)
-
-    assert "<dd>1,365,000</dd>" in drawn(page, "draw(Tokens({ crews }))")

@@ -20,7 +20,6 @@ from asgiref.sync import async_to_sync
 
 from airflow_provider_crew.client.errors import (
     Cost,
-    ExecutionNotFound,
     InvalidKickoffId,
     InvalidSettings,
     Unreachable,
@@ -77,13 +76,6 @@ async def test_secrets_are_masked_outside_the_event_loop(monkeypatch):
 
     assert (await CrewHook().inputs_async()).names
     assert TOKEN in told
-
-
-def test_unknown_execution_ends_wait_at_once(hook, live_crew):
-    with pytest.raises(ExecutionNotFound):
-        hook.wait("never-was", poll_interval=60)
-
-    assert [request.path for request in live_crew.requests] == ["/status/never-was", "/never-was/status"]
 
 
 @pytest.mark.parametrize("method", ["status", "wait", "cancel"])

@@ -61,16 +61,6 @@ def test_block_of_kickoffs_is_counted_with_one_run(live_crew, ledger, allow):
     assert not live_crew.kickoffs
 
 
-def test_free_number_is_found_with_few_requests(ledger, allow):
-    allow(1000)
-    ledger.runs = {f"crew_default.{TODAY}.{number}": {} for number in range(1, 701)}
-
-    kickoff().run()
-
-    assert f"crew_default.{TODAY}.701" in ledger.runs
-    assert ledger.questions <= 12
-
-
 def test_start_run_reports_a_duplicate(monkeypatch):
     taken = comms.ErrorResponse(error=ErrorType.DAGRUN_ALREADY_EXISTS)
     asked: list[Any] = []

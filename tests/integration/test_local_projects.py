@@ -104,19 +104,6 @@ def test_runner_messages_become_a_status(crew):
     assert kickoff["stdin"] == ""
 
 
-def test_flow_drops_unknown_inputs_and_restores_a_state(crew):
-    crew = crew(DONE, ready={"kind": "flow", "inputs": ["topic", "tone"], "required": [], "of": None})
-    with crew.serve():
-        listed = crew.get("/inputs").json()
-        first = crew.kickoff()
-        crew.until(first, "SUCCESS")
-        crew.until(crew.kickoff({"tone": "grave", "other": 1}, restoreFromStateId=first), "SUCCESS")
-
-    assert listed == {"inputs": ["id", "topic", "tone"], "required_inputs": []}
-    assert (crew.kickoffs[1]["inputs"], crew.kickoffs[1]["restore_from"]) == ({"tone": "grave"}, first)
-    assert crew.kickoffs[0]["storage"] == crew.kickoffs[1]["storage"]
-
-
 @pytest.mark.parametrize(("kind", "word"), [("crew", "NOT FOUND"), ("flow", "PAUSED")])
 def test_crew_gets_the_answers_of_a_person(crew, kind, word):
     crew = crew(ASK, DONE, ready={"kind": kind})

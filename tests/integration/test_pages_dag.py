@@ -57,11 +57,14 @@ PLAY = """
 import json, os, sys
 import pytest
 from pathlib import Path
+from airflow_provider_crew.client import timing
 try:
     from airflow.dag_processing.dagbag import DagBag
 except ImportError:  # up to Airflow 3.1
     from airflow.models.dagbag import DagBag
 
+pace = timing.replaced(shortest_deferral=0.0, shortest_interval=0.1)
+pace.__enter__()  # and kept: it would end with its variable
 for number, (connection, shown) in enumerate(json.load(sys.stdin)):
     os.environ["AIRFLOW_CONN_CREW_DEFAULT"] = connection
     file = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"], f"shown_{number}.py")

@@ -173,20 +173,6 @@ async def test_stuck_backend_delays_no_polls_and_no_events(live_crew, stuck):
     stuck.set()  # the event loop waits for its threads
 
 
-def test_failing_backend_is_logged_once_per_triggerer(live_crew, backend, monkeypatch):
-    def fail() -> None:
-        raise OSError("the bucket is gone")
-
-    warnings: list[str] = []
-    monkeypatch.setattr("airflow_provider_crew.triggers.progress.warn", lambda _, text: warnings.append(text))
-    backend.before = staticmethod(fail)
-    once(live_crew, lambda: warnings, SECOND, *[THIRD] * 5, DONE)
-
-    assert Task(lambda: run(deferrable=True)).run()["output"] == "Done."
-
-    assert len(warnings) == 1
-
-
 @pytest.mark.parametrize(("setting", "is_readable"), [("False", True), ("perhaps", False)])
 def test_triggers_push_nothing_without_the_setting(live_crew, monkeypatch, task_log, setting, is_readable):
     monkeypatch.setenv("AIRFLOW__CREW__PROGRESS_XCOM", setting)

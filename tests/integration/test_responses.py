@@ -147,29 +147,6 @@ def test_broken_response_is_no_response(meanings, name):
     assert {*reads} <= {"Unreachable", "UnreadableResponse"}
 
 
-START_LINES = [
-    *(b"HTTP/1.1 200 OK", b"HTTP/1.0 200", b"HTTP/1.1 404 Not Found", b"HTTP/1.1 204 No Content", b""),
-    *(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK", b"HTTP/1.1 99999 No", b"HTTP/1.1 101 Switching"),
-]
-FRAMINGS = [
-    b"Content-Length: %d\r\n\r\n%b" % (len(ACCEPTED), ACCEPTED),
-    b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(ACCEPTED), ACCEPTED),
-    b"Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFFF\r\n" + ACCEPTED,
-    b"Content-Length: 99999999999999999999\r\n\r\n" + ACCEPTED,
-    b"\r\n" + ACCEPTED,
-]
-
-
-@pytest.mark.parametrize("start", START_LINES)
-def test_odd_http_is_read_or_uncertain(meanings, hostile, start):
-    for framing in FRAMINGS:
-        hostile.requests.clear()
-        kickoff, *_ = meanings(start + b"\r\n" + framing, keeps=False)
-
-        assert kickoff.partition(" ")[0] in {"k-1", "UncertainKickoff", "Rejected"}
-        assert kickoff != "Rejected" or b" 404 " in start or b" 302 " in start
-
-
 LEAD_ELSEWHERE = [
     "Location: http://{host}/",
     "Location: //{host}/",

@@ -202,13 +202,6 @@ def test_hidden_or_finished_tab_reads_nothing_more(page):
     assert [reads, *(reads for _, reads in later)] == [2, 0, 0]
 
 
-def test_question_costs_no_more_requests_than_a_minute_has_seconds(page):
-    kept = json.dumps(made({"like": "question"}))
-    *_, (requests, _) = with_airflow(page, answers_about("deferred", ASKED, crew_answer=kept), "watched(task)")
-
-    assert 10 < requests <= 60
-
-
 def pressed_twice(page: Page, label: str, status: int) -> dict[str, Any]:
     request = {"like": "request", "assigned_users": [{"name": "Ada"}]}
     seen = made({"like": "a question", "answered": {"like": "question"}, "request": request})

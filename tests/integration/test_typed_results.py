@@ -7,10 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from airflow_provider_crew.client.errors import InvalidInputs, WaitedTooLong
+from airflow_provider_crew.client.errors import WaitedTooLong
 from airflow_provider_crew.client.watch import WatchState
 from airflow_provider_crew.decorators.crew import crew_task
-from airflow_provider_crew.exceptions import CrewTaskFailed
 from tests.integration.operators import run_task
 from tests.integration.tasks import SLOW, Task
 
@@ -43,17 +42,6 @@ def test_decorated_function_is_called_once_for_the_inputs(live_crew, store, defe
     assert operators[0].inputs == live_crew.kickoffs[0].inputs
     assert operators[0].overwrite_rtif_after_execution
     assert not operators[0].multiple_outputs, "Airflow would split the result"
-
-
-def test_decorated_function_without_inputs_sends_no_request(live_crew):
-    crew: Any = crew_task(task_id="crew")
-    started = Task(lambda: crew(lambda: "harbours")().operator)
-
-    with pytest.raises(CrewTaskFailed, match="inputs") as caught:
-        started.run()
-
-    assert isinstance(caught.value.failure, InvalidInputs)
-    assert live_crew.calls == []
 
 
 WIDE = [2**53 - 1, 2**53, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1, 2**64, 10**400, 1e300, 1e309, -(2**64)]

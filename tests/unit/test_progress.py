@@ -111,15 +111,3 @@ def test_progress_of_a_healthy_run_is_never_stale(interval):
         if news or age >= Timing().progress_refresh:
             pushed = told.report.as_dict()
         at += told.story.watch.memory.pause
-
-
-def test_task_outputs_share_a_size_limit():
-    for count, longest in ((1, 2_000), (8, 2_000), (16, 1_000), (500, 160)):
-        told = Told()
-        tasks = [task(f"task_{number}", "x" * 9_000) for number in range(count)]
-        told.story.watch.memory.history.tasks.extend(tasks)
-
-        shown = told.see(RESEARCH, at=10)["tasks"]
-        assert {each["output"] for each in shown} == {"x" * longest + "…"}
-        assert shown[-1]["task_id"] == f"task_{count - 1}"
-        assert len(json.dumps(shown)) < 32_000

@@ -83,19 +83,6 @@ def test_every_argument_of_a_kickoff_is_sent_or_known() -> None:
     assert own_arguments(CrewKickoffOperator).keys() == MADE_WITH | SENT_AS.keys()
 
 
-@pytest.mark.parametrize(
-    ("operator", "options"),
-    [
-        (CrewRunOperator, {"inputs": {}, "poll_intervall": 5}),
-        (CrewKickoffOperator, {"inputs": {}, "input": {}}),
-        (CrewExecutionSensor, {"kickoff_id": "4711", "poll_interval": 5}),
-    ],
-)
-def test_misspelled_argument_names_the_class(operator, options) -> None:
-    with pytest.raises(TypeError, match=operator.__name__):
-        operator(task_id="crew", **options)
-
-
 NO_TIMES: list[Any] = [-1, 1e300, 10**400, float("nan"), timedelta.max, "x", b"x", [], {}]
 NO_TYPES: list[Any] = ["", "Report", "{{ x }}", "a..b", 7, True, b"x", [], {"title": str}, ["title"]]
 NO_TYPES.append(CrewRunOperator(task_id="before", inputs={}).output)

@@ -127,27 +127,6 @@ def test_experimental_folder_is_imported_late_and_in_three_places():
     assert sorted(late) == sorted(name for one in trees for name in found(ast.walk(one)))
 
 
-# Modules of Airflow's public interface. Of the SDK itself, every name is public.
-PUBLIC = (
-    "airflow.cli.cli_config",
-    "airflow.exceptions",
-    "airflow.providers",
-    "airflow.sdk.exceptions",
-    "airflow.triggers.base",
-)
-
-
-def test_private_modules_of_airflow_are_on_their_page():
-    page = (PACKAGE.parent / "docs/decisions/16-private-names.md").read_text(encoding="utf-8")
-    listed = set(re.findall(r"`(airflow\.[a-z_.]+)`", page))
-    used = {name for module in MODULES for name in anywhere(module) if is_in("airflow", name)}
-    private = {name for name in used if not re.fullmatch(r"airflow(\.sdk)?\.\w+", name)}
-    private -= {name for name in used for part in PUBLIC if is_in(part, name)}
-
-    assert {name for name in private if not any(is_in(part, name) for part in listed)} == set()
-    assert {part for part in listed if not any(is_in(part, name) for name in private)} == set()
-
-
 # What only the client says to the service, or reads from it.
 PATHS = ("/kickoff", "/inputs", "/status")
 HEADERS = ("Authorization", "Bearer ", "Retry-After", "User-Agent")
@@ -186,13 +165,6 @@ def test_only_the_client_has_the_words_of_the_service():
 
     assert others
     assert {(module, text) for module in others for text in texts(module) if is_of_the_service(text)} == set()
-
-
-NEXT_STEP = re.compile(r"""next_step["']?\]? ?[:=] ?\(?\s*f?["'][^"']* """)
-
-
-def test_next_steps_are_written_in_one_place():
-    assert {module for module in MODULES if NEXT_STEP.search(source(module))} == {f"{NAME}.task.verdict"}
 
 
 # Names that code defines, those of its own attributes among them, and names that a test patches or sets.
