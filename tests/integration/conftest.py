@@ -17,7 +17,7 @@ from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from tests.async_crew import AsyncCrew
 from tests.integration.clients import TOKEN, Connect
-from tests.integration.clock import Clock
+from tests.integration.commands import Command
 from tests.integration.hostile import Hostile, hostile_service
 from tests.integration.local_client import Client
 from tests.integration.played import python
@@ -43,6 +43,22 @@ def service() -> Iterator[LocalCrewService]:
 @pytest.fixture
 def crew(connect: Connect, service: LocalCrewService) -> Any:
     return connect(service.url)
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "")  # what the command sets for its own process
+    monkeypatch.setenv("COLUMNS", "80")
+    return Command(capsys, monkeypatch)
+
+
+class Clock:
+    """Stands still until a test moves it."""
+
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -32,26 +32,17 @@ def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
 
 
 @contextmanager
-def http_receiver(note: Callable[[str, str | None, Any], Any] | None = None) -> Iterator[tuple[list[Any], str]]:
-    """Take requests, and return each as path, authorization and body, besides the address without a slash."""
-    heard: list[Any] = []
+def chat() -> Iterator[tuple[list[dict[str, Any]], str]]:
+    """Take the messages that a chat gets, and return them with the address."""
+    told: list[dict[str, Any]] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            request = (self.path, self.headers.get("Authorization"), body)
-            heard.append(note(*request) if note else request)
+            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             self.send_response(200)
             self.end_headers()
 
     with serving(Handler) as address:
-        yield heard, address
-
-
-@contextmanager
-def chat() -> Iterator[tuple[list[dict[str, Any]], str]]:
-    """Take the messages that a chat gets, and return them with the address."""
-    with http_receiver(lambda _path, _proof, body: body) as (told, address):
         yield told, f"{address}/"
 
 

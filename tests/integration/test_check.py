@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_crew import __version__
@@ -26,8 +26,6 @@ from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
 from tests.integration.clients import INPUTS, TOKEN
 from tests.integration.commands import ENDLESS, FAILING, WRITING, Crew, answers, crew, playing
-
-pytest_plugins = ["tests.integration.command_fixtures"]
 
 GIVEN = ("--inputs", json.dumps(INPUTS))
 SLOWLY = WRITING.model_copy(update={"seconds": 0.3})
@@ -183,7 +181,6 @@ ANY_BODY = st.recursive(
 
 
 @given(body=ANY_BODY)
-@settings(max_examples=300, deadline=None)
 def test_no_body_shows_a_value(body):
     shapes = Shapes()
     request = Request("GET", f"https://{MARK}.example", f"/status/{MARK}", kickoff_id=MARK)

@@ -18,9 +18,6 @@ from tests.integration.clients import TOKEN
 from tests.integration.commands import ASKING, ENDLESS, FAILING, WRITING, Crew, answers, crew, kick_off, playing
 from tests.supported import has
 
-pytest_plugins = ["tests.integration.command_fixtures"]
-
-
 # A crew and a command. It gets the ID of an execution, unless it has one.
 COMMANDS: dict[str, tuple[Crew, str]] = {
     "completed": (crew(WRITING), "status"),

@@ -19,8 +19,6 @@ from airflow_provider_crew.task.record import as_stored, read_record
 from tests.integration.airflow_api import TASK, AirflowApi, serving
 from tests.integration.commands import ASKING, ENDLESS, FAILING, OWN_TOKEN, WRITING, kick_off, playing
 
-pytest_plugins = ["tests.integration.command_fixtures"]
-
 RUN_ID = "manual__2026-11-26T10:00:00+00:00"
 NAMES = ("crew_report", RUN_ID, "report")
 STORE = f"/api/v2/dags/crew_report/dagRuns/{RUN_ID}/taskInstances/report/state-store"

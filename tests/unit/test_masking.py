@@ -116,7 +116,6 @@ def test_text_around_a_spelled_secret_stays_as_it_is() -> None:
     assert document == {"a": f"{around}***{around}***{around}***{around}", "b": around}
 
 
-@hypothesis.settings(deadline=None, max_examples=200)
 @hypothesis.given(
     secret=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=40),
     turns=st.lists(st.sampled_from(sorted(IN_JSON)), min_size=1, max_size=7),
