@@ -137,7 +137,7 @@ def tabulated(printed: Callable[..., None]) -> Callable[..., None]:
 
 
 def _is_row(line: str) -> bool:
-    return " | " in line and line[0] != "#"
+    return " |" in line and line[0] != "#"  # also one whose other columns are still to be written
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
