@@ -198,15 +198,6 @@ def test_request_shows_who_waits_before_the_row_is_in_view(page):
     assert {crew["group"] for crew in crews(page)} == {"running", "failed"}
 
 
-def test_subclass_and_task_without_rendered_fields_are_found(page):
-    bare: dict[str, Any] = {"rendered_fields": {}}
-    other = instance("other", task_id="load", **bare)
-    of = world([instance("pruned", **bare), instance("killed", "failed", **bare), other])
-    watch(page, of | {"xcoms": of["xcoms"][:1]})
-
-    assert {crew["run"] for crew in crews(page)} == {"pruned", "killed"}
-
-
 DRAFT = made({"like": "draft", "output": "\n## **Electric ferries**\n\nText"})
 
 

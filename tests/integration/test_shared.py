@@ -157,19 +157,6 @@ async def test_waiting_for_a_place_is_no_outage(live_crew, monkeypatch, timing):
     assert await errors_of(watch(*kickoff_ids, max_outage=0.05)) == {type(None)}
 
 
-async def test_cancelled_lookup_is_an_outage(live_crew, look_ups, task_log):
-    look_ups.hang_from = 1
-    (watching,) = watch(*kicked_off(live_crew, 1, QUICK), max_outage=60)
-    await seen(lambda: look_ups.number == 1)
-
-    look_ups.hang_from = math.inf
-    (looking_up,) = [each for each in asyncio.all_tasks() if "_look_up" in repr(each)]
-    looking_up.cancel()
-
-    assert read_event(await watching).result
-    assert "its look-up was cancelled" in task_log.text
-
-
 @pytest.mark.parametrize(
     ("hangs", "lasts", "max_outage", "error"),
     [(1, 0.5, None, WaitedTooLong), (1, 3600, 0.3, LostContact), (2, 0.5, None, WaitedTooLong)],

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from airflow.providers.common.compat.sdk import Stats
 from opentelemetry import trace
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from airflow_provider_crew.client.errors import WaitedTooLong
 from airflow_provider_crew.local import ScenarioTask
-from tests.integration.operators import in_every_way, run
-from tests.integration.tasks import SLOW, Task, poked, skip_where_pokes_forget
+from tests.integration.operators import in_every_way
+from tests.integration.tasks import SLOW, poked, skip_where_pokes_forget
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -68,24 +65,3 @@ def test_completed_execution_is_one_span_with_its_task_below(live_crew, exporter
     assert span.start_time <= below.start_time <= below.end_time == span.end_time
     told = "".join(each.to_json() for each in exporter.get_finished_spans())
     assert not [word for word in ("secret", "harbours", "sailors") if word in told]
-
-
-def test_retry_that_reattaches_ends_the_one_span(live_crew, exporter, store, mocker):
-    incr = mocker.patch.object(Stats, "incr")
-    live_crew.scenario = SLOW
-    task = Task(lambda: run(timeout=0.2), store=store, retries=1)
-    with pytest.raises(WaitedTooLong):
-        task.run()
-    assert named(exporter, "invoke_workflow crew_default") == []
-    live_crew.finish(live_crew.ids[0])
-    task.run()
-
-    (span,) = named(exporter, "invoke_workflow crew_default")
-    assert span.attributes["airflow.task_instance.try_number"] == 2
-    (event,) = span.events
-    assert event.name == "resumable_job.resume_decision"
-    assert dict(event.attributes) == {"resumable.decision": "reconnect", "resumable.external_id": live_crew.ids[0]}
-    assert span.start_time < task.ti.start_date.timestamp() * 1e9
-    counted = [(name, [*each.kwargs["tags"]]) for each in incr.mock_calls if "resumable" in (name := each.args[0])]
-    names = ("fresh_submit", "reconnect_attempt", "reconnect_success")
-    assert counted == [(f"resumable_job.{name}", ["operator"]) for name in names]
