@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from airflow_provider_crew.local import LocalCrewService, __main__
 from tests.airflow_runs import eventually
 from tests.crews.hosting import exists
 from tests.integration.fake_runner import write_project
@@ -81,6 +82,37 @@ def test_connection_works_and_ctrl_c_ends_it_quietly(terminal, options, ends):
 
     assert shown.end(signal.SIGINT) == ("", "", 0)
     assert sum("secret" in line for line in shown.lines) == 1
+
+
+@pytest.mark.parametrize(
+    "given",
+    [["--keep", "file"], ["--crew", ".", "--fail"], ["--airflow-url", "localhost:8080"], ["--port", "65536"]],
+)
+def test_options_that_do_not_go_together_are_rejected(given):
+    with pytest.raises(SystemExit):
+        __main__.main(given)
+
+
+TRACE = "Traceback:\n  File crew.py\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ("--port {port}", "Cannot listen on port {port}: Address already in use. Choose another with --port.\n"),
+        ("--scenario {folder}/scenario.toml", "{folder}/scenario.toml: colour: Extra inputs are not permitted\n"),
+        ("--port 0 --crew {folder}", f"{TRACE}ImportError: no tools\n"),
+        ("--port 0 --crew {folder}/other", "There is no folder {folder}/other.\n"),
+    ],
+)
+def test_server_that_cannot_start_tells_why(capsys, tmp_path, options, error):
+    (tmp_path / "scenario.toml").write_text("colour = 'red'")
+    write_project(tmp_path, not_loaded={"error": "ImportError: no tools", "traceback": TRACE})
+    with LocalCrewService() as other:
+        known = {"port": other.port, "folder": tmp_path}
+
+        assert __main__.main(options.format(**known).split()) == 1
+    assert capsys.readouterr().err == error.format(**known)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

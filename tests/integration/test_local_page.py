@@ -55,6 +55,21 @@ def waiting(browser, clock):
     return kickoff_id
 
 
+@pytest.mark.parametrize(
+    ("accept", "content_type"), [("text/html,*/*;q=0.8", "text/html; charset=utf-8"), ("*/*", "application/json")]
+)
+@pytest.mark.parametrize(("index", "end"), [(-1, '/report"'), (0, '/report/mapped/0"')])
+def test_browser_gets_a_page_and_a_program_json(browser, accept, content_type, index, end):
+    task = {"dag_id": "daily", "run_id": "at 7", "task_id": "report", "map_index": index}
+    url = browser.service.dashboard_url.format(kickoff_id=browser.kickoff(meta={"airflow": task}))
+
+    response = requests.get(url, headers={"Accept": accept}, timeout=60)
+
+    assert (response.status_code, response.headers["content-type"]) == (200, content_type)
+    assert (f'"{AIRFLOW}/dags/daily/runs/at%207/tasks{end}' in response.text) is ("html" in accept)
+    assert requests.get(f"{url}x", headers={"Accept": accept}, timeout=60).status_code == 404
+
+
 def test_requests_are_allowed_as_in_the_table(browser, waiting, evaluated):
     """The page needs its token and an address of this machine, and an answer has to come from the page."""
 
