@@ -20,8 +20,6 @@ from itertools import starmap
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_crew.client.text import one_line
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -48,7 +46,7 @@ _COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Print its answer, and return the exit code."""
+    """Run one command. Print its answer as JSON, and return the exit code."""
     return _run(_parser().parse_args(arguments))
 
 
@@ -70,11 +68,8 @@ def _run(options: argparse.Namespace) -> int:
         return FAILED
     finally:
         logging.disable(logging.NOTSET)
-    if report := answer.pop("report", None):
-        sys.stderr.write(f"{_lines(answer)}\n")
-        answer, options.json = report, True
     with contextlib.suppress(BrokenPipeError):
-        sys.stdout.write(f"{json.dumps(answer, indent=2) if options.json else _lines(answer)}\n")
+        sys.stdout.write(f"{json.dumps(answer, indent=2)}\n")
         sys.stdout.flush()
     return code
 
@@ -111,9 +106,8 @@ def airflow_commands() -> list[Any]:
 def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
     """Add the arguments of a command to its parser."""
     command.formatter_class = argparse.RawDescriptionHelpFormatter
-    command.set_defaults(command=name, failed=False)
+    command.set_defaults(command=name)
     add = command.add_argument
-    add("--json", action="store_true", help="print one JSON object")
     if name in {"adopt", "forget"}:
         _add_task(command, name)
     if name in {"status", "cancel", "adopt"}:
@@ -125,7 +119,6 @@ def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
         add("--yes", action="store_true", help="skip the confirmation")
     if name == "check":
         add("conn_id", metavar="CONN_ID", help="Airflow connection to the crew")
-        add("--report", action="store_true", help="print a report for an issue: shapes and versions, no data")
         add("--start", action="store_true", help="run an execution, which is billed")
         add("--stop", action="store_true", help="start an execution and stop it, also billed")
         add("--inputs", type=_inputs, metavar="JSON", default={}, help="inputs of these executions")
@@ -137,20 +130,18 @@ def _add_task(command: argparse.ArgumentParser, name: str) -> None:
         command.add_argument(part, metavar=part.upper())
     where = "Airflow's address; default: [api] base_url. Set its token in AIRFLOW_CLI_TOKEN"
     command.add_argument("--url", help=where)
-    which = command.add_mutually_exclusive_group()
-    which.add_argument("--map-index", metavar="N", type=int, default=-1, help="map index of a mapped task")
-    if name == "forget":
-        which.add_argument("--failed", action="store_true", help="all map indexes that failed")
-        return
-    command.add_argument("--row", metavar="KEY", help="row of a batch, by its key")
-    command.add_argument("--force", action="store_true", help="with --yes: also an execution unknown to the crew")
+    command.add_argument("--map-index", metavar="N", type=int, default=-1, help="map index of a mapped task")
+    if name == "adopt":
+        unknown = "with --yes: also an execution unknown to the crew"
+        command.add_argument("--row", metavar="KEY", help="row of a batch, by its key")
+        command.add_argument("--force", action="store_true", help=unknown)
 
 
 def _confirm(options: argparse.Namespace, question: str, facts: dict[str, Any]) -> None:
     """Show the facts and ask the question, unless ``--yes`` was given. End the command if it is declined."""
     if options.yes:
         return
-    sys.stderr.write(f"{_lines(facts)}\n{question} [y/N] ")
+    sys.stderr.write(f"{json.dumps(facts, indent=2)}\n{question} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
         raise SystemExit("Nothing was done.")
@@ -171,20 +162,3 @@ def _kickoff_id(text: str) -> str:
         return checked_kickoff_id(text)
     except InvalidKickoffId as error:
         raise argparse.ArgumentTypeError(error.event) from None
-
-
-def _lines(facts: dict[str, Any]) -> str:
-    shown = {_label(name): _line(value) for name, value in facts.items() if value not in (None, "", [])}
-    return "\n".join(f"{label}: {line}" for label, line in shown.items())
-
-
-def _label(name: str) -> str:
-    """Return the label of a fact. A task's name, which has spaces, stays as it is."""
-    label = name if " " in name else name.replace("_", " ").replace(" id", " ID")
-    return f"{label[0].upper()}{label[1:]}"
-
-
-def _line(value: Any) -> str:
-    """Return a value on one line, so that a crew's output cannot forge another."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return one_line(text, 1_000)

@@ -1,20 +1,17 @@
 """The commands about a crew: its inputs and executions, and what a deployed crew supports of this package."""
 
 import os
-import platform
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 from uuid import uuid4
 
-from airflow import __version__ as airflow_version
-from airflow.providers.common import compat
+import requests
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_crew import __version__
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.api import resend
 from airflow_provider_crew.client.client import CrewClient
@@ -22,7 +19,6 @@ from airflow_provider_crew.client.errors import Cost, CrewError, ExecutionNotFou
 from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, Failed, Paused, Running
 from airflow_provider_crew.client.options import TIMEOUT
 from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
-from airflow_provider_crew.client.shapes import Shapes
 from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.client.wording import describe_end, describe_progress, execution_failed
 from airflow_provider_crew.hooks.crew import CrewHook
@@ -50,9 +46,8 @@ def run(options: Namespace, about: dict[str, Any], confirm: Callable[..., None])
     # Outside a task, Airflow skips its database unless this variable is set.
     os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
     about["connection"] = options.conn_id
-    shapes = Shapes()
     try:
-        return _ask(CrewHook(options.conn_id), options, about, confirm, shapes)
+        return _ask(CrewHook(options.conn_id), options, about, confirm)
     except CrewError as error:
         is_unknown = isinstance(error, errors.NotCancelled) and error.cost is Cost.UNKNOWN
         is_open = isinstance(error, errors.WatchError | errors.UncertainKickoff) and error.cost is not Cost.ENDED
@@ -65,17 +60,11 @@ def run(options: Namespace, about: dict[str, Any], confirm: Callable[..., None])
             error = error.replace(cost=Cost.ENDED)  # the second kickoff started nothing, but the first did
         about |= _shown(error)
         return None if is_undecided else False
-    finally:
-        if options.command == "check" and options.report:
-            about["report"] = _report(about, shapes)
 
 
-def _ask(
-    hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: Callable[..., None], shapes: Shapes
-) -> bool | None:
+def _ask(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: Callable[..., None]) -> bool | None:
     """Carry out a command about a crew."""
     crew = hook.get_conn()
-    crew.on_response = shapes.note
     about["address"] = crew.settings.address
     if "kickoff_id" in options:
         about["kickoff_id"] = options.kickoff_id
@@ -127,6 +116,7 @@ def _shown(error: CrewError) -> dict[str, str]:
 # Sent with the kickoffs, so that you find the executions in the crew's dashboard.
 _META = {"started_by": "python -m airflow_provider_crew check"}
 _UNPROVEN = "not reported"
+_PATIENCE = 10.0
 _PROVABLE = ("running", "progress", "result", "token_usage", "execution_time", "meta")
 
 
@@ -146,10 +136,8 @@ def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: C
         )
     except ExecutionNotFound as error:
         about["dialect"] = "documented" if error.http_status == HTTPStatus.NOT_FOUND else "deployed"
-    if conf.get("crew", "events_url", fallback=""):
-        from airflow_provider_crew.answers.check import check_receiver
-
-        about |= check_receiver(crew.settings.address)
+    if receiver := conf.get("crew", "events_url", fallback=""):
+        about["receiver_from_here"] = _problem_of(receiver) or "proven"
     if not starts:
         return
     if known:
@@ -165,20 +153,15 @@ def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: C
     about["cost"] = Cost.ENDED.value
 
 
-def _report(about: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
-    """Return a report without values of the deployment. All texts in it are this package's own."""
-    versions = {"provider": __version__, "airflow": airflow_version, "common-compat": compat.__version__}
-    dialect = about.get("dialect")
-    return {
-        # A build of your own may have its name after the plus sign.
-        "versions": {name: each.partition("+")[0] for name, each in versions.items()},
-        "python": platform.python_version(),
-        "dialect": dialect if dialect in {"documented", "deployed"} else "unclear",
-        **{name: about[name] for name in ("token", "error", "cost") if name in about},
-        "proven": [name for name in (*_PROVABLE, "cancel") if about.get(name) == "proven"],
-        "executions": len(about.get("kickoff_ids", ())),
-        "responses": shapes.all(),
-    }
+def _problem_of(receiver: str) -> str:
+    """Send a webhook without a secret to the receiver. Return what is wrong, unless the receiver rejects it."""
+    try:
+        response = requests.post(receiver, json={}, timeout=_PATIENCE, allow_redirects=False)
+    except (requests.RequestException, ValueError) as error:  # urllib3's own, for a malformed host
+        return f"There is no response: {type(error).__name__}."
+    if response.status_code == HTTPStatus.UNAUTHORIZED and b"webhook secret" in response.content:
+        return ""
+    return f"HTTP {response.status_code} is not from the receiver. The API server needs [crew] events_url as well."
 
 
 def _listed(known: CrewInputs) -> dict[str, list[str]]:

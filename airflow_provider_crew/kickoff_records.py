@@ -34,9 +34,9 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Callable[..., None
     :param confirm: Ends the command unless the user confirms a question about these facts.
     """
     call = _airflow(options.url)
-    (task,) = _ended(_look(call, options))
+    task = _ended(_look(call, options))
     key, last = _replaceable(task, options)
-    about |= {"task": task.name.removeprefix("Task "), "row": options.row, "replaces": _described(last)}
+    about |= {"task": task.name, "row": options.row, "replaces": _described(last)}
     end: Any = about["state"] if about["state"] in {"completed", "failed"} else None
     then = Next(KickoffRecord(0, 0.0, options.kickoff_id, end))
     about["next_step"] = after_adopting(then, keeping=task.keeping, is_row=key != KEY)
@@ -54,10 +54,10 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Callable[..., None
     else:
         lines, row = task.entries[key], options.row
         value = [with_execution(line, options.kickoff_id) if line[0] == row else line for line in lines]
-    _expect([task], _look(call, options))
+    _expect(task, _look(call, options))
     call("PUT", _where(task, key), json={"value": value, "expires_at": None})
     task.entries[key] = value
-    _expect([task], _look(call, options))
+    _expect(task, _look(call, options))
     return about | {"done": "The kickoff record was written."}
 
 
@@ -98,19 +98,17 @@ def _doubts(options: Namespace, about: Mapping[str, Any]) -> str | None:
 
 
 def forget(options: Namespace, confirm: Callable[..., None]) -> dict[str, Any]:
-    """Delete kickoff records of one or many task instances, and return what was given up."""
+    """Delete the kickoff record of a task, and return what was given up."""
     call = _airflow(options.url)
-    found = _ended(_look(call, options))
-    kept = [task for task in found if KEY in task.entries]
-    if not kept:
-        raise SystemExit(f"No kickoff record of {options.task_id} was found. Nothing was changed.")
-    about = {task.name: _described(*read_record(task.entries[KEY], max_tries=0, now=0.0)) for task in kept}
-    about["next_step"] = AFTER_FORGETTING
-    confirm("Delete the kickoff records of these executions?", about)
-    _expect(found, _look(call, options))
-    for task in kept:
-        call("DELETE", _where(task, KEY), missing=True)
-    return about | {"done": "The kickoff records were deleted."}
+    task = _ended(_look(call, options))
+    if KEY not in task.entries:
+        raise SystemExit(f"{task.name} has no kickoff record. Nothing was changed.")
+    forgotten = _described(*read_record(task.entries[KEY], max_tries=0, now=0.0))
+    about = {"task": task.name, "forgets": forgotten, "next_step": AFTER_FORGETTING}
+    confirm("Delete this kickoff record?", about)
+    _expect(task, _look(call, options))
+    call("DELETE", _where(task, KEY), missing=True)
+    return about | {"done": "The kickoff record was deleted."}
 
 
 def _airflow(url: str | None) -> Callable[..., Any]:
@@ -140,34 +138,27 @@ def _airflow(url: str | None) -> Callable[..., Any]:
     return call
 
 
-def _look(call: Callable[..., Any], options: Namespace) -> list[SimpleNamespace]:
-    """Return the named task instances with their kickoff records."""
+def _look(call: Callable[..., Any], options: Namespace) -> SimpleNamespace:
+    """Return the named task instance with its kickoff records."""
     version = tuple(int(part) for part in call("GET", "version")["version"].split(".")[:2])
     if version < (3, 3):
         raise SystemExit(f"{options.command} needs Airflow 3.3 or later. Before, a task has no kickoff record.")
     names = (quote(name, safe="") for name in (options.dag_id, options.run_id, options.task_id))
     path = "dags/{}/dagRuns/{}/taskInstances/{}".format(*names)
-    found: list[dict[str, Any]] = []
-    while options.failed and (
-        page := call("GET", f"{path}/listMapped?state=failed&offset={len(found)}")["task_instances"]
-    ):
-        found += page
-    tasks = []
-    for each in found if options.failed else [call("GET", f"{path}/{options.map_index}")]:
-        keys = ("dag_id", "task_id", "map_index", "state", "try_number", "max_tries")
-        task = SimpleNamespace(run_id=options.run_id, **{key: each[key] for key in keys})
-        number = f" {task.map_index}" if task.map_index >= 0 else ""
-        task.name = f"Task {task.task_id}{number} of {task.dag_id}, run {task.run_id}"
-        task.keeping, task.path, task.entries = KEEP if version >= (3, 4) else "", path, {}
-        wanted = [KEY, BATCH, CALLS] if options.command == "adopt" else [KEY]
-        for key in wanted:  # the entry of a batch names others
-            value = call("GET", _where(task, key), missing={"value": None})["value"]
-            if value is not None:
-                task.entries[key] = value
-            if key == BATCH and value:
-                wanted += [f"{BATCH}_{group}" for group in value["groups"]]
-        tasks.append(task)
-    return tasks
+    found = call("GET", f"{path}/{options.map_index}")
+    keys = ("dag_id", "task_id", "map_index", "state", "try_number", "max_tries")
+    task = SimpleNamespace(run_id=options.run_id, **{key: found[key] for key in keys})
+    number = f" {task.map_index}" if task.map_index >= 0 else ""
+    task.name = f"Task {task.task_id}{number} of {task.dag_id}, run {task.run_id}"
+    task.keeping, task.path, task.entries = KEEP if version >= (3, 4) else "", path, {}
+    wanted = [KEY, BATCH, CALLS] if options.command == "adopt" else [KEY]
+    for key in wanted:  # the entry of a batch names others
+        value = call("GET", _where(task, key), missing={"value": None})["value"]
+        if value is not None:
+            task.entries[key] = value
+        if key == BATCH and value:
+            wanted += [f"{BATCH}_{group}" for group in value["groups"]]
+    return task
 
 
 def _where(task: SimpleNamespace, key: str) -> str:
@@ -175,15 +166,14 @@ def _where(task: SimpleNamespace, key: str) -> str:
     return f"{task.path}/state-store/{key}?map_index={task.map_index}"
 
 
-def _ended(tasks: list[SimpleNamespace]) -> list[SimpleNamespace]:
-    """Return the tasks. End the command if one of them may run soon, and use its kickoff record."""
-    for task in tasks:
-        if task.state not in LAST_STATES | {"upstream_failed"}:
-            raise SystemExit(f"{task.name} has not ended (state: {task.state}). Nothing was changed.")
-    return tasks
+def _ended(task: SimpleNamespace) -> SimpleNamespace:
+    """Return the task. End the command if it may run soon, and use its kickoff record."""
+    if task.state not in LAST_STATES | {"upstream_failed"}:
+        raise SystemExit(f"{task.name} has not ended (state: {task.state}). Nothing was changed.")
+    return task
 
 
-def _expect(expected: list[SimpleNamespace], found: list[SimpleNamespace]) -> None:
+def _expect(expected: SimpleNamespace, found: SimpleNamespace) -> None:
     """End the command if the task or its record has changed in the meantime."""
     if expected != found:
         raise SystemExit(

@@ -8,7 +8,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Self
 
 import requests
@@ -88,8 +88,6 @@ class CrewClient:
         self._verify = trusted_certificates(settings) or False
         if not self._verify:  # turned off in the connection; each poll would warn
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-        self.on_response: Callable[[Response, float], None] | None = None
-        """Called with each response and its duration in seconds. It must not raise: a kickoff ID would be lost."""
         self._connect()
 
     def inputs(self) -> CrewInputs:
@@ -188,7 +186,6 @@ class CrewClient:
     def _exchange(self, request: Request) -> Response:
         given = _Body(request.body, self.settings.request_timeout) if request.body else None
         prepared = requests.Request(request.method, request.url, request.headers, data=given).prepare()
-        began = time.monotonic()
         with self._adapter.send(
             prepared,
             stream=True,
@@ -205,7 +202,4 @@ class CrewClient:
                 body += chunk
                 if time.monotonic() > until:
                     raise TimeoutError(errno.ETIMEDOUT, "the response is incomplete")
-            received = Response.received(request, response.status_code, response.headers, bytes(body), most)
-            if self.on_response:
-                self.on_response(received, time.monotonic() - began)
-            return received
+            return Response.received(request, response.status_code, response.headers, bytes(body), most)

@@ -60,7 +60,7 @@ def command(scene: Scene, name: str, *arguments: str, code: int = 0) -> dict[str
     token = str(requests.get(f"{scene.airflow.url}/auth/token", timeout=120).json()["access_token"])
     about = (scene.dag_id, scene.run.run_id, scene.task_id)
     done = subprocess.run(
-        [sys.executable, "-m", "airflow_provider_crew", name, *about, "--json", *arguments],
+        [sys.executable, "-m", "airflow_provider_crew", name, *about, *arguments],
         env=scene.airflow._environment | {"AIRFLOW_CLI_TOKEN": token},
         capture_output=True,
         text=True,
@@ -106,10 +106,10 @@ def test_forgotten(scene):
     for number in (1, 2):
         scene.crew.set_status(scene.execution(number), {"state": "NOT FOUND", "status": "Task not found"})
     scene.wait_for_all("failed")
-    command(scene, "forget", "--failed", code=DECLINED)
-    told = str(command(scene, "forget", "--failed", "--yes"))
+    command(scene, "forget", "--map-index", "0", code=DECLINED)
+    told = str([command(scene, "forget", "--map-index", index, "--yes") for index in ("0", "1")])
     assert all(scene.execution(number) in told for number in (1, 2))
-    command(scene, "forget", "--failed", "--yes", code=DECLINED)  # there is no record
+    command(scene, "forget", "--map-index", "0", "--yes", code=DECLINED)  # there is no record
     scene.wait_until_over()
     scene.run.clear(scene.task_id)
     scene.finish(3)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from tests.integration import receivers
 
@@ -30,13 +30,10 @@ class AirflowApi:
 
     def respond(self, method: str, path: str, body: Any) -> tuple[int, Any]:
         """Return the status and the body of a response."""
-        parts, query = urlsplit(path), parse_qs(urlsplit(path).query)
+        parts = urlsplit(path)
         *_, last = parts.path.split("/")
         if last == "version":
             return 200, {"version": self.version}
-        if last == "listMapped":
-            found = [task for task in self.tasks if task["state"] in query["state"]]
-            return 200, {"task_instances": found[int(query["offset"][0]) :][:1]}
         if "/state-store/" not in path:
             found = [task for task in self.tasks if str(task["map_index"]) == last]
             return (200, found[0]) if found else (404, {"detail": "The Mapped Task Instance was not found"})

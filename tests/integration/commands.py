@@ -24,7 +24,7 @@ ASKING = WRITING.model_copy(update={"human_input": True})
 
 
 class Ended(NamedTuple):
-    """How a command has ended, and what it has printed: JSON if it was asked for that."""
+    """How a command has ended, and what it has printed."""
 
     code: int
     told: Any
@@ -37,13 +37,13 @@ class Command:
     def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self._capsys, self._monkeypatch = capsys, monkeypatch
 
-    def __call__(self, *arguments: str, crew: LocalCrewService | None = None, as_json: bool = True) -> Ended:
+    def __call__(self, *arguments: str, crew: LocalCrewService | None = None) -> Ended:
         if crew:
             self._monkeypatch.setenv(CONNECTION, crew.connection_uri)
-        code = cli.main([*arguments, *(["--json"] if as_json else [])])
+        code = cli.main(arguments)
         printed = self._capsys.readouterr()
         assert not [text for text in (TOKEN, OWN_TOKEN, "Traceback") if text in printed.out + printed.err]
-        return Ended(code, json.loads(printed.out or "{}") if as_json else printed.out, printed.err)
+        return Ended(code, json.loads(printed.out or "{}"), printed.err)
 
 
 def kick_off(crew: LocalCrewService, **more: Any) -> str:

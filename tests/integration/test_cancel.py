@@ -120,7 +120,7 @@ def test_command_asks_and_reports_the_end(crew, kickoff_id, capsys, monkeypatch,
     monkeypatch.setattr("sys.stdin", io.StringIO(answer))
     happens(crew)
 
-    assert cli.main(["cancel", kickoff_id, "--json", *({answer} & {"--yes"})]) == code
+    assert cli.main(["cancel", kickoff_id, *({answer} & {"--yes"})]) == code
 
     assert bool(crew.requests.on("stop")) is bool(told)
     assert json.loads(capsys.readouterr().out or "{}").items() >= told.items()
