@@ -33,7 +33,6 @@ def record_execution(  # noqa: PLR0913 - the facts of a span
     *,
     last: Any,
     seen: Mapping[str, Any],
-    is_own: bool,
 ) -> None:
     """
     Record an execution from its kickoff to its end, below Airflow's span for this process of the task.
@@ -42,16 +41,11 @@ def record_execution(  # noqa: PLR0913 - the facts of a span
     :param error: Error of the task. ``None`` if the execution has completed.
     :param last: Kickoff record of the execution. ``None`` for a sensor.
     :param seen: Progress of the execution, as ``crew_progress`` has it.
-    :param is_own: Whether the task waits for this execution. An earlier attempt may have started it.
     """
     ti = task.ti
     ended_at = seen.get("polled_at") or time.time()
     started_at = min(last.kicked_off_at if last else seen.get("started_at", ended_at), ended_at - (took or 0.0))
     span = _start_span(task, kickoff_id, started_at, usage, type(error).__name__ if error else None)
-    if is_own and last and last.try_number not in {0, ti.try_number}:
-        # As Airflow's ResumableJobMixin words it
-        decision = {"resumable.decision": "reconnect", "resumable.external_id": kickoff_id}
-        span.add_event("resumable_job.resume_decision", decision, _nanoseconds(task.started_at))
     below, common, tracer = trace.set_span_in_context(span), _common(ti, kickoff_id), trace.get_tracer(__name__)
     for step in seen.get("steps", ()):
         about = {"gen_ai.operation.name": "invoke_agent", "crew.task": step["task_id"]}

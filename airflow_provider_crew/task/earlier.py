@@ -54,7 +54,6 @@ def earlier(record: Record, facts: Facts, output: Output, poll: Callable[[str], 
                 "while it waits for human input. The execution may be running and billed."
             )
     facts.next = record.next
-    output.measure_decision(decision)
     if decision is not Decision.REATTACH:
         if record.was_cleared:
             record.update()  # a retry may start an execution from here on, as the Crew tab tells
@@ -86,7 +85,7 @@ def poll_recorded(record: Record, output: Output, poll: Callable[[str], Executio
         record.update(end=status)
     if failed:
         failure = execution_failed(failed, "")
-        output.trace(kickoff_id, failure.execution_time, failure.usage, failure, is_own=False)
+        output.trace(kickoff_id, failure.execution_time, failure.usage, failure)
     return status
 
 

@@ -9,7 +9,6 @@ from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.exceptions import CutShort, EndedByAirflow
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
-from airflow_provider_crew.task.decide import Decision
 from airflow_provider_crew.task.progress import TaskProgress
 from airflow_provider_crew.task.record import KICKOFF_ID, ROW, Record
 from airflow_provider_crew.task.result import USAGE, without_reserved_keys
@@ -72,24 +71,13 @@ class Output:
         """Count a metric, or record a duration. Plain StatsD does not receive the tags."""
         ti = self._task.ti
         tags = {"crew_conn_id": self._task.options.crew_conn_id, "dag_id": ti.dag_id, "task_id": ti.task_id}
-        self._measure(f"crew.{metric}", tags, count, seconds)
-
-    def measure_decision(self, decision: Decision) -> None:
-        """Count the metrics of Airflow's ResumableJobMixin."""
-        names = ["reconnect_attempt"] if self.record.last_id else []
-        names += {Decision.REATTACH: ["reconnect_success"], Decision.KICK_OFF: ["fresh_submit"]}.get(decision, [])
-        for name in names:
-            operator = type(getattr(self._task.ti, "task", None)).__name__
-            self._measure(f"resumable_job.{name}", {"operator": operator})
-
-    def _measure(self, name: str, tags: dict[str, str], count: int = 1, seconds: float | None = None) -> None:
         try:
             from airflow.providers.common.compat.sdk import Stats
 
             if seconds is not None:
-                Stats.timing(name, timedelta(seconds=seconds), tags=tags)
+                Stats.timing(f"crew.{metric}", timedelta(seconds=seconds), tags=tags)
             else:
-                Stats.incr(name, count, tags=tags)
+                Stats.incr(f"crew.{metric}", count, tags=tags)
         except Exception as error:  # noqa: BLE001 - metrics are best effort
             self._task.warn(f"Metrics were not sent, but the task continues: {error}")
 
@@ -116,8 +104,6 @@ class Output:
         took: float | None,
         usage: Mapping[str, Any] | None,
         error: CrewError | None = None,
-        *,
-        is_own: bool = True,
     ) -> None:
         """Record the span of an execution that has ended, once, if Airflow traces its tasks."""
         last = self.record.last
@@ -128,7 +114,7 @@ class Output:
             from airflow_provider_crew.tracing import record_execution
 
             seen = self.progress.known
-            record_execution(self._task, kickoff_id, took, usage, error, last=last, seen=seen, is_own=is_own)
+            record_execution(self._task, kickoff_id, took, usage, error, last=last, seen=seen)
         except Exception as failure:  # noqa: BLE001 - traces are best effort
             self._task.warn(f"Execution {kickoff_id} was not traced, but the task continues: {failure}")
 

@@ -192,7 +192,7 @@ def test_usage_of_an_invalid_output_is_pushed_and_counted_once(live_crew, counte
     assert tokens(counted) == TOKENS
 
 
-NOT_TAKEN = {"crew.kickoff.not_taken": 1, "resumable_job.fresh_submit": 1}
+NOT_TAKEN = {"crew.kickoff.not_taken": 1}
 
 
 @pytest.mark.parametrize(

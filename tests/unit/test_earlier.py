@@ -12,13 +12,15 @@ import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.models import Completed, Execution, Failed, Paused, Running
-from airflow_provider_crew.task.earlier import earlier, poll_earlier
+from airflow_provider_crew.task.decide import Decision
+from airflow_provider_crew.task.earlier import decision_of, earlier, poll_earlier
 from airflow_provider_crew.task.record import KEY, KICKOFF_ID, Record, fingerprint
 from airflow_provider_crew.task.task import Options, Task
 from airflow_provider_crew.task.verdict import Facts
@@ -127,19 +129,21 @@ class Attempt:
         assert self.response
         return self.response
 
-    def trace(self, kickoff_id: str, took: Any, usage: Any, error: Any, *, is_own: bool) -> None:
-        assert is_own is False
+    def trace(self, kickoff_id: str, took: Any, usage: Any, error: Any) -> None:
         assert "," not in error.at, "the place is unknown"
         self.done.append(f"span of {kickoff_id}: {took}, {usage}, {type(error).__name__}")
 
-    def measure_decision(self, decision: Any) -> None:
-        self.done.append(decision.name)
+    def decided(self, *args: Any, **facts: Any) -> Decision:
+        decision = decision_of(*args, **facts)
+        self.done += [] if decision is Decision.ASK else [decision.name]
+        return decision
 
     def outcome(self) -> str:
         record, facts, output = Record(self.task, is_shared=self.store is not None), Facts(), self
         record.read()
         try:
-            found = earlier(record, facts, output, self.poll)  # type: ignore[arg-type]
+            with patch("airflow_provider_crew.task.earlier.decision_of", self.decided):
+                found = earlier(record, facts, output, self.poll)  # type: ignore[arg-type]
             self.done.append(f"reattaches to {found}" if found else "may start one")
         except CrewError as error:
             assert " " in error.event  # noqa: PT017 - an outcome among others
