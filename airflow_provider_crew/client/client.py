@@ -59,20 +59,6 @@ class _Adapter(HTTPAdapter):
         super().cert_verify(conn, "https:", verify, cert)  # type: ignore[no-untyped-call,unused-ignore]
 
 
-class _Body(io.BytesIO):
-    """Body that is sent in pieces. urllib3 limits the time of each by that of connecting."""
-
-    def __init__(self, body: bytes, limit: float) -> None:
-        super().__init__(body)
-        self._until = time.monotonic() + limit
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Return the next piece, unless the time for all of them is over."""
-        if (piece := super().read(size)) and time.monotonic() > self._until:
-            raise TimeoutError(errno.ETIMEDOUT, "the request is incomplete")
-        return piece
-
-
 class CrewClient:
     """
     Client for one crew. Use it as a context manager, or close it.
@@ -184,7 +170,8 @@ class CrewClient:
         raise failure  # outside the except clause: a chained traceback would show the token
 
     def _exchange(self, request: Request) -> Response:
-        given = _Body(request.body, self.settings.request_timeout) if request.body else None
+        # A stream is sent in pieces. urllib3 limits the time of each, or of all bytes, by that of connecting.
+        given = io.BytesIO(request.body) if request.body else None
         prepared = requests.Request(request.method, request.url, request.headers, data=given).prepare()
         with self._adapter.send(
             prepared,

@@ -132,10 +132,9 @@ class TestDeadline:
         assert connect(hostile.url).kickoff(KICKOFF) == "k-1"
 
     @sync_only
-    @pytest.mark.parametrize(("limit", "is_sent"), [(60, True), (0.5, False)])
-    def test_large_request_has_the_time_of_a_request(self, connect, hostile, monkeypatch, limit, is_sent):
-        monkeypatch.setattr(ServiceSettings, "connect_timeout", 0.3)
-        kickoff = KickoffRequest.of({"topic": "x" * 12_000_000})
+    def test_large_request_has_more_time_than_connecting(self, connect, hostile, monkeypatch):
+        monkeypatch.setattr(ServiceSettings, "connect_timeout", 1.0)
+        kickoff = KickoffRequest.of({"topic": "x" * 30_000_000})
 
         def read_slowly(talk: Talk) -> None:
             left = len(kickoff.body)
@@ -145,13 +144,8 @@ class TestDeadline:
             talk.layer.sendall(answer(b'{"kickoff_id": "k-1"}'))
 
         hostile.steps = [read_slowly]
-        crew = connect(hostile.url, request_timeout=limit)
 
-        if is_sent:
-            assert crew.kickoff(kickoff) == "k-1"
-        else:
-            with pytest.raises(UncertainKickoff):
-                crew.kickoff(kickoff)
+        assert connect(hostile.url).kickoff(kickoff) == "k-1"
 
     def test_ends_connect_that_is_not_accepted(self, connect):
         with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as waiting:
