@@ -30,19 +30,9 @@ def has_ended(ti: Any) -> bool:
 
 
 def _end_of(ti: Any) -> set[Any]:
-    """
-    Return the state of a task in a set, which may be empty if the task has not ended.
-
-    In a task loop, Airflow 3.4 reports the state of the latest iteration, which may not be this one.
-    """
-    if getattr(getattr(ti, "_ti_context_from_server", None), "loop", None) is None:
-        return _states_of(ti)
-    own = (ti.task_id, str(ti.region_id), ti.region_index)
-    try:
-        ends = ti.get_task_breadcrumbs(ti.dag_id, ti.run_id)
-    except Exception:  # noqa: BLE001 - Airflow does not answer
-        return set()
-    return {it["state"] for it in ends if (it["task_id"], it.get("region_id"), it.get("region_index")) == own}
+    """Return the state of a task in a set. In a task loop, Airflow 3.4 reports that of the latest iteration."""
+    is_looped = getattr(getattr(ti, "_ti_context_from_server", None), "loop", None) is not None
+    return set() if is_looped else _states_of(ti)
 
 
 def _states_of(ti: Any) -> set[Any]:

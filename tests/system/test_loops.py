@@ -122,22 +122,3 @@ def test_killed_iteration_reattaches_to_its_own_execution(begin):
     assert loop.run.wait() == "success"
     assert [loop.task(number)["try_number"] for number in range(3)] == [1, 2, 1]
     assert [each.kickoff_id for each in loop.kickoffs] == [loop.xcom(n)["kickoff_id"] for n in range(3)]
-
-
-def test_cancellation_looks_at_the_state_of_its_iteration(begin):
-    loop = begin("loops_sync")
-    for number in range(3):
-        loop.crew.finish(loop.execution(number))
-    assert loop.run.wait() == "success"
-
-    loop.clear(0, keep_task_state=False)  # the others stay successful
-    execution = loop.execution(3)
-    loop.wait_for(0, "running", tries=2)
-    loop.clear(0, keep_task_state=True)
-    loop.wait_for(0, "running", tries=3)
-    assert not loop.stops(execution)
-    eventually(lambda: loop.xcom_if_pushed(0, "kickoff_id") == execution)
-
-    loop.mark(0, "failed")
-    eventually(lambda: loop.stops(execution))
-    assert len(loop.kickoffs) == 4
