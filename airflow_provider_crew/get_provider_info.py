@@ -9,8 +9,7 @@ def _field(label: str, description: str, kind: str = "string", **schema: Any) ->
     return {"label": label, "description": description, "schema": {"type": [kind, "null"], **schema}}
 
 
-# Fields of the connection. Airflow 3.2 and later read them from here. The hook builds the connection form of
-# earlier versions from them.
+# Fields of the connection form, from Airflow 3.2 on.
 CONNECTION_FIELDS = {
     "dashboard_url": _field(
         "Dashboard address",
@@ -140,16 +139,6 @@ def is_on(switch: str, log: Any) -> bool:
 
 _ABOUT_CREWS = "https://docs.crewai.com/"
 
-FORM_BEHAVIOUR: dict[str, Any] = {
-    "hidden-fields": ["login", "schema", "extra"],
-    "relabeling": {"host": "Crew address", "password": "Organization bearer token"},
-    "placeholders": {
-        "host": "https://my-crew.crewai.com",
-        "password": "from the Status tab of the crew",
-        "port": "443, needed by Test Connection",
-    },
-}
-
 
 def get_provider_info() -> dict[str, Any]:
     """Return the metadata for the ``apache_airflow_provider`` entry point."""
@@ -183,7 +172,15 @@ def get_provider_info() -> dict[str, Any]:
                 "hook-class-name": "airflow_provider_crew.hooks.crew.CrewHook",
                 "hook-name": "Crew",
                 "conn-fields": CONNECTION_FIELDS,
-                "ui-field-behaviour": FORM_BEHAVIOUR,
+                "ui-field-behaviour": {
+                    "hidden-fields": ["login", "schema", "extra"],
+                    "relabeling": {"host": "Crew address", "password": "Organization bearer token"},
+                    "placeholders": {
+                        "host": "https://my-crew.crewai.com",
+                        "password": "from the Status tab of the crew",
+                        "port": "443, needed by Test Connection",
+                    },
+                },
             }
         ],
     }

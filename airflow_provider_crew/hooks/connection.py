@@ -50,7 +50,7 @@ class _Fields(CheckedFields):
 
     host: str = ""
     port: int | None = Field(None, description="a number")
-    scheme_or_prefix: str = ""
+    scheme: Literal["http", "https"] = Field("https", description="http or https (a URI's path, or schema)")
     password: str | None = Field(None, repr=False)
     user_bearer_token: str | None = Field(None, repr=False)
     token_type: TokenType | None = Field(None, description="organization or user, or be left out")
@@ -130,7 +130,7 @@ def read_connection(connection: Connection) -> CrewConnection:
         _mask(extra.get("user_bearer_token"), *secrets_of_proxy(proxy if isinstance(proxy, str) else None))
         fields = _Fields.model_validate(
             extra
-            | {"host": connection.host, "port": connection.port, "scheme_or_prefix": connection.schema}
+            | {"host": connection.host, "port": connection.port, "scheme": connection.schema}
             | {"password": connection.password}
         )
         kind, token = _chosen_token(fields)
@@ -190,17 +190,8 @@ def _chosen_token(fields: _Fields) -> tuple[TokenType, str]:
 
 
 def _address(fields: _Fields) -> str:
-    """Build the address from host, port and schema. In a URI, the schema is the scheme or the path prefix."""
-    schema = fields.scheme_or_prefix.strip().strip("/")
-    scheme, prefix = (schema, "") if schema.lower() in {"http", "https"} else ("https", schema)
-    own_scheme, _, rest = fields.host.strip().rpartition("://")
+    """Build the address from the host, which may be a whole address, and from the port and scheme of a URI."""
+    scheme, _, rest = fields.host.strip().rpartition("://")
     name, slash, path = rest.partition("/")
-    if not name:
-        return ""
-    if name.count(":") > 1 and "[" not in name:
-        name = f"[{name}]"
-    if fields.port is not None:
-        # If the host already has a different port, the result has two ports and is rejected.
-        name = f"{name.removesuffix(f':{fields.port}').removesuffix(':')}:{fields.port}"
-    whole = f"{own_scheme or scheme}://{name}{slash}{path}".rstrip("/")
-    return f"{whole}/{prefix}" if prefix else whole
+    port = "" if fields.port is None else f":{fields.port}"
+    return f"{scheme or fields.scheme}://{name}{port}{slash}{path}" if name else ""

@@ -18,11 +18,9 @@ from airflow_provider_crew.client.models import Completed, CrewInputs, Execution
 from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, KickoffOptions
 from airflow_provider_crew.client.payload import KickoffRequest, checked_kickoff_id, some_names
 from airflow_provider_crew.client.watch import WatchRules
-from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS, FORM_BEHAVIOUR
 from airflow_provider_crew.hooks.connection import (
     CrewConnection,
     load_connection,
-    load_connection_async,
     load_secret,
     load_secrets,
 )
@@ -65,28 +63,6 @@ class CrewHook(BaseHook):
         # again.
         left_out = {"connection", "_client", "_secrets"}
         return {name: value for name, value in vars(self).items() if name not in left_out}
-
-    @classmethod
-    def get_connection_form_widgets(cls) -> dict[str, Any]:
-        """Return a form field for each field of the connection's extra, for Airflow 3.1."""
-        from flask_appbuilder.fieldwidgets import BS3PasswordFieldWidget, BS3TextFieldWidget
-        from flask_babel import lazy_gettext
-        from wtforms import BooleanField, PasswordField, StringField
-
-        def widget(label: str, description: str, schema: dict[str, Any]) -> Any:
-            shown: dict[str, Any] = {"label": lazy_gettext(label), "description": description}
-            if "boolean" in schema["type"]:
-                return BooleanField(**shown, default=schema["default"])
-            if schema.get("format") == "password":
-                return PasswordField(**shown, widget=BS3PasswordFieldWidget())
-            return StringField(**shown, widget=BS3TextFieldWidget())
-
-        return {name: widget(**field) for name, field in CONNECTION_FIELDS.items()}
-
-    @classmethod
-    def get_ui_field_behaviour(cls) -> dict[str, Any]:
-        """Return the hidden standard fields and the labels of the others, for Airflow 3.1."""
-        return {key.replace("-", "_"): value for key, value in FORM_BEHAVIOUR.items()}
 
     @cached_property
     def connection(self) -> CrewConnection:
@@ -262,12 +238,8 @@ class CrewHook(BaseHook):
         return kickoff_id
 
     async def _in_thread(self, method: Callable[..., T], *args: Any) -> T:
-        """Call a synchronous method in a thread. Look up the connection before, as Airflow requires it here."""
-        if "connection" not in vars(self):
-            self.connection = await load_connection_async(self.crew_conn_id)
-        if "_secrets" not in vars(self):
-            self._secrets = await sync_to_async(load_secrets)(self.webhook_conn_id)
-        return await asyncio.to_thread(method, *args)
+        """Call a synchronous method in a thread from which Airflow can look up a connection."""
+        return await sync_to_async(method, thread_sensitive=False)(*args)
 
     @contextmanager
     def _watching(self, kickoff_id: str, timeout: float, **rules: Any) -> Iterator[Poller]:

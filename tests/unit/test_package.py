@@ -7,11 +7,9 @@ import pkgutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points, version
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import airflow
@@ -22,8 +20,7 @@ from airflow.providers.common.compat.sdk import AirflowPlugin
 from airflow.triggers.base import BaseTrigger
 
 import airflow_provider_crew
-from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS, get_provider_info
-from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.get_provider_info import get_provider_info
 
 PACKAGE = Path(airflow_provider_crew.__file__).parent
 
@@ -99,29 +96,6 @@ def test_metadata_has_the_distribution_name():
     # Airflow's discovery raises when the two differ.
     assert info["package-name"] == "airflow-provider-crew"
     assert info["versions"] == [version("airflow-provider-crew")]
-
-
-NOT_STRINGS = {
-    **dict.fromkeys(("user_bearer_token", "proxy"), "PasswordField"),
-    **dict.fromkeys(("cancel_on_kill", "cancel_on_timeout", "allow_http"), "BooleanField"),
-}
-
-
-def test_form_has_every_field_with_its_type_and_label(monkeypatch):
-    # The libraries that draw the form come with Airflow 3.1 only.
-    names = ("BooleanField", "PasswordField", "StringField")
-    kinds: dict[str, Any] = {name: partial(dict, kind=name) for name in names}
-    widgets = dict.fromkeys(("BS3PasswordFieldWidget", "BS3TextFieldWidget"), object)
-    monkeypatch.setitem(sys.modules, "wtforms", SimpleNamespace(**kinds))
-    monkeypatch.setitem(sys.modules, "flask_appbuilder.fieldwidgets", SimpleNamespace(**widgets))
-    monkeypatch.setitem(sys.modules, "flask_babel", SimpleNamespace(lazy_gettext=str))
-
-    form = CrewHook.get_connection_form_widgets()
-
-    assert {name: (shown["kind"], shown["label"], shown["description"]) for name, shown in form.items()} == {
-        name: (NOT_STRINGS.get(name, "StringField"), field["label"], field["description"])
-        for name, field in CONNECTION_FIELDS.items()
-    }
 
 
 # The hook is loaded where a connection is tested, and where a task runs. Only DAGs with an alert load that.
