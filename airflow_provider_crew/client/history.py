@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -69,30 +68,11 @@ class History:
         while sum(map(_size, tasks)) > _MOST_KEPT:
             tasks.pop(0)
 
-    def completed(self, execution: Completed, now: float) -> Completed:
-        """Return a completed execution with what polls saw of its tasks, unless it lists all of them."""
-        if execution.lists_tasks:
+    def added_to(self, execution: Completed) -> Completed:
+        """Return a completed execution with the tasks that polls saw, unless it lists all of them."""
+        if execution.lists_tasks or not self.tasks:
             return execution
-        execution, began_at, took = execution.including(self.tasks), self.began_at, execution.execution_time
-        # When as many tasks had completed. It is unknown for the first step, unless that is the first task.
-        times = {step.number: step.started_at for step in reversed(self.steps[1:])}
-        if began_at is not None:
-            took = max(now - began_at, 0.0) if took is None else took
-            total = execution.progress.total if execution.progress else None
-            times |= {0: began_at, total: began_at + took}
-        tasks = tuple(self._filled(task, times) for task in execution.tasks)
-        return execution.model_copy(update={"execution_time": took, "tasks": tasks})
-
-    def _filled(self, task: TaskResult, times: Mapping[int | None, float]) -> TaskResult:
-        """Return a task with the agent and the duration that polls saw, as far as it lacks them."""
-        name, took = one_line(task.task_id, _MAX_NAME), task.execution_time
-        same = [step for step in self.steps if step.task_id == name]
-        if len(same) != 1:
-            return task
-        step = same[0]
-        if took is None and step.number is not None and {step.number, step.number + 1} <= times.keys():
-            took = round(max(times[step.number + 1] - times[step.number], 0.0), 1)
-        return task.model_copy(update={"agent": task.agent or step.agent, "execution_time": took})
+        return execution.model_copy(update={"tasks": tuple(dict.fromkeys((*self.tasks, *execution.tasks)))})
 
 
 def carried(history: dict[str, Any]) -> dict[str, Any]:

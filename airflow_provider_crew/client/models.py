@@ -7,8 +7,8 @@ cannot cost the result of a billed execution.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, OnErrorOmit
 
@@ -250,12 +250,6 @@ class Completed(_Shape):
             return True
         counted = self.progress.total if self.progress and self.progress.unit == "task" else None
         return bool(counted) and counted == len({task.task_id or task for task in self.tasks})
-
-    def including(self, seen: Sequence[TaskResult]) -> Self:
-        """Return a copy that includes the tasks of earlier polls, if the crew lists only the last task."""
-        if self.lists_tasks or not seen:
-            return self
-        return self.model_copy(update={"tasks": tuple(dict.fromkeys((*seen, *self.tasks)))})
 
     def result(self) -> dict[str, Any]:
         """Return the result as plain JSON data, the same in every mode of waiting."""

@@ -240,7 +240,7 @@ class Watch:
                 lines = self._report_trouble("waiting for human input. Polling continues.", is_expected=True)
                 return self._wait_for_input(lines)
             case Completed():
-                execution = self.memory.history.completed(execution, self.polled_at)
+                execution = self.memory.history.added_to(execution)
                 lines = (*self._recovered(), Line(logging.INFO, f"completed{after(execution)}"))
                 return Step(lines, completed=execution)
             case Failed():

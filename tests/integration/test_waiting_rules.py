@@ -104,12 +104,9 @@ def test_result_has_what_polls_saw_of_a_deployed_crew(live_crew, store, kind, op
 
     result = poked(kind(live_crew, store=store, log_output=log_output, **options))
 
-    assert [(task["task_id"], task["agent"]) for task in result["tasks"]][-1] == ("review_task", "Editor")
+    assert result["tasks"][-1]["task_id"] == "review_task"
     assert len(result["tasks"]) == 3 or "result" in last or not log_output
-    first, third = (result["tasks"][at]["execution_time"] or 0.0 for at in (0, -1))
-    assert first >= 0.5
-    assert (result["execution_time"] == 60.0, third > 50) == ((True, True) if last else (False, False))
-    assert result["execution_time"] >= 0.5
+    assert result["execution_time"] == (60.0 if last else None)
 
 
 @pytest.mark.skipif(AIRFLOW < (3, 3), reason="A deferred task cannot ask before Airflow 3.3.")
