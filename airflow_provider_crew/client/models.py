@@ -17,12 +17,12 @@ from airflow_provider_crew.client.errors import MAX_INT, MIN_INT, storable_json,
 _FENCED = re.compile(
     r"^[ \t]*+`{3,}+[ \t]*+json\b[^\n]*+\n(.*?)(?:^[ \t]*+`{3,}|\Z)", re.DOTALL | re.IGNORECASE | re.MULTILINE
 )
-_LOOKS_LIKE_JSON = re.compile(r"\s*(\{|\[\s*[{\[\"'])")
 
 
 def json_of(text: str) -> Any:
     """Return the JSON value of a text or of its only fenced block. ValueError gives the reason on failure."""
-    return _read(_only_block(text) or text)
+    blocks = _FENCED.findall(text)
+    return _read(blocks[0] if len(blocks) == 1 and blocks[0] else text)
 
 
 def json_within(text: str) -> Any:
@@ -35,21 +35,6 @@ def json_within(text: str) -> Any:
     if found := re.search(r"[{\[]", text):
         return _read(text, found.start())
     raise ValueError("it contains no JSON object or array")
-
-
-def doubt_about(text: str) -> str:
-    """Return the error in a text that looks like a JSON object or array but cannot be parsed."""
-    if _LOOKS_LIKE_JSON.match(_only_block(text) or text):
-        try:
-            json_of(text)
-        except ValueError as error:
-            return str(error)
-    return ""
-
-
-def _only_block(text: str) -> str:
-    blocks = _FENCED.findall(text)
-    return str(blocks[0]) if len(blocks) == 1 else ""
 
 
 def _read(text: str, begin: int | None = None) -> Any:
@@ -295,16 +280,6 @@ class CrewInputs(_Shape):
     def names(self) -> tuple[str, ...]:
         """All listed names, in the crew's order."""
         return tuple(known.name for known in self.inputs)
-
-    @property
-    def required(self) -> tuple[str, ...]:
-        """Names that the crew marks as required."""
-        return tuple(known.name for known in self.inputs if known.required)
-
-    @property
-    def optional(self) -> tuple[str, ...]:
-        """Names that the crew marks as optional."""
-        return tuple(known.name for known in self.inputs if known.required is False)
 
 
 def read_execution(body: Mapping[str, Any], kickoff_id: str) -> Execution | None:

@@ -81,7 +81,7 @@ class CrewHook(BaseHook):
             # The form shows the connection's name already, and tests a copy that has another one.
             event = error.error if isinstance(error, InvalidSettings) else error.event
             return False, event
-        listed = [f"{name} (optional)" if name in inputs.optional else name for name in inputs.names]
+        listed = [f"{it.name} (optional)" if it.required is False else it.name for it in inputs.inputs]
         return True, f"Connected. This crew expects: {some_names(listed) or 'no inputs'}"
 
     def inputs(self) -> CrewInputs:

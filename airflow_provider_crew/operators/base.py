@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import timedelta
@@ -11,7 +10,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from airflow.exceptions import AirflowRescheduleException
-from airflow.providers.common.compat.sdk import BaseOperator, TaskDeferred, XComArg
+from airflow.providers.common.compat.sdk import BaseOperator, TaskDeferred
 
 from airflow_provider_crew.client.options import SENT_AS, OnInvalidOutput, OnResponseTimeout
 from airflow_provider_crew.links.crew import CrewDashboardLink
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
 
 # A longer time overflows dates in Airflow and its database, and the error would come after the kickoff.
 _LONGEST_TIME = 10 * 365 * 86_400.0
-# Values mistaken for a type: the result of another task, an example, a schema, a list of names.
-_NO_TYPES = (XComArg, int, float, bytes, dict, list, tuple, set, frozenset)
-_IMPORT_PATH = re.compile(r"[^\W\d]\w*([.:][^\W\d]\w*)+")
 # Names in an __init__ besides those of its arguments.
 _NO_ARGUMENTS = frozenset({"self", "kwargs", "__class__"})
 # Method that Airflow calls if a trigger ended without an event.
@@ -64,20 +60,6 @@ def seconds_or_none(given: timedelta | float | None, *, at_least: float = math.u
     return None if given is None else seconds(given, at_least=at_least)
 
 
-def output_type(given: object) -> object:
-    """
-    Return the output type unchanged, or reject a value that cannot be one.
-
-    Whether pydantic supports the type is checked when the task runs, because that imports pydantic and the type.
-    """
-    is_no_path = isinstance(given, str) and not _IMPORT_PATH.fullmatch(given)
-    if is_no_path or isinstance(given, _NO_TYPES):
-        raise ValueError(
-            f"must be a type, or an import path such as 'my_company.reports.Report', not {given!r:.80}."
-        )
-    return given
-
-
 class CrewTask(BaseOperator):
     """Base class of tasks that start or wait for one execution of a crew."""
 
@@ -91,7 +73,6 @@ class CrewTask(BaseOperator):
         "poll_interval": seconds_or_none,
         "max_outage": seconds_or_none,
         "response_timeout": seconds_or_none,
-        "output_type": output_type,
     }
     """Checks of arguments when the DAG is parsed. Each returns the value that the attribute has."""
     given: Mapping[str, Any] = {}

@@ -300,7 +300,7 @@ class Attempt:
         shows_output = options.log_output and is_on("log_output", task.log)
         report(result, task.log, shows_output=shows_output, where=where)
         try:
-            return value_of(result, self.kickoff_id, options.output_type, task.log)
+            return value_of(result, self.kickoff_id, options.output_type)
         except errors.InvalidOutput:
             if options.do_xcom_push:  # it was billed
                 output.push(RESULT, storable(result), what=f"The result of execution {self.kickoff_id}")

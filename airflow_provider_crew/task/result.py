@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from airflow_provider_crew.client.errors import Cost, InvalidOutput, InvalidOutputType, storable_json
-from airflow_provider_crew.client.models import doubt_about, json_within
-from airflow_provider_crew.client.text import one_line, quoted, size, warn
+from airflow_provider_crew.client.models import json_within
+from airflow_provider_crew.client.text import one_line, quoted, size
 from airflow_provider_crew.client.wording import in_all, run_times
 
 RETURN_VALUE = "return_value"
@@ -30,8 +30,6 @@ def without_reserved_keys(value: Any) -> Any:
 
 
 _MOST_MISFITS = 10
-# For more errors than this, pydantic's list of them could exceed a worker's memory.
-_MOST_TO_LIST = 100_000
 # Maximum length of an external text in a message.
 _SHOWN = 200
 
@@ -79,8 +77,6 @@ def fitted(output_type: object, kickoff_id: str, output: str, output_json: Any) 
         # Validate JSON text, because a strict type then accepts strings for types that JSON lacks, such as dates.
         return storable_json(adapter.dump_python(adapter.validate_json(json.dumps(data)), mode="json"))
     except ValidationError as error:
-        if error.error_count() > _MOST_TO_LIST:
-            raise _misfitting(kickoff_id, [f"{error.error_count():,} places do not match"]) from None
         found = error.errors(include_url=False, include_input=False)
         raise _misfitting(kickoff_id, [_misfit(each) for each in found]) from None
     except Exception as error:  # noqa: BLE001 - a type may run its own code, whose errors are not the crew's
@@ -109,7 +105,7 @@ def _misfit(told: Mapping[str, Any]) -> str:
     return f"{named}{one_line(reason, _SHOWN).rstrip('. ')}"
 
 
-def value_of(result: Mapping[str, Any], kickoff_id: str, output_type: object, log: Any) -> dict[str, Any]:
+def value_of(result: Mapping[str, Any], kickoff_id: str, output_type: object) -> dict[str, Any]:
     """
     Return the result of an execution in the form that the task returns.
 
@@ -118,10 +114,6 @@ def value_of(result: Mapping[str, Any], kickoff_id: str, output_type: object, lo
     output, data = str(result.get("output", "")), result.get("output_json")
     if output_type is not None:
         data = fitted(output_type, kickoff_id, output, data)
-    elif data is None and (doubt := doubt_about(output)):
-        warn(
-            log, f"Output of execution {kickoff_id} looks like JSON, but is not: {doubt}. There is no output_json."
-        )
     return storable(result) | {"output_json": without_reserved_keys(data)}
 
 

@@ -24,7 +24,10 @@ def meaning(body: dict[str, Any]) -> str:
     try:
         if "inputs" in body:
             listed = read_inputs(body)
-            return f"names: {listed.names}, required: {listed.required}, optional: {listed.optional}"
+            named = {
+                given: tuple(it.name for it in listed.inputs if it.required is given) for given in (True, False)
+            }
+            return f"names: {listed.names}, required: {named[True]}, optional: {named[False]}"
         execution = read_execution(body, KICKOFF_ID)
     except ValidationError:
         return "invalid"

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from airflow_provider_crew.client.errors import InvalidOutput, InvalidOutputType
+from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.task.result import adapter_of, fitted
 
 HERE = "tests.unit.test_output_type"
@@ -151,6 +152,8 @@ def test_misfits_are_limited_and_printable() -> None:
         (ModuleType, "<class 'module'>. Set `arbitrary_types_allowed=True`"),
         (Unfinished, "Pydantic.*ThatIsNowhere"),
         (Port(name="Kiel"), "PydanticSchemaGenerationError"),
+        *((value, "") for value in ("Report", "{{ x }}", "a..b", 7, True, b"x", [], {"title": str}, ["title"])),
+        (CrewRunOperator(task_id="before", inputs={}).output, ""),
     ],
 )
 def test_unusable_output_type_is_rejected(output_type: object, why: str) -> None:

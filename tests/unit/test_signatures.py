@@ -125,8 +125,6 @@ def test_package_exports_the_classes() -> None:
 
 
 NO_TIMES: list[Any] = [-1, 1e300, 10**400, float("nan"), timedelta.max, "x", b"x", [], {}]
-NO_TYPES: list[Any] = ["", "Report", "{{ x }}", "a..b", 7, True, b"x", [], {"title": str}, ["title"]]
-NO_TYPES.append(CrewRunOperator(task_id="before", inputs={}).output)
 NO_CHOICES: list[Any] = ["", "never", 7, None]
 
 
@@ -136,7 +134,6 @@ NO_CHOICES: list[Any] = ["", "never", 7, None]
         *((CrewRunOperator, name, value) for name in ("poll_interval", "max_outage") for value in [0, *NO_TIMES]),
         *((CrewRunOperator, name, value) for name in ["timeout"] for value in NO_TIMES),
         *((CrewExecutionSensor, name, value) for name in ("timeout", "max_outage") for value in NO_TIMES),
-        *((kind, "output_type", value) for kind in (CrewRunOperator, CrewExecutionSensor) for value in NO_TYPES),
         *(
             (CrewRunOperator, name, value)
             for name in ("on_invalid_output", "validate_inputs")
