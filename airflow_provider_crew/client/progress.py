@@ -190,7 +190,7 @@ def ended(known: Mapping[str, Any], error: errors.CrewError, now: float) -> dict
     if isinstance(error, errors.InvalidOutput):
         end["misfits"] = list(error.misfits)
     if "\n" in error.error.strip():
-        end["reason"] = _both_ends(errors.storable_text(error.error.strip()))
+        end["reason"] = errors.storable_text(error.error.strip())[:_MAX_REASON]
     return _ended(known, now) | {"state": state, "end": end}
 
 
@@ -204,12 +204,6 @@ def _ended(known: Mapping[str, Any], now: float) -> dict[str, Any]:
 def _stale_after(pause: float) -> float:
     """Return the seconds after a poll within which the next push follows, if all is well."""
     return timing.current().progress_refresh + pause + _GRACE
-
-
-def _both_ends(text: str) -> str:
-    """Return a text with its line breaks. The cause may be in its first line or in its last one."""
-    half = _MAX_REASON // 2
-    return text if len(text) <= _MAX_REASON else f"{text[:half]}\n…\n{text[-half:]}"
 
 
 def _last_poll(known: Mapping[str, Any], now: float) -> float:

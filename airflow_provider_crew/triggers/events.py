@@ -12,8 +12,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, TypeAd
 
 from airflow_provider_crew.client.errors import CrewError, error_record, recorded_error
 from airflow_provider_crew.client.models import Completed, OrNone, Time
-from airflow_provider_crew.client.progress import ProgressReport
-from airflow_provider_crew.client.watch import Watch, WatchState
 
 # The task reads a larger result from the crew, so that it passes through Airflow's database only once.
 _LARGEST_RESULT = 64 * 1024
@@ -71,22 +69,6 @@ def told_completed(completed: Completed) -> dict[str, Any]:
 def told_error(error: CrewError) -> dict[str, Any]:
     """Return the event data of an error."""
     return {"error": json.dumps(error_record(error))}
-
-
-def told_memory(memory: WatchState) -> dict[str, Any]:
-    """Return the state of a watch for the task that continues it."""
-    return {"memory": json.dumps(memory.handed_over())}
-
-
-def told_watch(watch: Watch) -> dict[str, Any]:
-    """Return whether any poll found the execution, and whether one of this process did."""
-    return {"has_response": watch.has_response, "seen": watch.memory.seen}
-
-
-def told_progress(report: ProgressReport, event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the progress for the task. Omit the tasks if the result lists them."""
-    told = report.as_dict() | ({"tasks": []} if "result" in event else {})
-    return {"progress": json.dumps(told)}
 
 
 def chosen_option(event: Any) -> str | None:

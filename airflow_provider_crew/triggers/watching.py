@@ -1,6 +1,7 @@
 """Implementation of the trigger, in a separate module because its imports are slow."""
 
 import asyncio
+import json
 from contextlib import suppress
 from dataclasses import replace
 from http import HTTPStatus
@@ -37,9 +38,6 @@ from airflow_provider_crew.triggers.events import (
     LARGEST_RESPONSE,
     told_completed,
     told_error,
-    told_memory,
-    told_progress,
-    told_watch,
 )
 from airflow_provider_crew.triggers.progress import TriggerProgress, progress_of
 
@@ -75,10 +73,12 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
         if progress:
             progress.close()
     if polls_again:
-        event |= told_memory(poller.watch.memory)
+        event["memory"] = json.dumps(poller.watch.memory.handed_over())
     if request:
         await request.close()
-    return event | told_watch(poller.watch) | told_progress(poller.report, event)
+    event |= {"has_response": poller.watch.has_response, "seen": poller.watch.memory.seen}
+    listed = {"tasks": []} if "result" in event else {}  # the result lists them
+    return event | {"progress": json.dumps(poller.report.as_dict() | listed)}
 
 
 async def answer_before(trigger: CrewExecutionTrigger) -> dict[str, Any] | None:
