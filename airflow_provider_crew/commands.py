@@ -5,6 +5,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 from uuid import uuid4
@@ -70,7 +71,7 @@ def _ask(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: Cal
         about["kickoff_id"] = options.kickoff_id
     match options.command:
         case "inputs":
-            about["inputs"] = [each.model_dump(exclude_none=True) for each in crew.inputs().inputs]
+            about["inputs"] = _listed(crew.inputs())
         case "check":
             _check(hook, options, about, confirm)
         case "cancel":
@@ -127,15 +128,11 @@ def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: C
     known = None
     try:
         known = resend(crew.inputs, wake_up_within=timing.current().waking_up)
-        about |= _listed(known)
+        about["inputs"] = _listed(known)
     except errors.NotAllowed as error:  # a task starts an execution
         about["warning"] = f"The crew does not list its inputs, so a task cannot check them. {error.event}"
-    try:
-        about["dialect"] = (
-            f"unclear; for an unknown execution, the crew reports {crew.status(str(uuid4())).status}"
-        )
-    except ExecutionNotFound as error:
-        about["dialect"] = "documented" if error.http_status == HTTPStatus.NOT_FOUND else "deployed"
+    with suppress(ExecutionNotFound):  # a token that may not read a status is found before it costs something
+        crew.status(str(uuid4()))
     if receiver := conf.get("crew", "events_url", fallback=""):
         about["receiver_from_here"] = _problem_of(receiver) or "proven"
     if not starts:
@@ -164,10 +161,9 @@ def _problem_of(receiver: str) -> str:
     return f"HTTP {response.status_code} is not from the receiver. The API server needs [crew] events_url as well."
 
 
-def _listed(known: CrewInputs) -> dict[str, list[str]]:
-    """Return the names of the inputs, and of those that the crew needs if it tells which."""
-    required = {"required_inputs": list(known.required)} if known.required or known.optional else {}
-    return {"inputs": list(known.names)} | required
+def _listed(known: CrewInputs) -> list[dict[str, Any]]:
+    """Return the inputs, each with its name and whether it is required if the crew tells that."""
+    return [each.model_dump(exclude_none=True) for each in known.inputs]
 
 
 def _execute(hook: CrewHook, inputs: dict[str, Any], about: dict[str, Any], *, to_end: bool = True) -> str:

@@ -71,8 +71,7 @@ def test_checks_ask_and_tell_as_in_the_table(check, printed, monkeypatch):
         assert told.pop("kickoff_ids", []) == ids
         assert told.pop("connection", "crew_default") == "crew_default"
         proven = [key for key in told if told[key] == "proven"]
-        facts = {key: told[key] for key in ("error", "cost", "dialect", "token", "output") if key in told}
-        facts |= {"inputs": told.get("inputs"), "required_inputs": told.get("required_inputs")}
+        facts = {key: told[key] for key in ("error", "cost", "token", "inputs", "output") if key in told}
         others = [key for key in told if key not in {*facts, *proven, "address"}]
         shown = " ".join(f"{key}={value}" for key, value in facts.items() if value is not None)
         cells = f"{code} | {' '.join(asked)} | {' '.join(proven)} | {shown} | {' '.join(others)}"
