@@ -34,7 +34,7 @@ from airflow_provider_crew.exceptions import CrewTaskFailed, EndedTask, OtherInp
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.task.attempt import Attempt, unread
 from airflow_provider_crew.task.earlier import poll_recorded
-from airflow_provider_crew.task.progress import TaskProgress
+from airflow_provider_crew.task.output import TaskProgress
 from airflow_provider_crew.task.record import CALLS, KEY, Store, fingerprint
 from airflow_provider_crew.task.task import Options, Task
 from airflow_provider_crew.task.verdict import UNREPORTED, verdict

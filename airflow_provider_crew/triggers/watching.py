@@ -77,7 +77,7 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     if request:
         await request.close()
     event |= {"has_response": poller.watch.has_response, "seen": poller.watch.memory.seen}
-    listed = {"tasks": []} if "result" in event else {}  # the result lists them
+    listed: dict[str, Any] = {"tasks": []} if "result" in event else {}  # the result lists them
     return event | {"progress": json.dumps(poller.report.as_dict() | listed)}
 
 
