@@ -137,9 +137,6 @@ def is_on(switch: str, log: Any) -> bool:
         return False
 
 
-_ABOUT_CREWS = "https://docs.crewai.com/"
-
-
 def get_provider_info() -> dict[str, Any]:
     """Return the metadata for the ``apache_airflow_provider`` entry point."""
     return {
@@ -148,7 +145,9 @@ def get_provider_info() -> dict[str, Any]:
         "description": "Run CrewAI crews and flows from Apache Airflow, with retries that pick up the running "
         "crew instead of starting another. Not affiliated with CrewAI Inc. or the Apache Software Foundation.",
         "versions": [__version__],
-        "integrations": [{"integration-name": "Crew", "external-doc-url": _ABOUT_CREWS, "tags": ["ai", "llm"]}],
+        "integrations": [
+            {"integration-name": "Crew", "external-doc-url": "https://docs.crewai.com/", "tags": ["ai", "llm"]}
+        ],
         "operators": [_module("airflow_provider_crew.operators.crew", "airflow_provider_crew.batch.operator")],
         "sensors": [_module("airflow_provider_crew.sensors.crew")],
         "triggers": [

@@ -80,16 +80,11 @@ class Request:
         return self.address + self.path
 
     @property
-    def starts_work(self) -> bool:
-        """Whether sending the request twice would start two executions."""
-        return self.method == "POST" and not self.kickoff_id
-
-    @property
     def facts(self) -> dict[str, Any]:
         """Attributes for an error of this request."""
         if self.kickoff_id:
             return {"kickoff_id": self.kickoff_id, "cost": Cost.RUNNING}
-        return {} if self.starts_work else {"cost": Cost.NONE}
+        return {} if self.method == "POST" else {"cost": Cost.NONE}  # a kickoff may have started one
 
     def __str__(self) -> str:
         """Return the method and URL, for messages."""

@@ -83,6 +83,7 @@ class CrewClient:
     def kickoff(self, kickoff: KickoffRequest) -> str:
         """Send a kickoff once and return its kickoff ID. Raise UncertainKickoff if its outcome is unknown."""
         response = None
+        self.close()  # a kept connection that the peer has closed looks like a lost response
         try:
             response = self._send(self._api.kickoff(kickoff))
             kickoff_id = response.kickoff_id()
@@ -155,8 +156,6 @@ class CrewClient:
         """Send the request once. Any failure counts as sent, unless it proves that no connection was open."""
         if os.getpid() != self._process:
             self._connect()  # a forked process would read its parent's responses
-        if request.starts_work:
-            self.close()  # a kept connection that the peer has closed looks like a lost response
         handled = sys.exception()
         _this_thread.sends = True
         try:
