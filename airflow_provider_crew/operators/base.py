@@ -172,18 +172,6 @@ class CrewTask(BaseOperator):
         if self._attempt:
             self._attempt.told_to_end()
 
-    def get_openlineage_facets_on_complete(self, _task_instance: object) -> object:
-        """Return the kickoff ID and the crew's address for OpenLineage, which calls this if it is installed."""
-        from airflow.providers.common.compat.openlineage.facet import ExternalQueryRunFacet
-        from airflow.providers.openlineage.extractors import OperatorLineage
-
-        attempt = self._attempt
-        if attempt is None or not attempt.kickoff_id:
-            return OperatorLineage()
-        address = attempt.task.hook.connection.settings.address
-        facet = ExternalQueryRunFacet(externalQueryId=attempt.kickoff_id, source=address)
-        return OperatorLineage(run_facets={"externalQuery": facet})
-
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Resume after a deferral. If the trigger failed, Airflow's own method would fail the task."""
         resume = getattr(self, "execute_complete", None)

@@ -195,5 +195,4 @@ def test_task_does_not_show_token(live_crew, connected, task_log, deferrable):
     assert [told["state"] for told in live_crew.xcoms.progress] == ["running", "completed"]
     assert_nowhere([repr(operator), repr(vars(operator)), repr(vars(operator._attempt))])
     assert_nowhere({name: getattr(operator, name) for name in operator.template_fields})
-    assert_nowhere(repr(operator.get_openlineage_facets_on_complete(None)))
     assert_nowhere(task_log.text)

@@ -113,11 +113,8 @@ def airflow(
     home = tmp_path_factory.mktemp("airflow")
     (home / "config").mkdir()
     (home / "config/airflow_local_settings.py").write_text(_POLICY, encoding="utf-8")
-    lineage = {"type": "file", "log_file_path": str(home / "lineage.json"), "append": True}
     settings = {
         "AIRFLOW__CORE__FERNET_KEY": Fernet.generate_key().decode(),
-        "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(lineage),
-        "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",
         # On a busy machine, some processes get no response within the usual five seconds.
         "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
         # The pages of Airflow itself are read once. Ours have a rhythm of their own.

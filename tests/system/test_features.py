@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from tests.airflow_runs import DASHBOARD, eventually, task_processes
@@ -84,17 +82,6 @@ def test_collector_gets_one_span_of_an_execution_below_its_task(run, collector):
     assert texts(span)["crewai.execution_uuid"] == run.xcom("arguments", "kickoff_id")
     assert (parent.name, parent.trace_id) == ("worker.arguments", span.trace_id)
     assert span.end_time_unix_nano - span.start_time_unix_nano >= 2e9  # as long as its two tasks
-
-
-def test_openlineage_gets_the_execution_and_its_crew(run, crews, airflow):
-    def completed():
-        lines = (airflow.home / "lineage.json").read_text().split("\n")[:-1]
-        told = [event for event in map(json.loads, lines) if event["eventType"] == "COMPLETE"]
-        return [event for event in told if event["job"]["name"] == f"{run.dag_id}.arguments"]
-
-    # A task is a success to Airflow before it tells OpenLineage.
-    query = eventually(completed)[-1]["run"]["facets"]["externalQuery"]
-    assert (query["externalQueryId"], query["source"]) == (run.xcom("arguments", "kickoff_id"), crews["brief"].url)
 
 
 def test_deferred_task_shows_progress_and_holds_no_process_or_token(start, crews, airflow, database):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from airflow.providers.common.compat.sdk import DAG, task
-from airflow.providers.openlineage.utils.selective_enable import enable_lineage
 
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
@@ -71,6 +70,5 @@ for name, deferrable in {"features_deferred": True, "features_sync": False}.item
         max_active_tasks=100,
         params={"topic": "param topic", "number": 7},
         render_template_as_native_obj=True,
-    ) as dag:
+    ):
         use_everything({"deferrable": deferrable, "crew_conn_id": "crew_brief", "poll_interval": 1})
-    enable_lineage(dag)
