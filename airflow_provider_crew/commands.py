@@ -116,13 +116,11 @@ def _shown(error: CrewError) -> dict[str, str]:
 
 # Sent with the kickoffs, so that you find the executions in the crew's dashboard.
 _META = {"started_by": "python -m airflow_provider_crew check"}
-_UNPROVEN = "not reported"
 _PATIENCE = 10.0
-_PROVABLE = ("running", "progress", "result", "token_usage", "execution_time", "meta")
 
 
 def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: Callable[..., None]) -> None:
-    """Add what a crew's responses prove. Only ``start`` and ``stop`` start executions, each of them one."""
+    """Add what a crew responds. Only ``start`` and ``stop`` start executions, each of them one."""
     crew, starts = hook.get_conn(), options.start + options.stop
     about["token"] = hook.connection.token_type
     known = None
@@ -141,12 +139,10 @@ def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: C
         about["doubts"] = compare_inputs(options.inputs, known)
     confirm(f"Start {starts} execution(s)? Each is billed.", about)
     if options.start:
-        about["output"] = _execute(hook, options.inputs, about)
+        _execute(hook, options.inputs, about)
     if options.stop:
-        about["cancel"] = _UNPROVEN
         _execute(hook, options.inputs, about, to_end=False)
-        end = hook.cancel(about["kickoff_ids"][-1])
-        about["cancel"] = "proven" if isinstance(end, Failed) and end.was_stopped else describe_end(end)
+        about["cancel"] = describe_end(hook.cancel(about["kickoff_ids"][-1]))
     about["cost"] = Cost.ENDED.value
 
 
@@ -166,8 +162,8 @@ def _listed(known: CrewInputs) -> list[dict[str, Any]]:
     return [each.model_dump(exclude_none=True) for each in known.inputs]
 
 
-def _execute(hook: CrewHook, inputs: dict[str, Any], about: dict[str, Any], *, to_end: bool = True) -> str:
-    """Start one execution, and poll it to its end and return its output, or until it is known."""
+def _execute(hook: CrewHook, inputs: dict[str, Any], about: dict[str, Any], *, to_end: bool = True) -> None:
+    """Start one execution, and poll it to its end and add its result, or until it is known."""
     request = KickoffRequest.of(inputs, meta=_META)
     ids = about.setdefault("kickoff_ids", [])
 
@@ -176,30 +172,11 @@ def _execute(hook: CrewHook, inputs: dict[str, Any], about: dict[str, Any], *, t
         ids.append(hook.get_conn().kickoff(request))
         about["cost"] = Cost.RUNNING.value
 
-    def status(ask: Callable[[str], Execution], kickoff_id: str) -> Execution:
-        execution = ask(kickoff_id)
-        about.update(_proven(execution))
-        return execution
-
     shielded(send)
     sys.stderr.write(f"Started execution {ids[-1]}.\n")
-    about |= {name: about.get(name, _UNPROVEN) for name in _PROVABLE}
     now = time.time()
     poller = Poller(hook, ids[-1], WatchRules(deadline=now + TIMEOUT, kicked_off_at=now, exists=True))
-    poller.call = status
     while not (step := poller.poll()).completed and (to_end or not poller.watch.memory.seen):
         poller.pause(step)
-    return step.completed.output if step.completed else ""
-
-
-def _proven(execution: Execution) -> dict[str, str]:
-    """Return what the status of an execution proves."""
-    seen = {
-        "running": isinstance(execution, Running | Paused),
-        "progress": isinstance(execution, Running | Paused) and execution.progress,
-        "result": isinstance(execution, Completed),
-        "token_usage": isinstance(execution, Completed | Failed) and execution.usage,
-        "execution_time": isinstance(execution, Completed | Failed) and execution.execution_time is not None,
-        "meta": execution.meta == _META,
-    }
-    return {name: "proven" for name, is_seen in seen.items() if is_seen}
+    if step.completed:
+        about["result"] = step.completed.result()

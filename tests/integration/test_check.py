@@ -59,7 +59,7 @@ for status, on in [(401, "inputs"), (403, "status"), (422, "kickoff"), (429, "ki
 
 
 def test_checks_ask_and_tell_as_in_the_table(check, printed, monkeypatch):
-    """Each line has the exit code, the requests besides polls, what is proven, and what else is told."""
+    """Each line has the exit code, the requests besides polls, and what is told."""
 
     def line(name: str, dialect: str) -> str:
         make, arguments, typed = CHECKS[name]
@@ -70,11 +70,11 @@ def test_checks_ask_and_tell_as_in_the_table(check, printed, monkeypatch):
             ids = [kickoff.kickoff_id for kickoff in service.kickoffs]
         assert told.pop("kickoff_ids", []) == ids
         assert told.pop("connection", "crew_default") == "crew_default"
-        proven = [key for key in told if told[key] == "proven"]
-        facts = {key: told[key] for key in ("error", "cost", "token", "inputs", "output") if key in told}
-        others = [key for key in told if key not in {*facts, *proven, "address"}]
+        facts = {key: told[key] for key in ("error", "cost", "token", "inputs", "cancel") if key in told}
+        facts |= {key: told["result"][key] for key in ("output", "usage") if "result" in told}
+        others = [key for key in told if key not in {*facts, "address", "result"}]
         shown = " ".join(f"{key}={value}" for key, value in facts.items() if value is not None)
-        cells = f"{code} | {' '.join(asked)} | {' '.join(proven)} | {shown} | {' '.join(others)}"
+        cells = f"{code} | {' '.join(asked)} | {shown} | {' '.join(others)}"
         return f"{name}, {dialect}: {cells}".rstrip()
 
     printed("check.txt", lambda _: [line(name, each) for name in CHECKS for each in ("documented", "deployed")])
