@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
@@ -66,24 +65,3 @@ def test_completed_execution_is_one_span_with_its_task_below(live_crew, exporter
     assert span.start_time <= below.start_time <= below.end_time == span.end_time
     told = "".join(each.to_json() for each in exporter.get_finished_spans())
     assert not [word for word in ("secret", "harbours", "sailors") if word in told]
-
-
-def test_retry_that_reattaches_ends_the_one_span(live_crew, exporter, store):
-    live_crew.scenario = SLOW
-    task = Task(lambda: run(timeout=0.2), store=store, retries=1)
-    with pytest.raises(WaitedTooLong):
-        task.run()
-    assert named(exporter, "invoke_workflow crew_default") == []
-    live_crew.finish(live_crew.ids[0])
-    task.run()
-
-    (span,) = named(exporter, "invoke_workflow crew_default")
-    assert span.attributes["airflow.task_instance.try_number"] == 2
-    assert span.start_time < task.ti.start_date.timestamp() * 1e9
-
-
-def test_process_without_a_tracer_is_not_traced(monkeypatch):
-    monkeypatch.delitem(sys.modules, "opentelemetry.trace")
-
-    assert versions.is_traced() is False
-    assert "opentelemetry.trace" not in sys.modules

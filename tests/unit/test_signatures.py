@@ -83,47 +83,6 @@ def test_every_argument_of_a_kickoff_is_sent_or_known() -> None:
     assert own_arguments(CrewKickoffOperator).keys() == MADE_WITH | SENT_AS.keys()
 
 
-def test_type_checkers_find_wrong_arguments() -> None:
-    """``make types`` fails if mypy finds nothing wrong with one of these lines: its comment is unused then."""
-    with pytest.raises(TypeError):
-        CrewRunOperator(task_id="crew")  # type: ignore[call-arg]
-    with pytest.raises(TypeError):
-        CrewKickoffOperator(task_id="crew")  # type: ignore[call-arg]
-    CrewRunOperator(task_id="crew", inputs={}, durable="yes")  # type: ignore[arg-type]
-
-
-def test_hook_has_only_the_public_methods() -> None:
-    public = {name for name in vars(CrewHook) if not name.startswith("_")}
-    operations = {"inputs", "kickoff", "status", "cancel", "wait"}
-
-    assert public == {
-        *(name for operation in operations for name in (operation, f"{operation}_async")),
-        *("connection", "get_conn", "test_connection"),
-        *("conn_name_attr", "conn_type", "default_conn_name", "hook_name"),
-    }
-
-
-@pytest.mark.parametrize(
-    ("operator", "options"),
-    [
-        (CrewRunOperator, {"inputs": {}, "poll_intervall": 5}),
-        (CrewKickoffOperator, {"inputs": {}, "input": {}}),
-        (CrewExecutionSensor, {"kickoff_id": "4711", "poll_interval": 5}),
-    ],
-)
-def test_misspelled_argument_names_the_class(operator, options) -> None:
-    with pytest.raises(TypeError, match=operator.__name__):
-        operator(task_id="crew", **options)
-
-
-def test_package_exports_the_classes() -> None:
-    assert set(airflow_provider_crew.__all__) == {*airflow_provider_crew._ROOMS}
-    for name in airflow_provider_crew.__all__:
-        assert getattr(airflow_provider_crew, name).__module__.startswith("airflow_provider_crew.")
-    with pytest.raises(AttributeError, match="CrewOperator"):
-        _ = airflow_provider_crew.CrewOperator
-
-
 NO_TIMES: list[Any] = [-1, 1e300, 10**400, float("nan"), timedelta.max, "x", b"x", [], {}]
 NO_CHOICES: list[Any] = ["", "never", 7, None]
 
