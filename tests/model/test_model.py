@@ -75,13 +75,13 @@ KNOWN = [
         f"{ANOTHER} a result was returned after the user had read 'does what it no longer does'.",
         RECORDED,
         "Airflow clears the task as it is when the request arrives, not as the user saw it.",
-        "it starts another execution, whatever the Crew tab has just shown.",
+        "a task that succeeds or reports an uncertain kickoff just before you clear it starts another execution.",
     ),
     Known(
         f"{ANOTHER} one is running after the user had read 'does what it no longer does'.",
         TWO_SURPRISES,
         "The same, for a task that has meanwhile reported the uncertain kickoff.",
-        "it starts another execution, whatever the Crew tab has just shown.",
+        "a task that succeeds or reports an uncertain kickoff just before you clear it starts another execution.",
     ),
     *(
         Known(
@@ -97,7 +97,7 @@ KNOWN = [
             f"{ANOTHER} one is running{read}.",
             ("kickoff, durable=False",),
             "The DAG author has chosen it.",
-            "the next attempt starts another execution, even while one is running.",
+            "the next attempt starts another execution, although one may be running.",
         )
         for read in ("", " after the user had read 'does what it no longer does'")
     ),
