@@ -123,10 +123,10 @@ def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: C
     """Add what a crew responds. Only ``start`` and ``stop`` start executions, each of them one."""
     crew, starts = hook.get_conn(), options.start + options.stop
     about["token"] = hook.connection.token_type
-    known = None
+    expected = None
     try:
-        known = resend(crew.inputs, wake_up_within=timing.current().waking_up)
-        about["inputs"] = _listed(known)
+        expected = resend(crew.inputs, wake_up_within=timing.current().waking_up)
+        about["inputs"] = _listed(expected)
     except errors.NotAllowed as error:  # a task starts an execution
         about["warning"] = f"The crew does not list its inputs, so a task cannot check them. {error.event}"
     with suppress(ExecutionNotFound):  # a token that may not read a status is found before it costs something
@@ -135,8 +135,8 @@ def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: C
         about["receiver_from_here"] = _problem_of(receiver) or "proven"
     if not starts:
         return
-    if known:
-        about["doubts"] = compare_inputs(options.inputs, known)
+    if expected:
+        about["doubts"] = compare_inputs(options.inputs, expected)
     confirm(f"Start {starts} execution(s)? Each is billed.", about)
     if options.start:
         _execute(hook, options.inputs, about)
@@ -157,9 +157,9 @@ def _problem_of(receiver: str) -> str:
     return f"HTTP {response.status_code} is not from the receiver. The API server needs [crew] events_url as well."
 
 
-def _listed(known: CrewInputs) -> list[dict[str, Any]]:
+def _listed(inputs: CrewInputs) -> list[dict[str, Any]]:
     """Return the inputs, each with its name and whether it is required if the crew tells that."""
-    return [each.model_dump(exclude_none=True) for each in known.inputs]
+    return [each.model_dump(exclude_none=True) for each in inputs.inputs]
 
 
 def _execute(hook: CrewHook, inputs: dict[str, Any], about: dict[str, Any], *, to_end: bool = True) -> None:

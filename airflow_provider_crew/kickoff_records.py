@@ -47,10 +47,10 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Callable[..., None
     if key == KEY:
         found = KickoffRecord(task.max_tries, time.time(), options.kickoff_id, adopted=True)
         # The crew's questions name the attempt that sent the kickoff.
-        known: Any = {"fingerprint": last.fingerprint, "try_number": last.try_number}
+        own: Any = {"fingerprint": last.fingerprint, "try_number": last.try_number}
         is_there = about["state"] != "unknown"  # the crew may have moved since the kickoff
         address = about["address"] if is_there else last.address or about["address"]
-        value: Any = as_stored(replace(found, address=address, **known))
+        value: Any = as_stored(replace(found, address=address, **own))
     else:
         lines, row = task.entries[key], options.row
         value = [with_execution(line, options.kickoff_id) if line[0] == row else line for line in lines]

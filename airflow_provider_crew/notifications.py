@@ -292,8 +292,8 @@ def _reported(exception: BaseException | None, end: Mapping[str, Any], kickoff_i
 
 def _unreported(context: Context, progress: Any, state: str, *, is_being_cancelled: bool) -> CrewError:
     """Return the error of a task that has not reported its end, with the last sentences that it has pushed."""
-    event, known = _EVENTS.get(state, _LOST), progress.get("if_lost") or {}
-    cost, step = Cost(known.get("cost", Cost.UNKNOWN)), known.get("next_step", UNREPORTED)
+    event, lost = _EVENTS.get(state, _LOST), progress.get("if_lost") or {}
+    cost, step = Cost(lost.get("cost", Cost.UNKNOWN)), lost.get("next_step", UNREPORTED)
     if exception := _exception(context):
         event = f"The task raised {type(exception).__name__}: {one_line(str(exception), 1_000)}"
     if is_being_cancelled:

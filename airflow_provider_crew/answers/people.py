@@ -94,8 +94,8 @@ class AnsweringPeople(People):
 
     def _new_trigger(self, *args: Any, **kwargs: Any) -> AnswerTrigger:
         """Return a trigger that need not report the last question."""
-        known = self.question.task_id if self._can_answer else None
-        return AnswerTrigger(*args, known_question=known, answer_by=self.question.answer_by, **kwargs)
+        asked = self.question.task_id if self._can_answer else None
+        return AnswerTrigger(*args, known_question=asked, answer_by=self.question.answer_by, **kwargs)
 
     # Before the wait.
 

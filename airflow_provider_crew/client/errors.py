@@ -442,10 +442,10 @@ def recorded_error(record: Any) -> CrewError:
     match record:
         case {"kind": str(name), "message": str(message), "facts": Mapping() as facts}:
             kind = _KINDS.get(name, CrewError)
-            known = {each.name: facts[each.name] for each in fields(kind) if each.name in facts}
-            if known.pop("cost", None) in list(Cost):
-                known["cost"] = Cost(facts["cost"])
-            if known.get("cause"):
-                known["cause"] = recorded_error(known["cause"])
-            return kind(message, **known)
+            attributes = {each.name: facts[each.name] for each in fields(kind) if each.name in facts}
+            if attributes.pop("cost", None) in list(Cost):
+                attributes["cost"] = Cost(facts["cost"])
+            if attributes.get("cause"):
+                attributes["cause"] = recorded_error(attributes["cause"])
+            return kind(message, **attributes)
     raise ValueError("the record of an error is malformed")

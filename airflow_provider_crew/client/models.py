@@ -279,7 +279,7 @@ class CrewInputs(_Shape):
     @property
     def names(self) -> tuple[str, ...]:
         """All listed names, in the crew's order."""
-        return tuple(known.name for known in self.inputs)
+        return tuple(each.name for each in self.inputs)
 
 
 def read_execution(body: Mapping[str, Any], kickoff_id: str) -> Execution | None:
@@ -317,15 +317,15 @@ def read_inputs(body: Mapping[str, Any]) -> CrewInputs:
         listed = [{"name": entry} if isinstance(entry, str) else entry for entry in listed]
     else:
         raise ValueError("it lists no inputs")  # noqa: TRY004 - callers handle all malformed responses alike
-    known = CrewInputs.model_validate({"inputs": listed})
+    found = CrewInputs.model_validate({"inputs": listed})
     needed = body.get("required_inputs")  # since crewai 1.15.38
     if not isinstance(needed, list) or not all(isinstance(name, str) for name in needed):
-        return known
+        return found
     required = {storable_text(name) for name in needed}
-    if not required <= {*known.names}:
-        return known
+    if not required <= {*found.names}:
+        return found
     inputs = (
         each if each.required is not None else CrewInput(name=each.name, required=each.name in required)
-        for each in known.inputs
+        for each in found.inputs
     )
     return CrewInputs(inputs=tuple(inputs))

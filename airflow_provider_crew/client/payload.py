@@ -148,14 +148,14 @@ def plain(value: Any, path: str) -> Any:
     )
 
 
-def compare_inputs(given: Mapping[str, Any], known: CrewInputs) -> list[str]:
+def compare_inputs(given: Mapping[str, Any], expected: CrewInputs) -> list[str]:
     """
     Return warnings about inputs that the crew does not list and about listed inputs that are missing.
 
     Raise InvalidInputs if a required input is missing, or if a name looks like a misspelled listed one. A flow
     would ignore the misspelled name and start a billed execution with its defaults.
     """
-    listed = {each.name: each.required for each in known.inputs if each.name != _STATE_ID}
+    listed = {each.name: each.required for each in expected.inputs if each.name != _STATE_ID}
     unlisted = [name for name in given if name not in listed and name != _STATE_ID]
     absent = [name for name in listed if name not in given]
     missing = [name for name in absent if listed[name] is not False]

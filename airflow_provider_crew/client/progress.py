@@ -85,8 +85,8 @@ class ProgressReport:
         """Record a poll and return whether anything changed. The task itself reports the end of the execution."""
         memory = self._watch.memory
         if isinstance(execution, Running | Paused):
-            known = memory.history.position if isinstance(execution, Paused) else {}  # it may report no position
-            memory.history.position = known | _position(execution)
+            last = memory.history.position if isinstance(execution, Paused) else {}  # it may report no position
+            memory.history.position = last | _position(execution)
             self._paused_at = describe_progress(execution) if isinstance(execution, Paused) else ""
         elif execution or not self.has_content:
             return False
@@ -155,28 +155,28 @@ def begun(kickoff_id: str, started_at: float) -> dict[str, Any]:
     }
 
 
-def completed(known: Mapping[str, Any], result: Mapping[str, Any], now: float) -> dict[str, Any]:
+def completed(progress: Mapping[str, Any], result: Mapping[str, Any], now: float) -> dict[str, Any]:
     """Return the progress of a completed execution, based on its previous progress."""
-    took, steps = result.get("execution_time"), known["steps"]
+    took, steps = result.get("execution_time"), progress["steps"]
     # A large result that was read without the watch may list only the last task.
-    tasks = max(_tasks(result.get("tasks") or ()), known["tasks"], key=len)
-    total = len(result["tasks"]) if result.get("tasks_complete") else known["total"]
-    return _ended(known, now) | {
+    tasks = max(_tasks(result.get("tasks") or ()), progress["tasks"], key=len)
+    total = len(result["tasks"]) if result.get("tasks_complete") else progress["total"]
+    return _ended(progress, now) | {
         "state": "completed",
         "doing": "completed" if took is None else f"completed after {duration(took)}",
-        "completed": known["completed"] if total is None else total,
+        "completed": progress["completed"] if total is None else total,
         "total": total,
         "current_task": None,
         "current_agent": None,
-        "steps": [*steps[:-1], *(step | {"ended_at": _last_poll(known, now)} for step in steps[-1:])],
+        "steps": [*steps[:-1], *(step | {"ended_at": _last_poll(progress, now)} for step in steps[-1:])],
         "tasks": tasks,
     }
 
 
-def ended(known: Mapping[str, Any], error: errors.CrewError, now: float) -> dict[str, Any]:
+def ended(progress: Mapping[str, Any], error: errors.CrewError, now: float) -> dict[str, Any]:
     """Return the progress after a wait that ended without a result. The execution itself may keep running."""
-    state = known["state"]
-    if not known["kickoff_id"]:
+    state = progress["state"]
+    if not progress["kickoff_id"]:
         state = "none" if error.cost is errors.Cost.NONE else "unknown"
     match error:
         case errors.ExecutionFailed():
@@ -191,14 +191,14 @@ def ended(known: Mapping[str, Any], error: errors.CrewError, now: float) -> dict
         end["misfits"] = list(error.misfits)
     if "\n" in error.error.strip():
         end["reason"] = errors.storable_text(error.error.strip())[:_MAX_REASON]
-    return _ended(known, now) | {"state": state, "end": end}
+    return _ended(progress, now) | {"state": state, "end": end}
 
 
-def _ended(known: Mapping[str, Any], now: float) -> dict[str, Any]:
-    at = _last_poll(known, now)
+def _ended(progress: Mapping[str, Any], now: float) -> dict[str, Any]:
+    at = _last_poll(progress, now)
     # If no poll saw the execution running, it may have ended long before this one.
-    started_at = known["started_at"] if known["doing"] else None
-    return {**known, "trouble": "", "started_at": started_at, "since": at, "polled_at": at}
+    started_at = progress["started_at"] if progress["doing"] else None
+    return {**progress, "trouble": "", "started_at": started_at, "since": at, "polled_at": at}
 
 
 def _stale_after(pause: float) -> float:
@@ -206,10 +206,10 @@ def _stale_after(pause: float) -> float:
     return timing.current().progress_refresh + pause + _GRACE
 
 
-def _last_poll(known: Mapping[str, Any], now: float) -> float:
+def _last_poll(progress: Mapping[str, Any], now: float) -> float:
     """Return the time of the last poll. The task may have resumed much later."""
-    polled_at: float = known["polled_at"]
-    return polled_at if polled_at > known["started_at"] else now
+    polled_at: float = progress["polled_at"]
+    return polled_at if polled_at > progress["started_at"] else now
 
 
 def _position(execution: Running | Paused) -> dict[str, Any]:

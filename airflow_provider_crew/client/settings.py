@@ -232,8 +232,8 @@ def reason_for(error: BaseException, settings: ServiceSettings, *, sent: bool) -
             return f"no connection after {settings.connect_timeout:g} s"
         return f"timed out after {settings.request_timeout:g} s (request_timeout)"
     causes = causes_of(error)
-    known = (words for cause in reversed(causes) if (words := _words_for(cause)))
-    return next(known, f"the connection broke ({type(causes[-1]).__name__})")
+    reasons = (words for cause in reversed(causes) if (words := _words_for(cause)))
+    return next(reasons, f"the connection broke ({type(causes[-1]).__name__})")
 
 
 def is_caused_by(error: BaseException, *kinds: type[BaseException]) -> bool:
@@ -252,7 +252,7 @@ def causes_of(error: BaseException) -> list[BaseException]:
     """Return the chain from a library's exception down to its root cause."""
     causes = [error]
     while cause := causes[-1].__cause__ or causes[-1].__context__ or _wrapped_by(causes[-1]):
-        if any(cause is known for known in causes):  # a caller's own chain may form a circle
+        if any(cause is seen for seen in causes):  # a caller's own chain may form a circle
             break
         causes.append(cause)
     return causes

@@ -131,10 +131,10 @@ class WatchState:
         return self.history.began_at is not None or self.progress not in _NOT_BEGUN
 
     @classmethod
-    def recalled(cls, kept: Any) -> "WatchState | None":
-        """Restore the state kept by another process, perhaps of another version. Return None if it is invalid."""
+    def recalled(cls, stored: Any) -> "WatchState | None":
+        """Restore the state of another process, perhaps of another version. Return None if it is invalid."""
         try:
-            return _MEMORY.validate_python(kept)
+            return _MEMORY.validate_python(stored)
         except ValidationError:
             return None
 
@@ -142,8 +142,8 @@ class WatchState:
         """Return the state as plain data, limited to the newest tasks."""
         # A clock change can stretch only these troubles. Without them, a poll that brings no news stores nothing.
         needless = set() if self.troubles.keys() - {"paused"} else {"polled_at", "pause"}
-        kept: dict[str, Any] = _MEMORY.dump_python(self, exclude=needless)
-        return kept | {"history": carried(kept["history"])}
+        stored: dict[str, Any] = _MEMORY.dump_python(self, exclude=needless)
+        return stored | {"history": carried(stored["history"])}
 
     def handed_over(self) -> dict[str, Any]:
         """

@@ -245,10 +245,10 @@ class CrewHook(BaseHook):
     def _watching(self, kickoff_id: str, timeout: float, **rules: Any) -> Iterator[Poller]:
         """Provide a poller. If an interruption ends the wait, log that the execution keeps running."""
         kicked_off_at = self._kicked_off_at.get(kickoff_id)
-        known: dict[str, Any] = {"kicked_off_at": kicked_off_at, "exists": kicked_off_at is not None}
+        origin: dict[str, Any] = {"kicked_off_at": kicked_off_at, "exists": kicked_off_at is not None}
         try:
             with _about(kickoff_id):
-                yield Poller(self, kickoff_id, WatchRules(deadline=time.time() + timeout, **known, **rules))
+                yield Poller(self, kickoff_id, WatchRules(deadline=time.time() + timeout, **origin, **rules))
         except Exception:
             raise
         except BaseException:

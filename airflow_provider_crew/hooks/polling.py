@@ -67,8 +67,8 @@ _read_at: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
 _UNREAD = "Connection {!r} could not be read again, so its old token is used: {}"
 
 
-def _is_same_crew(known: "_Client", fresh: "_Client") -> bool:
-    return fresh.settings.address == known.settings.address
+def _is_same_crew(old: "_Client", fresh: "_Client") -> bool:
+    return fresh.settings.address == old.settings.address
 
 
 class SharedConnection:
@@ -117,14 +117,14 @@ class SharedConnection:
             raise self._unreadable(in_words(error))
         return looking_up.result()
 
-    async def renewed(self, known: "CrewPolls", log: Any) -> "CrewPolls":
+    async def renewed(self, old: "CrewPolls", log: Any) -> "CrewPolls":
         """Return the crew with the current token, or the same crew, by the same rule as for a hook."""
         try:
             fresh = await self.crew(timing.current().connection_age_if_rejected)
         except CrewError as error:
             warn(log, _UNREAD.format(self._conn_id, error.event))
-            return known
-        return fresh if _is_same_crew(known, fresh) else known
+            return old
+        return fresh if _is_same_crew(old, fresh) else old
 
     async def _look_up(self) -> "CrewPolls":
         settings = (await load_connection_async(self._conn_id)).settings

@@ -97,8 +97,8 @@ class Output:
         """Push the token usage of an execution that has ended."""
         if usage:
             about = {"kickoff_id": kickoff_id, "try_number": self._task.ti.try_number}
-            spent = {**without_reserved_keys(dict(usage)), **about}
-            self.push(USAGE, spent, what=f"The token usage of execution {kickoff_id}")
+            value = {**without_reserved_keys(dict(usage)), **about}
+            self.push(USAGE, value, what=f"The token usage of execution {kickoff_id}")
 
     def trace(
         self,
@@ -115,7 +115,7 @@ class Output:
         try:
             from airflow_provider_crew.tracing import record_execution
 
-            seen = self.progress.known
+            seen = self.progress.last
             record_execution(self._task, kickoff_id, took, usage, error, last=last, seen=seen)
         except Exception as failure:  # noqa: BLE001 - traces are best effort
             self._task.warn(f"Execution {kickoff_id} was not traced, but the task continues: {failure}")
@@ -147,7 +147,7 @@ class TaskProgress:
         """Sentences for the Crew tab about what a user may do while the task waits."""
         self.if_lost: Callable[[], Mapping[str, Any]] = dict
         """Returns the sentences for the Crew tab and alerts if the task leaves no report."""
-        self.known: dict[str, Any] = {}
+        self.last: dict[str, Any] = {}
         """Last known progress, pushed or not."""
         self._has_failed = False
 
@@ -155,30 +155,30 @@ class TaskProgress:
         """Push the progress after a poll, if it is due."""
         if not report.has_content:
             return
-        known = report.as_dict()
+        seen = report.as_dict()
         # The trigger may have seen tasks that the last poll does not list.
-        self.known = known | {"tasks": max(known["tasks"], self.known.get("tasks", []), key=len)}
+        self.last = seen | {"tasks": max(seen["tasks"], self.last.get("tasks", []), key=len)}
         if self.pace.is_due(is_news) and not self.is_left_to_trigger:
             self.repeat()
 
     def deferring(self, kickoff_id: str) -> None:
         """Push what is known before a deferral, because the trigger pushes only after its first poll."""
-        self.known = progress.begun(kickoff_id, self._task.started_at) | self.known
+        self.last = progress.begun(kickoff_id, self._task.started_at) | self.last
         self.repeat()
 
     @property
     def cost(self) -> Cost:
         """Cost of the execution so far."""
-        return Cost((self.known.get("end") or self.if_lost())["cost"])
+        return Cost((self.last.get("end") or self.if_lost())["cost"])
 
     def repeat(self) -> None:
         """Push what is known, with the sentences for its user."""
-        waits = self.known.get("state") != "completed" and not self.known.get("end")
-        self.push(self.known | {"if_lost": self.if_lost()} | ({"choices": self.choices} if waits else {}))
+        waits = self.last.get("state") != "completed" and not self.last.get("end")
+        self.push(self.last | {"if_lost": self.if_lost()} | ({"choices": self.choices} if waits else {}))
 
-    def heard(self, known: Mapping[str, Any] | None) -> None:
-        """Set the progress last known to the trigger."""
-        self.known = dict(known or {})
+    def heard(self, seen: Mapping[str, Any] | None) -> None:
+        """Set the progress that the trigger has seen."""
+        self.last = dict(seen or {})
 
     def completed(self, kickoff_id: str, result: Mapping[str, Any], *, is_returned: bool) -> None:
         """Push that the execution has completed, unless the return value shows the same."""
@@ -198,12 +198,12 @@ class TaskProgress:
         self, kickoff_id: str, end: Mapping[str, Any] | CrewError, shown: Mapping[str, Any] | None = None
     ) -> None:
         try:
-            known, now = progress.begun(kickoff_id, self._task.started_at) | self.known, time.time()
+            seen, now = progress.begun(kickoff_id, self._task.started_at) | self.last, time.time()
             if isinstance(end, CrewError):
-                self.known = progress.ended(known, end, now)
-                self.known["end"] = {**(shown or {}), **self.known["end"]}
+                self.last = progress.ended(seen, end, now)
+                self.last["end"] = {**(shown or {}), **self.last["end"]}
             else:
-                self.known = progress.completed(known, end, now)
+                self.last = progress.completed(seen, end, now)
         except Exception as error:  # noqa: BLE001 - the trigger's progress may be from another version
             self._warn(error)
         else:

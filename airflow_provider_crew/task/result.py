@@ -95,12 +95,12 @@ def _unchecked(kickoff_id: str, why: str) -> InvalidOutput:
     return InvalidOutput(event, kickoff_id=kickoff_id)
 
 
-def _misfit(told: Mapping[str, Any]) -> str:
+def _misfit(error: Mapping[str, Any]) -> str:
     """Return the place and the reason of one mismatch."""
-    place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in told["loc"]).lstrip(".")
-    reason: str = told["msg"]
-    if told["type"] == "union_tag_invalid":  # the only message of pydantic that repeats the value
-        reason = f"Input tag is not one of {told['ctx']['expected_tags']}"
+    place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error["loc"]).lstrip(".")
+    reason: str = error["msg"]
+    if error["type"] == "union_tag_invalid":  # the only message of pydantic that repeats the value
+        reason = f"Input tag is not one of {error['ctx']['expected_tags']}"
     named = f"{one_line(place, _SHOWN)}: " if place else ""
     return f"{named}{one_line(reason, _SHOWN).rstrip('. ')}"
 

@@ -120,8 +120,8 @@ class SensorAttempt(Attempt):
         if self.next_kwargs is not None:  # the same, but resumed without an event that names the execution
             ti = self.task.ti
             match ti.xcom_pull(task_ids=ti.task_id, key=PROGRESS, map_indexes=ti.map_index):
-                case {"kickoff_id": str(left)} if left:
-                    given = left
+                case {"kickoff_id": str(pushed)} if pushed:
+                    given = pushed
         if type(given) is int:  # not isinstance, because True is an int
             given = str(given)  # native rendering turns a numeric kickoff ID into an int
         if is_nothing(given):
@@ -146,31 +146,31 @@ class SeenBefore:
         self.lasts = self._store is not None
         """Whether the next process can read the state of this one."""
         self._try = {"kickoff_id": kickoff_id, "try_number": context["ti"].try_number}
-        self._kept: dict[str, Any] = {}
+        self._stored: dict[str, Any] = {}
         try:
             match self._store and self._store.get(_KEY):
-                case {"try": {"kickoff_id": known}, "seen": Mapping()} as kept if known == kickoff_id:
-                    self._kept = kept
+                case {"try": {"kickoff_id": of_id}, "seen": Mapping()} as stored if of_id == kickoff_id:
+                    self._stored = stored
         except Exception as error:  # noqa: BLE001
             warn(log, f"The stored state of the wait is unreadable: {error}")
 
     @property
     def exists(self) -> bool:
         """Whether the crew has known the execution in this attempt or an earlier one."""
-        return bool(self._kept.get("seen", {}).get("seen"))
+        return bool(self._stored.get("seen", {}).get("seen"))
 
     def recall(self) -> WatchState | None:
         """Return the watch stored by the previous poke of this attempt, or None."""
-        return WatchState.recalled(self._kept["seen"]) if self._kept.get("try") == self._try else None
+        return WatchState.recalled(self._stored["seen"]) if self._stored.get("try") == self._try else None
 
     def keep(self, memory: WatchState) -> None:
         """Store the watch for the next process, unless it has not changed."""
         # A new attempt starts a new watch, but an execution that an earlier attempt has seen still exists.
-        kept = {"try": self._try, "seen": memory.carried() | {"seen": memory.seen or self.exists}}
-        if not self.lasts or kept == self._kept:
+        stored = {"try": self._try, "seen": memory.carried() | {"seen": memory.seen or self.exists}}
+        if not self.lasts or stored == self._stored:
             return
-        self._kept = kept
+        self._stored = stored
         try:
-            self._store.set(_KEY, kept)
+            self._store.set(_KEY, stored)
         except Exception as error:  # noqa: BLE001
             warn(log, f"The state of the wait was not stored for the next process: {error}")

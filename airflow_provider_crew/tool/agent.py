@@ -156,7 +156,7 @@ def _with_cost_of_task(failure: errors.CrewError, call: Attempt) -> errors.CrewE
     other = _most_urgent(_calls[call.task.ti.id])
     if other.cost.rank >= failure.cost.rank:
         return failure
-    which = f", execution {other.known['kickoff_id']}" if other.known.get("kickoff_id") else ""
+    which = f", execution {other.last['kickoff_id']}" if other.last.get("kickoff_id") else ""
     event = f"{failure.event} The cost is that of another call of this task{which}."
     next_step = failure.next_step if other.cost is errors.Cost.ENDED else UNREPORTED
     return failure.replace(event, cost=other.cost, next_step=next_step)
@@ -205,8 +205,8 @@ def _take_record(call: Attempt) -> None:
             taken.add(number)
             return
         # A call that has failed comes last, because an equal one may be running.
-        kept = (failed if is_own else elsewhere) if is_equal else others
-        kept.append(number)
+        group = (failed if is_own else elsewhere) if is_equal else others
+        group.append(number)
     for number in elsewhere + ([] if failed else others):
         _reject_unless_ended(call, _open(call, number), calls[number][0], digest)
     if not failed:
@@ -243,23 +243,23 @@ def _for_agents(end: BaseException, call: Attempt) -> BaseException:
     """Return the exception for the caller of a crew, which may call an agent again after some of them."""
     failure: BaseException = end.failure if isinstance(end, EndedTask) else end
     if not isinstance(failure, errors.CrewError):
-        known = verdict(failure, call.facts).failure
+        own = verdict(failure, call.facts).failure
         passes = not isinstance(failure, Exception) or isinstance(failure, ManagedAgentInvocationError)
-        if passes or known.cost is errors.Cost.NONE:
+        if passes or own.cost is errors.Cost.NONE:
             return end
-        failure = known
-    told = _with_cost_of_task(failure, call)
-    is_final, end = isinstance(end, CrewTaskFailed), type(end)(told) if isinstance(end, EndedTask) else told
+        failure = own
+    shown = _with_cost_of_task(failure, call)
+    is_final, end = isinstance(end, CrewTaskFailed), type(end)(shown) if isinstance(end, EndedTask) else shown
     match failure:
         case (
             errors.Rejected(cost=errors.Cost.NONE, blames_inputs=True)
             | errors.InvalidInputs(cost=errors.Cost.NONE)
         ):
-            end = ManagedAgentRejected(str(told))
+            end = ManagedAgentRejected(str(shown))
         case errors.CrewError(cost=errors.Cost.NONE) if is_final:
-            end = ManagedAgentInvocationError(str(told))
+            end = ManagedAgentInvocationError(str(shown))
         case errors.CrewError() if (
             failure.cost is not errors.Cost.NONE and type(failure) is not errors.ExecutionFailed
         ):
-            end = CrewToolFailed(told) if is_final else CrewToolInterrupted(told)
+            end = CrewToolFailed(shown) if is_final else CrewToolInterrupted(shown)
     return end

@@ -32,8 +32,8 @@ STOP_WAITING = "Stop waiting"
 _RECORD: TypeAdapter[dict[str, Any]] = TypeAdapter(Json[dict[str, Any]])
 
 
-def _recorded(told: Any) -> CrewError:
-    return recorded_error(_RECORD.validate_python(told))
+def _recorded(record: Any) -> CrewError:
+    return recorded_error(_RECORD.validate_python(record))
 
 
 class WatchEnd(BaseModel):

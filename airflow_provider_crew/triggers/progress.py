@@ -72,19 +72,19 @@ class TriggerProgress:
                 return
             self._pace.pushed()
             try:
-                told = self._sentences | report.as_dict()
-                told["stale_after"] += self._pace.refresh - timing.current().progress_refresh
-                await self._push(told)
+                value = self._sentences | report.as_dict()
+                value["stale_after"] += self._pace.refresh - timing.current().progress_refresh
+                await self._push(value)
             except Exception as error:  # noqa: BLE001 - progress is best effort
                 if not self._shared.has_failed:
                     warn(log, f"Progress was not pushed to XCom, but polling continues: {error}")
                 self._shared.has_failed = True
             await asyncio.sleep(timing.current().progress_turn)
 
-    async def _push(self, told: dict[str, Any]) -> None:
+    async def _push(self, value: dict[str, Any]) -> None:
         """Push in a thread, because a custom XCom backend may take any amount of time."""
         # Not asyncio.to_thread(): the triggerer of Airflow 3.1 takes requests from the threads of asgiref only.
-        await sync_to_async(push_xcom, thread_sensitive=False)(self._ti, PROGRESS, told)
+        await sync_to_async(push_xcom, thread_sensitive=False)(self._ti, PROGRESS, value)
 
 
 class _Shared:

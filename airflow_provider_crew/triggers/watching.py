@@ -115,8 +115,8 @@ async def cancel_if_unwanted(trigger: CrewExecutionTrigger) -> None:
     event = "Airflow ended the task while it was waiting."
     end, is_asked = CrewError(event, cost=Cost.RUNNING, kickoff_id=trigger.kickoff_id), False
     try:
-        known = (trigger.rules.get(name, "") for name in ("continued_as", "address"))
-        end = after_cancelling(end, await hook_of(trigger).cancel_async(trigger.kickoff_id, *known))
+        where = (trigger.rules.get(name, "") for name in ("continued_as", "address"))
+        end = after_cancelling(end, await hook_of(trigger).cancel_async(trigger.kickoff_id, *where))
     except Exception as error:  # noqa: BLE001 - a secrets backend may raise anything
         end, is_asked = after_cancelling(end, error), isinstance(error, NotCancelled) and not error.is_refused
     how = "asked" if is_asked else end.cost.value if type(end) is CrewError else "cancelled"
