@@ -11,7 +11,8 @@ from airflow_provider_crew.batch.groups import delete_groups
 from airflow_provider_crew.batch.reasons import count_reason
 from airflow_provider_crew.batch.rows import LONGEST_KEY, Row, Status, failure
 from airflow_provider_crew.batch.state import Board
-from airflow_provider_crew.client import errors
+from airflow_provider_crew.client import errors, timing
+from airflow_provider_crew.client.cancelling import Cancelling
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.models import Completed, Failed
 from airflow_provider_crew.client.text import in_words, one_line
@@ -29,12 +30,28 @@ RowEnd = Completed | CrewError | None
 
 
 def collect(board: Board, ends: Sequence[tuple[Row, RowEnd]], pushed: Callable[[], object]) -> None:
-    """Read the results of rows that have ended, and store them."""
+    """
+    Read the results of rows that have ended, and store them.
+
+    The crew is asked to cancel each row before it is asked again for any: after SIGTERM, there are only 5 seconds.
+    """
     if any(isinstance(end, errors.WaitedTooLong | EndedByAirflow) for _, end in ends):
-        board.renew(0.0)  # a cancellation is sent once
+        board.renew(0.0)
+    asked: dict[str, Cancelling] = {}
+    _collect(board, ends, asked, pushed)
+    while again := [(row, end) for row, end in ends if row.kickoff_id in asked]:
+        time.sleep(timing.current().cancel_pause)
+        _collect(board, again, asked, pushed)
+    open_groups = {row.group for row in (*board.rows, *board.running.values()) if row.sent_at is not None}
+    delete_groups(board, {row.group for row, _ in ends} - open_groups - {""})
+
+
+def _collect(
+    board: Board, ends: Sequence[tuple[Row, RowEnd]], asked: dict[str, Cancelling], pushed: Callable[[], object]
+) -> None:
     for start in range(0, len(ends), _AT_A_TIME):
         some = ends[start : start + _AT_A_TIME]
-        for done in board.each(partial(_read_end, board), some):
+        for done in board.each(partial(_read_end, board, asked), some):
             for _, outcome in done:
                 outcome.result()
         ended = [row for row, _ in some if row.line]
@@ -43,8 +60,6 @@ def collect(board: Board, ends: Sequence[tuple[Row, RowEnd]], pushed: Callable[[
         for row in ended:
             del board.running[row.kickoff_id]
         pushed()
-    open_groups = {row.group for row in (*board.rows, *board.running.values()) if row.sent_at is not None}
-    delete_groups(board, {row.group for row, _ in ends} - open_groups - {""})
 
 
 def collect_rest(board: Board, why: CrewError) -> None:
@@ -53,14 +68,14 @@ def collect_rest(board: Board, why: CrewError) -> None:
     collect(board, [(row, why) for row in rows], lambda: None)
 
 
-def _read_end(board: Board, item: tuple[Row, RowEnd]) -> None:
+def _read_end(board: Board, asked: dict[str, Cancelling], item: tuple[Row, RowEnd]) -> None:
     """End a row. It goes on if it has not ended, or if that is unreadable now."""
     row, end = item
     row.line = None
     if end is None:
         end = _result(board, row)
     elif isinstance(end, CrewError) and not isinstance(end, errors.ExecutionFailed):
-        end = _cancelled(board, row, end)
+        end = _cancelled(board, row, end, asked)
     match end:
         case None:
             return
@@ -97,24 +112,23 @@ def _result(board: Board, row: Row) -> RowEnd:
     return None
 
 
-def _cancelled(board: Board, row: Row, why: CrewError) -> RowEnd:
-    """Cancel the execution of a row that has not ended in time, if that is wanted."""
-    asked = list[errors.NotCancelled]()
+def _cancelled(board: Board, row: Row, why: CrewError, asked: dict[str, Cancelling]) -> RowEnd:
+    """Cancel the execution of a row whose wait has ended, if that is wanted. None if it has to be asked again."""
+    asking = asked.setdefault(row.kickoff_id, Cancelling(row.kickoff_id))
 
     def cancel() -> Completed | Failed:
         board.task.hook.connection.require_address(board.state.address)
-        try:
-            return board.client.cancel(row.kickoff_id)
-        except errors.NotCancelled as error:
-            asked.extend([] if error.is_refused else [error])
-            raise
+        return asking.ask(board.client.cancel)
 
-    end, execution = cancelled_if_wanted(board.task, why, cancel)
-    if isinstance(execution, Completed):
-        return execution
-    end = end if isinstance(end, CrewError) else why
+    end = cancelled_if_wanted(board.task, why, cancel)
+    if asking.is_open:
+        return None
+    del asked[row.kickoff_id]
+    if isinstance(end.execution, Completed):
+        return end.execution
+    error = end.error if isinstance(end.error, CrewError) else why
     # The line says so, because the crew may end the execution late.
-    return errors.NotCancelled(end.event, cost=end.cost) if asked else end
+    return errors.NotCancelled(error.event, cost=error.cost) if end.may_follow else error
 
 
 def _fit(board: Board, row: Row, completed: Completed) -> None:

@@ -13,6 +13,7 @@ from asgiref.sync import sync_to_async
 
 from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.api import resend
+from airflow_provider_crew.client.cancelling import Cancelling
 from airflow_provider_crew.client.errors import Cost, CrewError, InvalidSettings, NotCancelled, Unreachable
 from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, Failed
 from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, KickoffOptions
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from airflow_provider_crew.client.client import CrewClient
 
 T = TypeVar("T")
-
-# How often to ask a crew to stop an execution.
-_MOST_CANCELS = 3
 
 
 class CrewHook(BaseHook):
@@ -141,25 +139,14 @@ class CrewHook(BaseHook):
         """
         with _about(kickoff_id):
             self.connection.require_address(address)
-        ends: dict[str, Completed | Failed] = {}
-        taken: NotCancelled | None = None
-        attempt = 1
+        asking = Cancelling(kickoff_id, continued_as)
         while True:
-            failures = []
-            for each in filter(None, (kickoff_id, continued_as)):
-                try:
-                    ends[each] = ends.get(each) or self._client.cancel(each)
-                except NotCancelled as error:
-                    failures.append(error)
-            if not failures:
-                end = next((end for end in ends.values() if isinstance(end, Completed)), ends[kickoff_id])
-                return end.model_copy(update={"kickoff_id": kickoff_id})
-            if attempt == _MOST_CANCELS or not any(error.passes for error in failures):
-                failure = min(failures, key=lambda error: error.cost is not Cost.RUNNING)
-                raise taken if taken and failure.is_refused else failure  # a crew may reject a second request
-            taken = next(error for error in failures if error.passes)
+            try:
+                return asking.ask(self._client.cancel)
+            except NotCancelled:
+                if not asking.is_open:
+                    raise
             time.sleep(timing.current().cancel_pause)
-            attempt += 1
 
     async def cancel_async(self, kickoff_id: str, continued_as: str = "", address: str = "") -> Completed | Failed:
         """Stop an execution and return its end, like cancel()."""

@@ -146,7 +146,7 @@ class Attempt:
             self.people.ended(error)
             if facts.phase == "waiting" and self.kickoff_id:
                 error = as_cut_short(error, self.kickoff_id)
-                error, execution = cancelled_if_wanted(self.task, error, self._cancel)
+                error, execution, _ = cancelled_if_wanted(self.task, error, self._cancel)
                 if isinstance(execution, Completed):
                     self.waiting.note_completion()
             if isinstance(error, UncertainKickoff) or facts.phase == "sending":

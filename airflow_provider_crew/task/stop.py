@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache, partial
 from threading import Event, Thread, current_thread, main_thread
 from time import clock_gettime
-from typing import NoReturn, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
@@ -155,21 +155,30 @@ def as_cut_short(error: BaseException, kickoff_id: str) -> BaseException:
     return error
 
 
-def cancelled_if_wanted(
-    task: Task, error: BaseException, cancel: Callable[[], Completed | Failed]
-) -> tuple[BaseException, Completed | Failed | None]:
+class Cancelled(NamedTuple):
     """
-    Cancel an execution whose wait has ended, if that is wanted.
+    Outcome of cancelling an execution, or of leaving it alone.
 
-    Return the error that says so, and the end of the execution, if the crew has reported one.
+    :param error: Error that ends the wait, and says what has become of the execution.
+    :param execution: End of the execution, if the crew has reported one.
+    :param may_follow: Whether the crew was asked, and may end the execution late.
     """
+
+    error: BaseException
+    execution: Completed | Failed | None = None
+    may_follow: bool = False
+
+
+def cancelled_if_wanted(task: Task, error: BaseException, cancel: Callable[[], Completed | Failed]) -> Cancelled:
+    """Cancel an execution whose wait has ended, if that is wanted."""
     if not (
         isinstance(error, EndedByAirflow)
         or (isinstance(error, errors.WaitedTooLong) and task.cancels_on("timeout"))
     ):
-        return error, None
+        return Cancelled(error)
     try:
         execution = cancel()
     except Exception as failure:  # noqa: BLE001 - a secrets backend may raise anything
-        return after_cancelling(error, failure), None
-    return after_cancelling(error, execution), execution
+        is_asked = isinstance(failure, errors.NotCancelled) and not failure.is_refused
+        return Cancelled(after_cancelling(error, failure), may_follow=is_asked)
+    return Cancelled(after_cancelling(error, execution), execution)

@@ -20,6 +20,7 @@ from unittest.mock import Mock
 
 import requests
 
+from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.errors import WaitedTooLong
 from airflow_provider_crew.local import CrewInput, LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.scenario import Delivery
@@ -575,6 +576,20 @@ def marked_task_stops_each_execution_once_if_it_cancels(world: World, make: Make
         assert sorted(world.stopped_ids) == sorted(world.kickoff_ids[job.rows :])
         assert len(world.kickoff_ids) == job.rows * (1 + cancels)
         world.forget()
+
+
+@promise
+def execution_that_runs_on_is_asked_three_times(world: World, make: MakeJob) -> None:
+    world.connect(cancel_on_kill=True)
+    world.crew.scenario = SLOW
+    world.crew.faults.answer(200, on="stop", body={}, for_seconds=60)
+    job = make(world, rows=2)
+    world.at("status", job.mark, number=3)
+    with timing.replaced(cancel_pause=0.0):
+        job.attempt()
+    assert sorted(world.stopped_ids) == sorted(world.kickoff_ids * 3)
+    if not job.options.get("deferrable"):  # a worker is killed soon
+        assert len({*world.stopped_ids[: job.rows]}) == job.rows
 
 
 @promise
