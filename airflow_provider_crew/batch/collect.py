@@ -86,7 +86,7 @@ def _read_end(board: Board, asked: dict[str, Cancelling], item: tuple[Row, RowEn
             end_row(row, "cancelled" if is_stopped else "error", end, "execution", usage=end.usage)
         case _:
             end_row(row, "error", end, "wait")
-            board.state.left.append([row.index, row.kickoff_id])
+            board.state.left[row.kickoff_id] = row.index
     _measure(board, end)
 
 
@@ -180,8 +180,7 @@ def store_ends(board: Board, rows: Sequence[Row]) -> None:
             count_reason(board.state.reasons, row.key, row.status, message)
             shown = one_line(row.key, LONGEST_KEY), row.status, one_line(message, _LONGEST_REASON)
             board.task.log.warning("Row %s, %s: %s", *shown)
-        board.state.stopped += row.is_stopped and row.index >= 0
-        row.line = {"status": row.status}  # an output may be large
+        row.remember(row.sign)
         row.sent_at = None
 
 

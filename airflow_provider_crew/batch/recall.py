@@ -62,11 +62,10 @@ def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
     state.gone = sum(row.index < 0 and row.status == "uncertain" for row in news)
     for row in board.rows:
         if row.has_ended and row.outlasts:
-            state.left.append([row.index, row.kickoff_id])
-        if row.error:
-            count_reason(state.reasons, row.key, row.status, row.error["message"])
-        state.stopped += row.is_stopped
-        row.line = row.line and {"status": row.status}  # an output may be large
+            state.left[row.kickoff_id] = row.index
+        if message := row.error.get("message"):  # not one of those that were stored just now
+            count_reason(state.reasons, row.key, row.status, message)
+        row.remember(row.sign)
     state.earlier = sum(not (row.is_to_be_started or row.sent_at) for row in board.rows)
     if state.earlier:
         task.log.info("Rows that have ended in earlier attempts: %d.", state.earlier)

@@ -8,14 +8,14 @@ from typing import Any
 from airflow_provider_crew.batch.budget import estimate
 from airflow_provider_crew.batch.files import FAILED
 from airflow_provider_crew.batch.reasons import most_common
-from airflow_provider_crew.batch.rows import STATUSES
+from airflow_provider_crew.batch.rows import STATUSES, Row, step_of
 from airflow_provider_crew.batch.state import BatchOptions, Board
 from airflow_provider_crew.batch.watching import counted, line_of
 from airflow_provider_crew.client.errors import Cost, CrewError
 from airflow_provider_crew.client.progress import begun, ended
 from airflow_provider_crew.client.wording import duration
 from airflow_provider_crew.exceptions import BatchFailed
-from airflow_provider_crew.task.verdict import RowCounts, while_rows_run
+from airflow_provider_crew.task.verdict import KEEPS, RowCounts, Step, while_rows_run
 
 _MOST_REASONS = 3
 _WITHOUT_SUCCESS = ("failed", "uncertain", "running", "waiting")
@@ -29,11 +29,12 @@ class Report:
 
     def known(self) -> dict[str, Any]:
         """Return what the Crew tab and alerts show."""
-        board, state, counts, now = self._board, self._board.state, self.counts(), time.time()
-        statuses = counts.statuses
+        board, state, now = self._board, self._board.state, time.time()
+        running = board.running.keys() | state.left.keys()
+        statuses = Counter(row.status for row in board.rows if row.kickoff_id not in running)
         waiting, uncertain = statuses["not_started"], statuses["uncertain"]
         ends = sum(statuses.values()) - waiting
-        batch = {"total": len(board.rows), "ended": ends, "unread": 0, "running": counts.running}
+        batch = {"total": len(board.rows), "ended": ends, "unread": 0, "running": len(running)}
         batch |= {"failed": ends - statuses["success"] - uncertain, "uncertain": uncertain}
         batch |= {"waiting": 0 if board.is_blind else waiting, "earlier": state.earlier}
         about = {
@@ -69,25 +70,31 @@ class Report:
 
     def counts(self) -> RowCounts:
         """Return the rows, as the verdict on a batch needs them."""
-        board, tokens = self._board, self._board.state.tokens
-        running = board.running.keys() | {kickoff_id for _, kickoff_id in board.state.left}
-        statuses = Counter(row.status for row in board.rows if row.kickoff_id not in running)
-        invalid, runs_all = statuses["invalid_output"], board.options.rerun == "all"
-        kept = invalid + board.state.stopped + statuses["uncertain"]
-        return RowCounts(
-            statuses,
-            len(running),
-            unsent=sum(row.status == "error" and not row.attempts for row in board.rows),
-            unreported=sum(row.status == "uncertain" and row.sent_at is not None for row in board.rows),
-            stopped=board.state.stopped,
-            lost=board.state.gone + sum(row.is_lost for row in board.rows),
-            is_billed=board.state.is_billed,
-            is_blind=board.is_blind,
-            runs_all=runs_all,
-            is_spent=board.affordable <= 0 and (not running or tokens >= (board.options.max_tokens or 0)),
-            is_stuck=board.is_stuck_with(kept, len(running)),
-            is_stuck_if_cleared=not runs_all and board.is_stuck_with(invalid, len(running)),
+        board, state, options = self._board, self._board.state, self._board.options
+        gone = [Row(-1, "", "", kickoff_id=name, sent_at=0.0) for name, index in state.left.items() if index < 0]
+        rows = [*board.rows, *gone, *(row for row in board.running.values() if row.index < 0)]
+        retried, cleared = (
+            Counter(step_of(row, cleared=is_cleared, rerun=options.rerun) for row in rows)
+            for is_cleared in (False, True)
         )
+        may_use_more = bool(board.running or state.left) and state.tokens < (options.max_tokens or 0)
+        return RowCounts(
+            retried=retried,
+            cleared=cleared,
+            lost=state.gone + sum(row.is_lost for row in board.rows),
+            is_billed=state.is_billed,
+            is_blind=board.is_blind,
+            runs_all=options.rerun == "all",
+            is_spent=board.affordable <= 0 and not may_use_more,
+            is_stuck=self._is_stuck(retried),
+            is_stuck_if_cleared=self._is_stuck(cleared),
+        )
+
+    def _is_stuck(self, steps: Mapping[Step, int]) -> bool:
+        """Whether an attempt starts nothing because of failed rows that it keeps, even if running ones succeed."""
+        good = sum(steps.get(step, 0) for step in (("keeps", "successful"), ("waits for", "running")))
+        kept = sum(count for (verb, _), count in steps.items() if verb in KEEPS)
+        return self._board.are_too_many(kept - good, kept, self._board.enough)
 
     def push_if_due(self, *, is_news: bool = True, known: Callable[[], Mapping[str, Any]] | None = None) -> None:
         """Push the progress, if it is due."""

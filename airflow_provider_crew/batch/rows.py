@@ -14,6 +14,7 @@ from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.client.watch import Trouble
 from airflow_provider_crew.task.decide import Decision, End, KickoffRecord, PolledStatus, decide
 from airflow_provider_crew.task.record import BATCH, fingerprint
+from airflow_provider_crew.task.verdict import Step
 
 Status = Literal["success", "error", "invalid_output", "cancelled", "uncertain", "not_started"]
 STATUSES: tuple[Status, ...] = ("success", "error", "invalid_output", "cancelled", "uncertain", "not_started")
@@ -23,6 +24,24 @@ Rerun = Literal["failed", "all"]
 _FAILED = {"key", "index", "status", "inputs", "error"}
 LONGEST_KEY = 200
 _LONGEST_REASON = 2_000
+
+
+# Ends of rows by their signs in a deferral: status, stage of the error, and whether a person has stopped it.
+_ENDS: Mapping[str, tuple[Status, str | None, bool]] = {
+    ".": ("not_started", None, False),
+    "s": ("success", None, False),
+    "i": ("invalid_output", "output", False),
+    "e": ("error", "execution", False),
+    "r": ("error", "kickoff", False),
+    "n": ("error", "inputs", False),
+    "w": ("error", "wait", False),
+    "c": ("cancelled", "execution", False),
+    "p": ("cancelled", "execution", True),
+    "u": ("uncertain", "kickoff", False),
+}
+_SIGNS = {end: sign for sign, end in _ENDS.items()}
+# Kinds of rows in the words of the verdict.
+_KINDS = dict(zip(STATUSES, ("successful", "failed", "invalid", "failed", "uncertain", ""), strict=True))
 
 
 @dataclass(slots=True)
@@ -92,6 +111,17 @@ class Row:
     def outlasts(self) -> bool:
         """Whether its execution may be running although its wait has failed, by its last line."""
         return bool(self.error.get("stage") == "wait")
+
+    @property
+    def sign(self) -> str:
+        """Sign of its end."""
+        return _SIGNS[self.status, self.error.get("stage"), self.is_stopped]
+
+    def remember(self, sign: str) -> None:
+        """Keep what the next attempt decides by, instead of its line, whose output may be large."""
+        status, stage, is_stopped = _ENDS[sign]
+        error = {"stage": stage, "type": "ExecutionStopped" if is_stopped else ""}
+        self.line = {"status": status, "error": stage and error, "kickoff_id": self.kickoff_id, "ended_at": 0.0}
 
     @property
     def usual_attempts(self) -> int:
@@ -216,6 +246,21 @@ def decision_of(row: Row, status: PolledStatus | None = None, *, cleared: bool, 
     """Return what an attempt does with a row: the decision for a single task with the same past."""
     record = _record_of(row, is_run_again=cleared and rerun == "all")
     return decide(record, status, cleared=cleared)
+
+
+def step_of(row: Row, *, cleared: bool, rerun: Rerun) -> Step:
+    """Return what an attempt does with a row, and the kind of the row, in the words of the verdict."""
+    kind, decision = _KINDS[row.status], decision_of(row, cleared=cleared, rerun=rerun)
+    match decision:
+        case Decision.ASK:
+            return "waits for", "running"
+        case Decision.KICK_OFF:
+            return "starts", kind and "rejected"
+        case Decision.FAIL_UNCERTAIN if row.sent_at is not None:
+            return "reports", "uncertain"
+        case Decision.REATTACH | Decision.FAIL_UNCERTAIN:
+            return "rechecks" if kind == "invalid" else "keeps", kind
+    return ("keeps", "stopped") if decision is Decision.FAIL_STOPPED else ("reruns", kind)
 
 
 def _record_of(row: Row, *, is_run_again: bool) -> KickoffRecord | None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from airflow_provider_crew.batch import budget
 from airflow_provider_crew.batch.files import ResultFiles
-from airflow_provider_crew.batch.rows import STATUSES, Rerun, Row, Status
+from airflow_provider_crew.batch.rows import Rerun, Row, Status
 from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import CrewError
@@ -30,8 +30,6 @@ _THREADS = 8
 FIRST_WINDOW = 4
 # Rows that have ended before a share of failed ones counts as too many.
 _ENOUGH_TO_TELL = 50
-_SIGNS: dict[Status, str] = dict(zip(STATUSES, "seicu.", strict=True))
-_STATUSES = {sign: status for status, sign in _SIGNS.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,12 +68,11 @@ class State:
     :param metered: Executions whose tokens are known.
     :param removed_attempts: Kickoffs of removed rows.
     :param has_result: Whether an execution of an earlier attempt has completed.
-    :param stopped: Cancelled rows whose execution a person has stopped.
-    :param left: Index and execution of rows that have ended without it. It may be running.
+    :param left: Indices of rows that have ended without their execution, which may be running, by kickoff ID.
     :param unanswered: Groups in which a kickoff has no ID. They stay in the store, so that a user can adopt one.
     :param reasons: Failed rows by reason.
     :param number: Number of the newest result file.
-    :param ends: A sign for the status of each row. Only during a deferral, as the following.
+    :param ends: A sign for the end of each row. Only during a deferral, as the following.
     :param attempts: Kickoffs of a row, by index, unless it has ended after one, or has none.
     :param lost: Times of earlier kickoffs whose outcome is unknown, by index, of rows without a later execution.
     :param running: Kickoffs that are running.
@@ -96,12 +93,11 @@ class State:
     gone: int = 0
     is_billed: bool = False
     earlier: int = 0
-    stopped: int = 0
     tokens: int = 0
     metered: int = 0
     removed_attempts: int = 0
     has_result: bool = False
-    left: list[list[Any]] = field(default_factory=list)
+    left: dict[str, int] = field(default_factory=dict)
     unanswered: list[str] = field(default_factory=list)
     reasons: list[dict[str, Any]] = field(default_factory=list)
     number: int = 0
@@ -146,10 +142,11 @@ class Board:
     def is_stopped(self) -> bool:
         """Whether no more rows are started in this attempt."""
         is_late = time.time() >= self.state.deadline
-        return bool(self.trouble) or is_late or self.has_too_many_failed(self._enough) or self.is_spent
+        return bool(self.trouble) or is_late or self.has_too_many_failed(self.enough) or self.is_spent
 
     @property
-    def _enough(self) -> int:
+    def enough(self) -> int:
+        """Number of rows that must have ended before a share of failed ones counts."""
         return min(self.options.pilot or _ENOUGH_TO_TELL, _ENOUGH_TO_TELL)
 
     @property
@@ -180,13 +177,10 @@ class Board:
         """Whether more rows failed than ``max_failed``. A share counts from a number of rows on."""
         counts = self.statuses
         ends = len(self.rows) - counts["not_started"]
-        return self._are_too_many(ends - counts["success"], ends, enough)
+        return self.are_too_many(ends - counts["success"], ends, enough)
 
-    def is_stuck_with(self, failed: int, running: int) -> bool:
-        """Whether an attempt starts nothing because of failed rows that it keeps, even if running ones succeed."""
-        return self._are_too_many(failed, failed + self.statuses["success"] + running, self._enough)
-
-    def _are_too_many(self, failed: int, ends: int, enough: int) -> bool:
+    def are_too_many(self, failed: int, ends: int, enough: int) -> bool:
+        """Whether more of the rows that have ended failed than ``max_failed``."""
         most = self.options.max_failed
         if isinstance(most, str):
             return ends >= enough and failed > ends * float(most.rstrip("%")) / 100
@@ -240,7 +234,7 @@ class Board:
     def carried(self) -> State:
         """Return the state for the process that resumes."""
         state = self.state
-        state.ends = "".join(_SIGNS[row.status] for row in self.rows)
+        state.ends = "".join(row.sign for row in self.rows)
         state.attempts = {str(row.index): row.attempts for row in self.rows if row.attempts != row.usual_attempts}
         state.lost = {str(row.index): row.lost_at for row in self.rows if row.is_lost and row.lost_at}
         state.running = [row.sent() for row in self.running.values()]
@@ -252,7 +246,7 @@ class Board:
         self.state, self.files.number = state, state.number
         by_id = {(row.key, row.fingerprint): row for row in self.rows}
         for row, sign in zip(self.rows, state.ends, strict=True):
-            row.line = {"status": _STATUSES[sign]}
+            row.remember(sign)
             row.attempts = state.attempts.get(str(row.index), row.usual_attempts)
             row.lost_at = state.lost.get(str(row.index))
         for key, digest, kickoff_id, sent_at, attempts, *_, group in state.running:
@@ -260,7 +254,7 @@ class Board:
             row.kickoff_id, row.sent_at, row.attempts, row.group = kickoff_id, sent_at, attempts, group
             row.began_at, row.troubles, row.first_poll_at = known.get(kickoff_id, (None, {}, None))
             self.running[kickoff_id] = row
-        for index, kickoff_id in state.left:
+        for kickoff_id, index in state.left.items():
             if index >= 0:
                 self.rows[index].kickoff_id = kickoff_id
         self.pending.extend(row for row in self.rows if row.is_to_be_started)

@@ -100,31 +100,32 @@ _ROWS_MAY_RUN = (
 _NEED_RECORD = frozenset({_WAITS, _READS, _CHECKS, _REPORTS, _STARTS_UNLESS_RUNNING})
 
 
-@dataclass(frozen=True, slots=True)
+# What the next attempt does with rows, and what kind of rows these are. Steps that are billed come last.
+Step = tuple[str, str]
+_VERBS = ("keeps", "rechecks", "waits for", "reports", "reruns", "starts")
+KEEPS = frozenset(_VERBS[:4])
+_KINDS = ("successful", "stopped", "invalid", "failed", "uncertain", "running", "rejected", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RowCounts:
     """
     Rows of a batch at its end, or while it runs.
 
-    :param statuses: Number of rows by status, without running ones.
-    :param running: Number of executions that are running.
-    :param unsent: Number of failed rows that have no execution.
-    :param unreported: Number of uncertain rows that no file reports yet. The next attempt does, and starts none.
-    :param stopped: Number of cancelled rows whose execution a person has stopped. Only clearing runs them again.
-    :param lost: Number of other rows that have no later execution than one of an uncertain kickoff.
+    :param retried: Number of rows by what a retry does with them, and by their kind.
+    :param cleared: The same if the task is cleared.
     :param is_billed: Whether an execution was started, also by an earlier attempt.
+    :param lost: Number of other rows that have no later execution than one of an uncertain kickoff.
     :param is_blind: Whether earlier processes may have started rows, and this one has not read which.
     :param runs_all: Whether clearing the task runs all rows again.
     :param is_stuck: Whether a retry starts nothing, because the failed rows that it keeps exceed ``max_failed``.
-    :param is_stuck_if_cleared: The same if the task is cleared, because of invalid rows.
+    :param is_stuck_if_cleared: The same if the task is cleared.
     :param is_spent: Whether ``max_tokens`` lets no more rows start, whatever the running ones use.
     """
 
-    statuses: Mapping[Any, int]
-    running: int
+    retried: Mapping[Step, int]
+    cleared: Mapping[Step, int]
     is_billed: bool
-    unsent: int = 0
-    unreported: int = 0
-    stopped: int = 0
     lost: int = 0
     is_blind: bool = False
     runs_all: bool = False
@@ -137,35 +138,41 @@ class RowCounts:
         """Billing state of all executions together."""
         if self.uncertain or self.is_blind:
             return Cost.UNKNOWN
-        if self.running:
+        if self._is_waiting:
             return Cost.RUNNING
         return Cost.ENDED if self.is_billed else Cost.NONE
 
     @property
     def uncertain(self) -> int:
         """Number of rows of which an unknown execution may be running."""
-        return self.lost + int(self.statuses["uncertain"])
+        return self.lost + sum(count for (_, kind), count in self.retried.items() if kind == "uncertain")
 
     @property
     def has_more(self) -> bool:
         """Whether a retry starts rows or waits for some."""
-        useful = {"waits for"} if self.is_stuck or self.is_spent else {"waits for", "reruns", "starts"}
-        return any(verb in useful for verb, _ in self._steps(is_cleared=False))
+        return self._is_waiting or not (
+            self.is_stuck or self.is_spent or {verb for verb, _ in self.retried} <= KEEPS
+        )
+
+    @property
+    def _is_waiting(self) -> bool:
+        return ("waits for", "running") in self.retried
 
     def effect(self, *, is_cleared: bool) -> str:
         """Return the effect of a retry, or of clearing the task."""
-        runs_all = is_cleared and self.runs_all
         if self.is_blind:
-            return _CONTINUES_WITH_ALL if runs_all else _CONTINUES
-        steps = self._steps(is_cleared=is_cleared)
-        is_spent = self.is_spent and bool(steps) and steps[-1][0] in {"reruns", "starts"}
+            return _CONTINUES_WITH_ALL if is_cleared and self.runs_all else _CONTINUES
+        steps = self.cleared if is_cleared else self.retried
+        is_billed = any(verb not in KEEPS for verb, _ in steps)
+        is_spent = self.is_spent and is_billed
         is_stuck = is_spent or (self.is_stuck_if_cleared if is_cleared else self.is_stuck)
-        if is_stuck:
-            steps = [step for step in steps if step[0] in {"keeps", "rechecks", "waits for"}]
-        elif not steps:
+        if not steps and not is_stuck:
             return _STARTS_ROWS
         noun, parts = "row", list[str]()
-        for verb, counts in steps:
+        for verb in _VERBS:
+            counts = {kind: steps[verb, kind] for kind in _KINDS if (verb, kind) in steps}
+            if not counts or (is_stuck and verb not in KEEPS):
+                continue
             of = "other" if parts and "" in counts else noun
             which = _listed([f"{count:,} {kind}".strip() for kind, count in counts.items()])
             parts.append(f"{verb} {which} {of}{'' if sum(counts.values()) == 1 else 's'}")
@@ -173,30 +180,8 @@ class RowCounts:
         if is_stuck:
             limit = "until max_tokens is raised or removed" if is_spent else "while max_failed is exceeded"
             return _listed([*parts, f"starts nothing {limit}"])
-        is_billed = steps[-1][0] in {"reruns", "starts"}
-        cost = " (billed)" if is_billed else ", at no further cost" if self.running else ", at no cost"
+        cost = " (billed)" if is_billed else ", at no further cost" if self._is_waiting else ", at no cost"
         return f"{_listed(parts)}{cost}"
-
-    def _steps(self, *, is_cleared: bool) -> list[tuple[str, dict[str, int]]]:
-        """Return what the next attempt does to which rows. Those that are billed come last."""
-        rows = self.statuses
-        kept = 0 if is_cleared else self.stopped
-        done = {"successful": rows["success"], "stopped": kept}, {"invalid": rows["invalid_output"]}
-        again = {"failed": rows["error"] + rows["cancelled"] - kept - self.unsent}
-        if is_cleared:
-            again["uncertain"] = rows["uncertain"] - self.unreported
-        if is_cleared and self.runs_all:
-            done, again = ({}, {}), done[0] | done[1] | again
-        steps = {
-            "keeps": done[0],
-            "rechecks": done[1],
-            "waits for": {"running": self.running},
-            "reports": {"uncertain": self.unreported},
-            "reruns": again,
-            "starts": {"rejected": self.unsent, "": rows["not_started"]},
-        }
-        found = ((verb, {kind: n for kind, n in counts.items() if n}) for verb, counts in steps.items())
-        return [(verb, counts) for verb, counts in found if counts]
 
 
 def _listed(parts: Sequence[str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,9 @@ def result(**others: Any) -> dict[str, Any]:
 def batch_progress(*, of_batch: dict[str, Any] | None = None, **others: Any) -> dict[str, Any]:
     """Return the progress of a batch that has run for ten minutes, and whose trigger has seen three more ends."""
     now = time.time() // 1
-    counts = RowCounts(Counter(success=388, error=11, uncertain=1), running=16, is_billed=True)
+    steps = {("keeps", "successful"): 388, ("reruns", "failed"): 11, ("waits for", "running"): 16}
+    retried, cleared = steps | {("keeps", "uncertain"): 1}, steps | {("reruns", "uncertain"): 1}
+    counts = RowCounts(retried=retried, cleared=cleared, is_billed=True)
     batch = CONTENTS["batch"] | (of_batch or {})
     known = begun("", now - 600) | {"polled_at": now, "since": now, "batch": batch, "doing": line_of(batch)}
     return known | while_rows_run(counts, cancels=False) | others

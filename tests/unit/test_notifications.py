@@ -11,7 +11,6 @@ import re
 import runpy
 import shlex
 import time
-from collections import Counter
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -151,7 +150,10 @@ COUNTS = "412 of 1,000 rows have ended, 12 failed, 1 uncertain, 16 running"
 
 def of_rows(*, running=16, gone=0, **told):
     statuses = {name: told.pop(name) for name in ("success", "error", "uncertain") if name in told}
-    rows = RowCounts(Counter(statuses), running, is_billed=True, lost=gone)
+    kinds = {"success": "successful", "error": "failed", "uncertain": "uncertain"}
+    steps = {("keeps" if name == "success" else "reruns", kinds[name]): n for name, n in statuses.items()}
+    steps |= {("waits for", "running"): running} if running else {}
+    rows = RowCounts(retried=steps, cleared=steps, is_billed=True, lost=gone)
     sentences = verdict.while_rows_run(rows, cancels=False)
     reasons = [
         {"status": status, "reason": "x", "count": 2, "keys": ["Oslo", "-1; ls"]}

@@ -16,6 +16,7 @@ from typing import Any
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
 from airflow_provider_crew import exceptions as ends
+from airflow_provider_crew.batch.rows import Row, step_of
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.task.decide import KickoffRecord, Next
@@ -81,33 +82,44 @@ FACTS: dict[str, dict[str, Any]] = {
     "Airflow ends it": {"is_ending": True},
     **{skips: {"skips": skips} for skips in ("soft_fail", "never_fail")},
 }
-ENDED_ROWS = Counter(success=90, error=7, cancelled=1)
+
+
+def rows(signs: str, *, rerun: Any = "failed", is_billed: bool = True, **others: Any) -> RowCounts:
+    """Return the counts of rows that have ended, are running (``k``), or are uncertain in no file (``?``)."""
+    made = [Row(0, "a", "digest", sent_at=None if sign not in "k?" else 1.0) for sign in signs]
+    for row, sign in zip(made, signs, strict=True):
+        row.kickoff_id = "k" * (sign == "k")
+        row.remember({"k": ".", "?": "u"}.get(sign, sign))
+    retried, cleared = (Counter(step_of(row, cleared=each, rerun=rerun) for row in made) for each in (False, True))
+    return RowCounts(retried=retried, cleared=cleared, is_billed=is_billed, runs_all=rerun == "all", **others)
+
+
+ENDED_ROWS = 90 * "s" + 7 * "e" + "c"
 ROWS = {
-    "nothing read": RowCounts(Counter(), 0, False),
-    "not started": RowCounts(Counter(not_started=100), 0, False),
-    "not read": RowCounts(Counter(not_started=100), 0, False, is_blind=True),
-    "not read, rerun=all": RowCounts(Counter(not_started=100), 0, False, is_blind=True, runs_all=True),
-    "all succeeded": RowCounts(Counter(success=100), 0, True),
-    "failed": RowCounts(ENDED_ROWS + Counter(invalid_output=2), 0, True),
-    "one failed": RowCounts(Counter(success=99, error=1), 0, True),
-    "stopped": RowCounts(ENDED_ROWS + Counter(cancelled=2), 0, True, stopped=2),
-    "one stopped": RowCounts(Counter(success=99, cancelled=1), 0, True, stopped=1),
-    "invalid": RowCounts(Counter(success=98, invalid_output=2), 0, True),
-    "running": RowCounts(Counter(success=84), 16, True),
-    "uncertain": RowCounts(ENDED_ROWS + Counter(uncertain=2), 0, True),
-    "too many uncertain": RowCounts(Counter(uncertain=2, not_started=98), 0, True, is_stuck=True),
-    "too many uncertain, some run": RowCounts(Counter(uncertain=2, not_started=90), 8, True, is_stuck=True),
-    "too many invalid": RowCounts(
-        Counter(success=1, invalid_output=2, not_started=97), 0, True, is_stuck=True, is_stuck_if_cleared=True
-    ),
-    "uncertain, unreported": RowCounts(Counter(success=90, uncertain=10), 0, True, unreported=9),
-    "too many of both": RowCounts(Counter(uncertain=2, invalid_output=2), 0, True, is_stuck_if_cleared=True),
-    "rejected": RowCounts(Counter(success=90, error=10, not_started=5), 0, True, unsent=8),
-    "spent, more wait": RowCounts(Counter(success=90, not_started=6), 4, True, is_spent=True),
-    "spent, all failed": RowCounts(Counter(error=2), 0, True, is_spent=True),
-    "spent, invalid": RowCounts(Counter(success=98, invalid_output=2), 0, True, is_spent=True),
-    "half": RowCounts(ENDED_ROWS + Counter(uncertain=2, not_started=584), 16, True),
-    "half, rerun=all": RowCounts(ENDED_ROWS + Counter(invalid_output=2, not_started=584), 16, True, runs_all=True),
+    "nothing read": rows("", is_billed=False),
+    "not started": rows(100 * ".", is_billed=False),
+    "not read": rows(100 * ".", is_billed=False, is_blind=True),
+    "not read, rerun=all": rows(100 * ".", is_billed=False, is_blind=True, rerun="all"),
+    "all succeeded": rows(100 * "s"),
+    "failed": rows(ENDED_ROWS + "ii"),
+    "one failed": rows(99 * "s" + "e"),
+    "stopped": rows(ENDED_ROWS + "pp"),
+    "one stopped": rows(99 * "s" + "p"),
+    "invalid": rows(98 * "s" + "ii"),
+    "running": rows(84 * "s" + 16 * "k"),
+    "not ended in time": rows(84 * "s" + 16 * "w"),
+    "uncertain": rows(ENDED_ROWS + "uu"),
+    "too many uncertain": rows("uu" + 98 * ".", is_stuck=True),
+    "too many uncertain, some run": rows("uu" + 8 * "k" + 90 * ".", is_stuck=True),
+    "too many invalid": rows("sii" + 97 * ".", is_stuck=True, is_stuck_if_cleared=True),
+    "uncertain, unreported": rows(90 * "s" + "u" + 9 * "?"),
+    "too many of both": rows("uuii", is_stuck_if_cleared=True),
+    "rejected": rows(90 * "s" + 2 * "e" + 4 * "rn" + 5 * "."),
+    "spent, more wait": rows(90 * "s" + 4 * "k" + 6 * ".", is_spent=True),
+    "spent, all failed": rows("ee", is_spent=True),
+    "spent, invalid": rows(98 * "s" + "ii", is_spent=True),
+    "half": rows(ENDED_ROWS + "uu" + 16 * "k" + 584 * "."),
+    "half, rerun=all": rows(ENDED_ROWS + "ii" + 16 * "k" + 584 * ".", rerun="all"),
 }
 
 
