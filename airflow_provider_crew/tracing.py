@@ -8,7 +8,7 @@ Names follow OpenTelemetry's GenAI conventions. The connection ID replaces the c
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from opentelemetry import trace
@@ -33,6 +33,7 @@ def record_execution(  # noqa: PLR0913 - the facts of a span
     *,
     last: Any,
     seen: Mapping[str, Any],
+    row: int | None,
 ) -> None:
     """
     Record an execution from its kickoff to its end, below Airflow's span for this process of the task.
@@ -41,11 +42,14 @@ def record_execution(  # noqa: PLR0913 - the facts of a span
     :param error: Error of the task. ``None`` if the execution has completed.
     :param last: Kickoff record of the execution. ``None`` for a sensor.
     :param seen: Progress of the execution, as ``crew_progress`` has it.
+    :param row: Index of the row of a batch.
     """
     ti = task.ti
     ended_at = seen.get("polled_at") or time.time()
     started_at = min(last.kicked_off_at if last else seen.get("started_at", ended_at), ended_at - (took or 0.0))
     span = _start_span(task, kickoff_id, started_at, usage, type(error).__name__ if error else None)
+    if row is not None:
+        span.set_attribute("crew.row", row)
     below, common, tracer = trace.set_span_in_context(span), _common(ti, kickoff_id), trace.get_tracer(__name__)
     for step in seen.get("steps", ()):
         about = {"gen_ai.operation.name": "invoke_agent", "crew.task": step["task_id"]}
@@ -59,17 +63,6 @@ def record_execution(  # noqa: PLR0913 - the facts of a span
         )
         child.end(_nanoseconds(step["ended_at"] or ended_at))
     span.end(_nanoseconds(ended_at))
-
-
-def record_rows(task: Any, rows: Iterable[Any]) -> None:
-    """Record the executions of rows of a batch that have just ended."""
-    for row in rows:
-        error = row.line["error"] or {"stage": "output"}
-        if error["stage"] in {"execution", "output"}:
-            failure = error["type"] if error["stage"] == "execution" else None
-            span = _start_span(task, row.kickoff_id, row.sent_at, row.line["usage"], failure)
-            span.set_attribute("crew.row", row.index)
-            span.end()
 
 
 def _start_span(

@@ -7,34 +7,33 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from datetime import timedelta
+from functools import partial
 from hashlib import sha256
 from typing import Any, NoReturn
 
-from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
+from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 from airflow.sdk import ObjectStoragePath
 
 from airflow_provider_crew.batch.collect import RowEnd, collect, collect_rest
 from airflow_provider_crew.batch.files import MANIFEST
 from airflow_provider_crew.batch.groups import save_groups
 from airflow_provider_crew.batch.recall import recall
-from airflow_provider_crew.batch.report import Report, manifest, spent, too_many_failed
+from airflow_provider_crew.batch.report import Display, manifest, out_of_tokens, too_many_failed
 from airflow_provider_crew.batch.rows import lines_of, rows_of
 from airflow_provider_crew.batch.start import Starter
-from airflow_provider_crew.batch.state import BatchOptions, Board, State
+from airflow_provider_crew.batch.state import BatchOptions, BatchRun, Carried
 from airflow_provider_crew.batch.trigger import CrewBatchTrigger
-from airflow_provider_crew.batch.watching import SHARE_IN_WORKER, BatchProgress, Watching
+from airflow_provider_crew.batch.watching import SHARE_IN_WORKER, BatchProgress, RowRules, Watching
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import CrewError, recorded_error
-from airflow_provider_crew.client.progress import ended
 from airflow_provider_crew.client.text import in_words
 from airflow_provider_crew.exceptions import CrewTaskError, CutShort, EndedByAirflow
 from airflow_provider_crew.task.record import BATCH
 from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.task.verdict import Facts, verdict
-from airflow_provider_crew.task.wait import BACKSTOP
-from airflow_provider_crew.triggers.events import DEFERRAL, lacks_event, trigger_timed_out
+from airflow_provider_crew.task.wait import deferred, mark_cancels, note_end_of_deferral, polling, trigger_failed
+from airflow_provider_crew.triggers.events import lacks_event, trigger_timed_out
 
 # Share of execution_timeout before its end at which a batch ends by itself, since it may have many rows to end.
 _SHARE_TO_END = 0.05
@@ -56,10 +55,10 @@ class Batch:
     def __init__(self, task: Task, options: BatchOptions, *, next_kwargs: Mapping[str, Any]) -> None:
         self.task = task
         self.options = options
-        self.board = Board(task, options)
-        self.board.is_blind = task.ti.try_number > 1 or bool(next_kwargs)
-        self.report = Report(self.board)
-        self.starter = Starter(self.board)
+        self.batch = BatchRun(task, options)
+        self.batch.is_blind = task.ti.try_number > 1 or bool(next_kwargs)
+        self.display = Display(self.batch)
+        self.starter = Starter(self.batch)
         self._next_kwargs = next_kwargs
         self._is_quick = False
 
@@ -77,9 +76,11 @@ class Batch:
             log.removeFilter(_is_warning)
 
     def _run(self) -> dict[str, Any]:
+        if not self._next_kwargs.get("event"):
+            note_end_of_deferral(self.batch.output, self._next_kwargs)
         self._open()
-        self.report.push(
-            self.report.live()
+        self.display.push(
+            self.display.live()
         )  # before a kickoff: if the process is killed, this is all that is seen
         while True:
             self.starter.start()
@@ -90,25 +91,22 @@ class Batch:
 
     def end(self, error: BaseException) -> BaseException:
         """Return the exception with which the task ends. Cancel the running rows first, if that is wanted."""
-        board, is_marked = self.board, isinstance(error, EndedByAirflow)
+        batch, is_marked = self.batch, isinstance(error, EndedByAirflow)
         if isinstance(error, AirflowTaskTimeout):
             error = CutShort("execution_timeout passed before the batch had ended.")
         if isinstance(error, CutShort | EndedByAirflow):
             with suppress(Exception):  # what cannot be cancelled now keeps running
-                collect_rest(board, error)
+                collect_rest(batch, error)
         if is_marked:
-            usage = {"total_tokens": board.state.tokens}
+            usage = {"total_tokens": batch.carried.tokens}
             with suppress(Exception):  # the results are in other files
-                board.files.write(MANIFEST, [manifest(board, "cancelled", board.statuses, usage)])
+                batch.files.write(MANIFEST, [manifest(batch, "cancelled", batch.statuses, usage)])
         has_retry = not is_marked and self.task.has_retry
-        end = verdict(error, Facts(rows=self.report.counts(), has_retry=has_retry))
-        known = ended(self.report.known(), end.failure, time.time())
-        known["end"] = end.as_dict() | known["end"]
-        self.report.push(known)
-        if not board.is_blind:
-            self.report.log_end()
-        if end.action == "pass on":  # Airflow logs another exception as it is
-            self.task.log.error("%s", end.failure)
+        end = verdict(error, Facts(rows=self.display.counts(), has_retry=has_retry))
+        batch.output.progress.known = self.display.fields()
+        batch.output.show_end("", end)
+        if not batch.is_blind:
+            self.display.log_end()
         return end.exception()
 
     def told_to_end(self) -> None:
@@ -125,45 +123,38 @@ class Batch:
 
     def _open(self) -> None:
         """Read the inputs, and what earlier processes have done."""
-        task, board, next_kwargs = self.task, self.board, self._next_kwargs
+        task, batch, next_kwargs = self.task, self.batch, self._next_kwargs
         task.check()
-        board.rows = rows_of(self._inputs(), self.options.key, self.options.kickoff.get("restore_from_state_id"))
-        hashed = sha256("\0".join(f"{row.key}\0{row.fingerprint}" for row in board.rows).encode())
+        batch.rows = rows_of(self._inputs(), self.options.key, self.options.kickoff.get("restore_from_state_id"))
+        hashed = sha256("\0".join(f"{row.key}\0{row.fingerprint}" for row in batch.rows).encode())
         plan = [hashed.hexdigest(), task.ti.try_number]
         known, event = next_kwargs.get("batch") or {}, next_kwargs.get("event")
-        is_same, state = known.get("plan") == plan, board.state
+        is_same, state = known.get("plan") == plan, batch.carried
         if lacks_event(next_kwargs) and not is_same:
-            counts = f"{len(board.rows):,}", self.options.max_active, self.options.result_path
+            counts = f"{len(batch.rows):,}", self.options.max_active, self.options.result_path
             task.log.info("Batch: %s rows, up to %d at once. Results: %s", *counts)
         state.plan = plan
         state.deadline = known["deadline"] if is_same else task.deadline(time_to_end=math.inf, share=_SHARE_TO_END)
         if trigger_timed_out(next_kwargs):
             state.deadline = time.time()
-        stored = board.store.get(BATCH)
+        stored = batch.store.get(BATCH)
         names = {"dag_id", "run_id", "task_id", "map_index", "iteration"}
         owner = {"schema_version": 1} | {name: value for name, value in task.origin().items() if name in names}
-        board.files.claim(owner, has_begun=bool(stored))
+        batch.files.claim(owner, has_begun=bool(stored))
         same_try = known.get("plan", plan)[1] == task.ti.try_number
         if is_same and event:
-            board.restore(State(**known), event["known"])
+            batch.restore(Carried(**known), event["known"])
         else:  # a new attempt, or a deferral that ended without an event
-            recall(board, stored, is_resumed=same_try and not lacks_event(next_kwargs))
-        board.is_blind = False
+            recall(batch, stored, is_resumed=same_try and not lacks_event(next_kwargs))
+        batch.is_blind = False
         if event and (is_same or not known):  # dag.test() drops what a deferral passes on
             self._take_event(event, {})
         elif "error" in next_kwargs or (event and same_try):
-            collect(board, [(row, None) for row in board.running.values()], self.report.push_if_due)
+            collect(batch, [(row, None) for row in batch.running.values()], self.display.push_if_due)
             if event:  # with values that change with each process, no process would end the batch
                 raise errors.InvalidInputs("The rows changed while the task was deferred, so no others started.")
             if not trigger_timed_out(next_kwargs):
-                self._reject_failed_trigger()
-
-    def _reject_failed_trigger(self) -> None:
-        """Raise after an error of the trigger, which the next one would repeat. The rows are recorded."""
-        if traceback := self._next_kwargs.get("traceback"):
-            self.task.log.error("The trigger failed:\n%s", "".join(traceback))
-        why = str(self._next_kwargs["error"]).rstrip(".")
-        raise errors.LostContact(f"The triggerer no longer polls the batch: {why}. See the triggerer's log.")
+                raise trigger_failed(task, next_kwargs, "the batch")
 
     def _inputs(self) -> Iterable[Any]:
         given: Any = self.options.inputs
@@ -182,128 +173,123 @@ class Batch:
 
     def _is_over(self) -> bool:
         """Whether there is nothing left to wait for."""
-        board = self.board
-        return time.time() >= board.state.deadline or not (
-            board.running or (board.pending and not board.is_stopped)
+        batch = self.batch
+        return time.time() >= batch.carried.deadline or not (
+            batch.running or (batch.pending and not batch.is_stopped)
         )
 
     def _wait(self) -> None:
         """Wait until some rows have ended, or until the crew may respond again. May defer."""
-        board, state = self.board, self.board.state
-        self.report.push(self.report.live())
-        if not board.running:
+        batch, state = self.batch, self.batch.carried
+        self.display.push(self.display.live())
+        if not batch.running:
             self._pause()
         elif self.options.deferrable and not self._is_quick:
             self._defer()
         else:
             most = self.options.max_active
-            watching = Watching(self.task.hook, self._watched(), self._rules(), most, share=SHARE_IN_WORKER)
-            progress = BatchProgress(self.report.live(), self.task.log, state.logged_at)
+            watched = self.task.hook, self._watched(), self._rules(), most
+            watching = Watching(*watched, since=time.time(), share=SHARE_IN_WORKER)
+            progress = BatchProgress(self.display.live(), self.task.log, state.logged_at)
 
             def saw(now: Watching) -> None:
-                self.report.push_if_due(is_news=progress.saw(now), known=progress.as_dict)
+                self.display.push_if_due(is_news=progress.saw(now), known=progress.as_dict)
 
             # A new watch forgets how long the crew has not responded, so only a task that may defer begins one.
             longest = timing.current().batch_wait if self.options.deferrable else math.inf
-            self._loop.run(watching.to_wake(board.stop.is_told, saw, longest=longest))
+            self._loop.run(watching.to_wake(batch.stop.is_told, saw, longest=longest))
             state.logged_at = progress.logged_at
             self._heed()
             self._take_event(watching.as_event(), watching.results)
 
     def _pause(self) -> None:
         """Sleep until the crew may respond to a kickoff again."""
-        state = self.board.state
+        state = self.batch.carried
         while time.time() < min(state.not_before, state.deadline):
-            self.report.push_if_due(is_news=False)
+            self.display.push_if_due(is_news=False)
             time.sleep(timing.current().look)
             self._heed()
 
     def _take_event(self, event: Mapping[str, Any], results: Mapping[str, Any]) -> None:
         """Collect what has ended during a watch. ``results``: executions that the watch has read."""
-        board = self.board
+        batch = self.batch
         self._is_quick = event["is_quick"]
-        for name, row in board.running.items():
+        for name, row in batch.running.items():
             known = event["known"].get(name, (row.began_at, {}, None))
             row.began_at, row.troubles, row.first_poll_at = known
         ends: dict[str, RowEnd] = {name: end and recorded_error(end) for name, end in event["ends"].items()}
         ends |= results
-        rows = [(board.running[name], end) for name, end in ends.items() if name in board.running]
-        collect(board, rows, self.report.push_if_due)
+        rows = [(batch.running[name], end) for name, end in ends.items() if name in batch.running]
+        collect(batch, rows, self.display.push_if_due)
         if event["error"]:  # the other rows are recorded, and the next attempt watches them
             raise recorded_error(event["error"])
 
     def _watched(self) -> list[list[Any]]:
-        running = self.board.running.values()
+        running = self.batch.running.values()
         return [[row.kickoff_id, row.sent_at, row.began_at, row.troubles, row.first_poll_at] for row in running]
 
-    def _rules(self) -> dict[str, Any]:
-        board, options = self.board, self.options
-        rules = {name: getattr(options, name) for name in ("poll_interval", "max_outage", "row_timeout")}
+    def _rules(self) -> RowRules:
+        batch, state = self.batch, self.batch.carried
         address = self.task.hook.connection.settings.address
-        board.state.address = board.state.address or address
-        rules |= {"deadline": board.state.deadline, "address": address, "stops_at": board.state.address}
-        is_backing_off = board.pending and board.room() > 0 and not board.is_stopped
-        return rules | {"wake_at": board.state.not_before if is_backing_off else None}
+        state.address = state.address or address
+        is_backing_off = batch.pending and batch.room() > 0 and not batch.is_stopped
+        return RowRules(
+            **polling(self.options),
+            deadline=state.deadline,
+            exists=True,
+            address=address,
+            row_timeout=self.options.row_timeout,
+            wake_at=state.not_before if is_backing_off else None,
+            stops_at=state.address,
+        )
 
     def _defer(self) -> NoReturn:
-        board, options, now = self.board, self.options, time.time()
-        if cancels := self.task.cancels_on("kill"):
-            board.output.push(DEFERRAL, now, what="The time of the deferral, which cancel_on_kill needs,")
-        self._heed()
-        raise TaskDeferred(
-            trigger=CrewBatchTrigger(
-                self._watched(),
-                options.crew_conn_id,
-                window=options.max_active,
-                rules=self._rules(),
-                webhook_conn_id=options.webhook_conn_id,
-                cancel_on_kill=cancels,
-                deferred_at=now,
-                shown={"progress": self.report.live(), "logged_at": board.state.logged_at},
-            ),
-            method_name="execute_complete",
-            kwargs={"batch": asdict(board.carried())},
-            timeout=timedelta(seconds=max(board.state.deadline - now, 0.0) + BACKSTOP),
+        batch, rules = self.batch, self._rules()
+        deferral = deferred(
+            batch.output,
+            partial(CrewBatchTrigger, self._watched(), window=self.options.max_active),
+            {"batch": asdict(batch.carry())},
+            cancels=mark_cancels(self.task),
+            deadline=rules.deadline,
+            rules=asdict(rules),
+            shown={"progress": self.display.live(), "logged_at": batch.carried.logged_at},
         )
+        self._heed()
+        raise deferral
 
     def _heed(self) -> None:
         """Raise if Airflow is ending the task."""
-        board = self.board
-        if not board.stop.is_told():
-            return
-        event = f"Airflow is ending the task. Running rows: {len(board.running):,}."
-        if board.running and board.stop.cancels():
-            raise EndedByAirflow(event)
-        raise CrewError(event)
+        if self.batch.stop.is_told():
+            self.batch.stop.heed(Facts(rows=self.display.counts()))
 
     # The end.
 
     def _finish(self) -> dict[str, Any]:
         """Write the result files, and return the manifest. Raise if the batch has failed."""
-        board, left = self.board, len(self.board.running)
-        is_late = time.time() >= board.state.deadline and bool(board.running or board.pending)
-        collect_rest(board, errors.WaitedTooLong("The timeout of the batch passed."))
-        save_groups(board)  # Airflow refuses it to a process that it has replaced, which must not tidy up
-        statuses, usage = board.files.compact(board.rows)
-        failed = len(board.rows) - statuses["success"]
+        batch, running = self.batch, len(self.batch.running)
+        is_late = time.time() >= batch.carried.deadline and bool(batch.running or batch.pending)
+        collect_rest(batch, errors.WaitedTooLong("The timeout of the batch passed."))
+        save_groups(batch)  # Airflow refuses it to a process that it has replaced, which must not tidy up
+        statuses, usage = batch.files.compact(batch.rows)
+        failed = len(batch.rows) - statuses["success"]
         reason = "partial" if failed else "succeeded"
-        if board.has_too_many_failed(0):
+        if batch.has_too_many_failed(0):
             reason = "too_many_failed"
-        elif board.pending and board.is_spent and not board.trouble:
+        elif batch.pending and batch.is_spent and not batch.trouble:
             reason = "max_tokens"
         if is_late:
             reason = "expired"
-        value = manifest(board, reason, statuses, usage)
-        board.files.write(MANIFEST, [value])
+        value = manifest(batch, reason, statuses, usage)
+        batch.files.write(MANIFEST, [value])
         if is_late:
-            event = f"The batch had not ended when its timeout passed. Running rows: {left:,}."
+            event = f"The batch had not ended when its timeout passed. Running rows: {running:,}."
             raise errors.WaitedTooLong(event)
-        if board.trouble:
-            raise board.trouble
+        if batch.trouble:
+            raise batch.trouble
         if reason == "max_tokens":
-            raise spent(board, self.report.known()["batch"])
-        if reason == "too_many_failed" or board.pending:
-            raise too_many_failed(self.report.known()["batch"], self.options)
-        self.report.push(self.report.completed())
-        self.report.log_end()
+            raise out_of_tokens(batch, self.display.fields()["batch"])
+        if reason == "too_many_failed" or batch.pending:
+            raise too_many_failed(self.display.fields()["batch"], self.options)
+        self.display.push(self.display.completed())
+        self.display.log_end()
         return value

@@ -2,15 +2,14 @@
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from airflow_provider_crew import api_server, versions
+from airflow_provider_crew import api_server
 from airflow_provider_crew.batch.groups import delete_groups
 from airflow_provider_crew.batch.reasons import count_reason
 from airflow_provider_crew.batch.rows import LONGEST_KEY, Row, Status, failure
-from airflow_provider_crew.batch.state import Board
+from airflow_provider_crew.batch.state import BatchRun
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.cancelling import Cancelling
 from airflow_provider_crew.client.errors import CrewError
@@ -29,77 +28,72 @@ _LONGEST_REASON = 200
 RowEnd = Completed | CrewError | None
 
 
-def collect(board: Board, ends: Sequence[tuple[Row, RowEnd]], pushed: Callable[[], object]) -> None:
+def collect(batch: BatchRun, ends: Sequence[tuple[Row, RowEnd]], pushed: Callable[[], object]) -> None:
     """
     Read the results of rows that have ended, and store them.
 
     The crew is asked to cancel each row before it is asked again for any: after SIGTERM, there are only 5 seconds.
     """
     if any(isinstance(end, errors.WaitedTooLong | EndedByAirflow) for _, end in ends):
-        board.renew(0.0)
+        batch.renew(0.0)
     asked: dict[str, Cancelling] = {}
-    _collect(board, ends, asked, pushed)
-    while again := [(row, end) for row, end in ends if row.kickoff_id in asked]:
-        time.sleep(timing.current().cancel_pause)
-        _collect(board, again, asked, pushed)
-    open_groups = {row.group for row in (*board.rows, *board.running.values()) if row.sent_at is not None}
-    delete_groups(board, {row.group for row, _ in ends} - open_groups - {""})
+    groups = {row.group for row, _ in ends}
+    while ends:
+        for start in range(0, len(ends), _AT_A_TIME):
+            some = ends[start : start + _AT_A_TIME]
+            for done in batch.each(partial(_read_end, batch, asked), some):
+                for _, outcome in done:
+                    outcome.result()
+            ended = [row for row, _ in some if row.line]
+            store_ends(batch, ended)
+            for row in ended:
+                del batch.running[row.kickoff_id]
+            pushed()
+        if ends := [(row, end) for row, end in ends if row.kickoff_id in asked]:
+            time.sleep(timing.current().cancel_pause)
+    open_groups = {row.group for row in (*batch.rows, *batch.running.values()) if row.sent_at is not None}
+    delete_groups(batch, groups - open_groups - {""})
 
 
-def _collect(
-    board: Board, ends: Sequence[tuple[Row, RowEnd]], asked: dict[str, Cancelling], pushed: Callable[[], object]
-) -> None:
-    for start in range(0, len(ends), _AT_A_TIME):
-        some = ends[start : start + _AT_A_TIME]
-        for done in board.each(partial(_read_end, board, asked), some):
-            for _, outcome in done:
-                outcome.result()
-        ended = [row for row, _ in some if row.line]
-        _trace(board, ended)
-        store_ends(board, ended)
-        for row in ended:
-            del board.running[row.kickoff_id]
-        pushed()
-
-
-def collect_rest(board: Board, why: CrewError) -> None:
+def collect_rest(batch: BatchRun, why: CrewError) -> None:
     """End all running rows, whose executions may keep running. A later attempt watches those again."""
-    rows = [row for row in board.running.values() if row.status == "not_started"]
-    collect(board, [(row, why) for row in rows], lambda: None)
+    rows = [row for row in batch.running.values() if row.status == "not_started"]
+    collect(batch, [(row, why) for row in rows], lambda: None)
 
 
-def _read_end(board: Board, asked: dict[str, Cancelling], item: tuple[Row, RowEnd]) -> None:
+def _read_end(batch: BatchRun, asked: dict[str, Cancelling], item: tuple[Row, RowEnd]) -> None:
     """End a row. It goes on if it has not ended, or if that is unreadable now."""
     row, end = item
     row.line = None
     if end is None:
-        end = _result(board, row)
+        end = _result(batch, row)
     elif isinstance(end, CrewError) and not isinstance(end, errors.ExecutionFailed):
-        end = _cancelled(board, row, end, asked)
+        end = _cancelled(batch, row, end, asked)
     match end:
         case None:
             return
         case Completed():
-            _fit(board, row, end)
+            result = end.result()
+            fit(batch, row, result["output"], result["output_json"], {"usage": result["usage"]})
         case errors.ExecutionFailed():
             is_stopped = isinstance(end, errors.ExecutionStopped | errors.ExecutionCancelled)
             end_row(row, "cancelled" if is_stopped else "error", end, "execution", usage=end.usage)
         case _:
             end_row(row, "error", end, "wait")
-            board.state.left[row.kickoff_id] = row.index
-    _measure(board, end)
+            batch.carried.outlasting[row.kickoff_id] = row.index
+    _measure(batch, row, end)
 
 
-def _result(board: Board, row: Row) -> RowEnd:
+def _result(batch: BatchRun, row: Row) -> RowEnd:
     """Return the end of a row's execution. None if the row has to be watched again."""
-    token = board.token
+    token = batch.token
     try:
-        execution = board.client.status(row.kickoff_id)
+        execution = batch.client.status(row.kickoff_id)
     except errors.ResponseTooLarge as error:
         return error
     except (errors.NotAuthenticated, errors.NotAllowed, errors.Rejected) as error:
-        is_renewed = isinstance(error, errors.NotAuthenticated) and board.has_other_token(token)
-        board.trouble = board.trouble if is_renewed else error
+        is_renewed = isinstance(error, errors.NotAuthenticated) and batch.has_other_token(token)
+        batch.trouble = batch.trouble if is_renewed else error
         return None
     except CrewError:
         return None
@@ -112,34 +106,28 @@ def _result(board: Board, row: Row) -> RowEnd:
     return None
 
 
-def _cancelled(board: Board, row: Row, why: CrewError, asked: dict[str, Cancelling]) -> RowEnd:
+def _cancelled(batch: BatchRun, row: Row, why: CrewError, asked: dict[str, Cancelling]) -> RowEnd:
     """Cancel the execution of a row whose wait has ended, if that is wanted. None if it has to be asked again."""
     asking = asked.setdefault(row.kickoff_id, Cancelling(row.kickoff_id))
 
-    def cancel() -> Completed | Failed:
-        board.task.hook.connection.require_address(board.state.address)
-        return asking.ask(board.client.cancel)
+    def cancel(kickoff_id: str) -> Completed | Failed:
+        batch.task.hook.connection.require_address(batch.carried.address)
+        return batch.client.cancel(kickoff_id)
 
-    end = cancelled_if_wanted(board.task, why, cancel)
+    end, execution = cancelled_if_wanted(batch.task, why, partial(asking.ask, cancel))
     if asking.is_open:
         return None
     del asked[row.kickoff_id]
-    if isinstance(end.execution, Completed):
-        return end.execution
-    error = end.error if isinstance(end.error, CrewError) else why
+    if isinstance(execution, Completed):
+        return execution
+    end = end if isinstance(end, CrewError) else why
     # The line says so, because the crew may end the execution late.
-    return errors.NotCancelled(error.event, cost=error.cost) if end.may_follow else error
+    return errors.NotCancelled(end.event, cost=end.cost) if asking.may_follow and not execution else end
 
 
-def _fit(board: Board, row: Row, completed: Completed) -> None:
-    """End a completed row, whose output matches or not."""
-    result = completed.result()
-    fit(board, row, result["output"], result["output_json"], {"usage": result["usage"]})
-
-
-def fit(board: Board, row: Row, output: str, data: Any, about: dict[str, Any]) -> None:
+def fit(batch: BatchRun, row: Row, output: str, data: Any, about: dict[str, Any]) -> None:
     """End a row by its output, which matches or not."""
-    options, event, found = board.options, "", data
+    options, event, found = batch.options, "", data
     try:
         if options.output_type is not None:
             found = fitted(options.output_type, row.kickoff_id, output, data)
@@ -162,38 +150,32 @@ def end_row(row: Row, status: Status, error: CrewError, stage: str, **fields: An
     row.end(status, error=failure(error, stage), **fields)
 
 
-def store_ends(board: Board, rows: Sequence[Row]) -> None:
+def store_ends(batch: BatchRun, rows: Sequence[Row]) -> None:
     """
     Write the lines of rows that have ended, and log those that failed.
 
     If the task was cleared meanwhile, the next attempt reports the uncertain ones, before it starts them again.
     """
     is_open = any(row.status == "uncertain" for row in rows)
-    if is_open and (board.stop.is_told() or api_server.is_cleared_meanwhile(board.task.ti)):
+    if is_open and (batch.stop.is_told() or api_server.is_cleared_meanwhile(batch.task.ti)):
         rows = [row for row in rows if row.status != "uncertain"]
-    board.files.append(row.line for row in rows)
+    batch.files.append(row.line for row in rows)
     for row in rows:
-        board.state.tokens += row.tokens
-        board.state.metered += bool(row.tokens)
+        batch.carried.tokens += row.tokens
+        batch.carried.metered += bool(row.tokens)
         if row.error:
             message = row.error["message"]
-            count_reason(board.state.reasons, row.key, row.status, message)
+            count_reason(batch.carried.reasons, row.key, row.status, message)
             shown = one_line(row.key, LONGEST_KEY), row.status, one_line(message, _LONGEST_REASON)
-            board.task.log.warning("Row %s, %s: %s", *shown)
-        row.remember(row.sign)
+            batch.task.log.warning("Row %s, %s: %s", *shown)
+        row.remember(*row.as_memory())
         row.sent_at = None
 
 
-def _measure(board: Board, end: Completed | CrewError) -> None:
-    """Count the end of a row as that of a run."""
+def _measure(batch: BatchRun, row: Row, end: Completed | CrewError) -> None:
+    """Count the end of a row as that of a run, and record its span if its execution has ended."""
     error = end if isinstance(end, CrewError) else None
-    board.output.count_end(error, getattr(end, "execution_time", None), getattr(end, "usage", None))
-
-
-def _trace(board: Board, rows: Sequence[Row]) -> None:
-    """Record the spans of executions that have ended, if Airflow traces its tasks."""
-    if versions.is_traced():
-        from airflow_provider_crew.tracing import record_rows
-
-        with suppress(Exception):  # traces are best effort
-            record_rows(board.task, rows)
+    took, usage = getattr(end, "execution_time", None), getattr(end, "usage", None)
+    batch.output.count_end(error, took, usage)
+    if error is None or isinstance(error, errors.ExecutionFailed):
+        batch.output.trace(row.kickoff_id, took, usage, error, row=row.index, sent_at=row.sent_at or time.time())

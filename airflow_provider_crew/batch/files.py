@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from airflow.sdk import ObjectStoragePath
 
-from airflow_provider_crew.batch.rows import Row, Spent, failure
+from airflow_provider_crew.batch.rows import Row, RowUsage, failure
 from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.errors import UncertainKickoff
 from airflow_provider_crew.client.text import in_words
@@ -136,7 +136,7 @@ class ResultFiles:
 
     def _lines(self, parts: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield all lines. ``parts`` are listed before, so none moves to the results unnoticed."""
-        spent: defaultdict[tuple[str, str], Spent] = defaultdict(Spent)
+        spent: defaultdict[tuple[str, str], RowUsage] = defaultdict(RowUsage)
         for name in (REMOVED, RESULTS, *parts):
             is_empty, is_final = True, name in {REMOVED, RESULTS}
             for line in self.read(name):

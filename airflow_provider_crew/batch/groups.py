@@ -5,18 +5,15 @@ Before a group is sent, its rows are recorded in both. Airflow refuses that to a
 two processes never start rows side by side.
 """
 
-import base64
-import json
-import zlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from airflow_provider_crew.api_server import is_away
 from airflow_provider_crew.batch.files import SENT
-from airflow_provider_crew.batch.rows import Row, with_execution
-from airflow_provider_crew.batch.state import Board
+from airflow_provider_crew.batch.rows import Row, packed, unpacked, with_execution
+from airflow_provider_crew.batch.state import BatchRun
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.text import in_words
 from airflow_provider_crew.exceptions import CrewTaskError
@@ -25,15 +22,15 @@ from airflow_provider_crew.task.send import called
 from airflow_provider_crew.task.shielded import shielded
 
 
-def save_intents(board: Board, name: str, rows: Sequence[Row]) -> None:
+def save_intents(batch: BatchRun, name: str, rows: Sequence[Row]) -> None:
     """Record the rows of a group before their kickoffs are sent. If this raises, none may be sent."""
     group = name.removeprefix(f"{SENT}/")
     for row in rows:
         row.group = group
     try:
-        _save_group(board, group, rows)
-        board.files.write(name, [row.sent() for row in rows])
-        save_groups(board, group)  # last, because Airflow refuses it to a process that it has replaced
+        _save_group(batch, group, rows)
+        batch.files.write(name, [row.sent() for row in rows])
+        save_groups(batch, group)  # last, because Airflow refuses it to a process that it has replaced
     except Exception as error:
         if isinstance(error, CrewError):
             raise
@@ -41,14 +38,14 @@ def save_intents(board: Board, name: str, rows: Sequence[Row]) -> None:
         raise CrewTaskError(event) from None
 
 
-def forget_intents(board: Board, name: str) -> None:
+def forget_intents(batch: BatchRun, name: str) -> None:
     """Remove the records of a group that was not sent."""
     with suppress(Exception):  # the error that prevented the kickoffs is raised
-        _save_group(board, name.removeprefix(f"{SENT}/"), [])
-    board.files.delete(name)
+        _save_group(batch, name.removeprefix(f"{SENT}/"), [])
+    batch.files.delete(name)
 
 
-def save_kickoff_ids(board: Board, group: str, rows: Sequence[Row], *, is_last: bool = True) -> bool:
+def save_kickoff_ids(batch: BatchRun, group: str, rows: Sequence[Row], *, is_last: bool = True) -> bool:
     """
     Record kickoff IDs, and return whether Airflow has stored them.
 
@@ -57,85 +54,80 @@ def save_kickoff_ids(board: Board, group: str, rows: Sequence[Row], *, is_last: 
     :param is_last: Whether to wait while Airflow is away. Otherwise the caller tries again later.
     """
     try:
-        _save_group(board, group, rows, is_patient=is_last)
+        _save_group(batch, group, rows, is_patient=is_last)
     except Exception as error:  # noqa: BLE001 - the executions are running
         if not is_last and is_away(error):
             return False
         event = f"Airflow did not store kickoff IDs, but the result files contain them: {in_words(error)}."
-        board.task.warn(event)
-        board.is_superseded, board.trouble = True, board.trouble or CrewTaskError(event)
+        batch.task.warn(event)
+        batch.is_superseded, batch.trouble = True, batch.trouble or CrewTaskError(event)
         return False
     return True
 
 
-def _save_group(board: Board, group: str, rows: Sequence[Row], *, is_patient: bool = True) -> None:
+def _save_group(batch: BatchRun, group: str, rows: Sequence[Row], *, is_patient: bool = True) -> None:
     sent = [row.sent() for row in rows if row.sent_at is not None]
-    board.store.set(f"{BATCH}_{group}", sent, is_patient=is_patient)
-    unanswered = set(board.state.unanswered)
+    batch.store.set(f"{BATCH}_{group}", sent, is_patient=is_patient)
+    unanswered = set(batch.carried.unanswered)
     (unanswered.discard if all(line[2] for line in sent) else unanswered.add)(group)
-    board.state.unanswered = sorted(unanswered)
+    batch.carried.unanswered = sorted(unanswered)
 
 
-def save_groups(board: Board, *new: str) -> None:
+def save_groups(batch: BatchRun, *new: str) -> None:
     """Record which groups are running, and how often each row was started."""
-    groups = {row.group for row in board.running.values() if row.group}
+    groups = {row.group for row in batch.running.values() if row.group}
     if new:
-        board.state.address = board.state.address or board.task.hook.connection.settings.address
-    known = {
-        "address": board.state.address,
-        "groups": sorted(groups.union(new, board.state.unanswered)),
-        "max_tries": board.task.ti.max_tries,
-        "plan": board.state.plan[0],
-        "is_billed": board.state.is_billed,
-        # The rows of a new group are in its own entry, until it is known whether they were sent.
-        "started": _packed(row.attempts - (row.group in new) for row in board.rows),
+        batch.carried.address = batch.carried.address or batch.task.hook.connection.settings.address
+    entry = {
+        "address": batch.carried.address,
+        "groups": sorted(groups.union(new, batch.carried.unanswered)),
+        "max_tries": batch.task.ti.max_tries,
+        "plan": batch.carried.plan[0],
+        "is_billed": batch.carried.is_billed,
+        # The rows of a new group are in its own entry, until it is entry whether they were sent.
+        "started": packed(row.attempts - (row.group in new) for row in batch.rows),
     }
-    board.store.set(BATCH, known)
+    batch.store.set(BATCH, entry)
 
 
-def delete_groups(board: Board, groups: Collection[str]) -> None:
+def delete_groups(batch: BatchRun, groups: Collection[str]) -> None:
     """Remove the records of groups whose rows have ended. The store keeps that they were started."""
     if groups:
-        save_groups(board)
+        save_groups(batch)
     for group in groups:
-        board.files.delete(f"{SENT}/{group}")
-        if group not in board.state.unanswered:
+        batch.files.delete(f"{SENT}/{group}")
+        if group not in batch.carried.unanswered:
             with suppress(Exception):  # a later attempt finds that its rows have ended
-                board.store.delete(f"{BATCH}_{group}")
+                batch.store.delete(f"{BATCH}_{group}")
 
 
-def sent_in_groups(board: Board, known: Any) -> list[list[Any]]:
+def sent_in_groups(batch: BatchRun, entry: Any) -> list[list[Any]]:
     """
     Return the kickoffs that earlier processes have recorded, with or without a kickoff ID.
 
-    :param known: Entry of the batch in the store. A group that it does not list was not sent.
+    :param entry: Entry of the batch in the store. A group that it does not list was not sent.
     """
-    groups = known["groups"] if known else []
-    stored = [line for group in groups for line in _with_calls(board, group)]
-    board.state.unanswered = sorted({line[-1] for line in stored if not line[2]})
-    in_files = [line for name in board.files.names(SENT) for line in board.files.read(name)]
-    return stored + [line for line in in_files if line[2] or line[-1] in groups or not known]
+    groups = entry["groups"] if entry else []
+    stored = [line for group in groups for line in _with_calls(batch, group)]
+    batch.carried.unanswered = sorted({line[-1] for line in stored if not line[2]})
+    in_files = [line for name in batch.files.names(SENT) for line in batch.files.read(name)]
+    return stored + [line for line in in_files if line[2] or line[-1] in groups or not entry]
 
 
-def _with_calls(board: Board, group: str) -> list[list[Any]]:
+def _with_calls(batch: BatchRun, group: str) -> list[list[Any]]:
     """Return the kickoffs of a group in the store, with the IDs with which their crews have called since."""
-    lines: list[list[Any]] = board.store.get(f"{BATCH}_{group}") or []
+    lines: list[list[Any]] = batch.store.get(f"{BATCH}_{group}") or []
     calls = {line[5]: line[3] for line in lines if line[5]}
-    if calls and (found := shielded(partial(called, board.task, calls))):
+    if calls and (found := shielded(partial(called, batch.task, calls))):
         lines = [with_execution(line, found[line[5]]) if line[5] in found else line for line in lines]
         with suppress(Exception):  # what the crew has called is stored as well
-            board.store.set(f"{BATCH}_{group}", lines, is_patient=False)
-            board.files.write(f"{SENT}/{group}", lines)  # clearing may delete the store's
+            batch.store.set(f"{BATCH}_{group}", lines, is_patient=False)
+            batch.files.write(f"{SENT}/{group}", lines)  # clearing may delete the store's
     return lines
 
 
-def kickoffs_of_rows(known: Any, plan: str) -> list[int]:
+def kickoffs_of_rows(entry: Any, plan: str) -> list[int]:
     """Return for each row how often earlier processes have started it, as the store has it. Empty if unknown."""
-    if not known or known.get("plan") != plan:
+    if not entry or entry.get("plan") != plan:
         return []
-    return list(json.loads(zlib.decompress(base64.b64decode(known["started"]))))
-
-
-def _packed(numbers: Iterable[int]) -> str:
-    """Return numbers as a short text."""
-    return base64.b64encode(zlib.compress(json.dumps([*numbers]).encode())).decode()
+    return unpacked(entry["started"])

@@ -8,7 +8,7 @@ from airflow_provider_crew.batch.collect import end_row, fit, store_ends
 from airflow_provider_crew.batch.groups import kickoffs_of_rows, save_groups, sent_in_groups
 from airflow_provider_crew.batch.reasons import count_reason
 from airflow_provider_crew.batch.rows import LONGEST_KEY, Row, decision_of, merged
-from airflow_provider_crew.batch.state import Board
+from airflow_provider_crew.batch.state import BatchRun
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.models import Failed
 from airflow_provider_crew.client.text import one_line
@@ -16,121 +16,121 @@ from airflow_provider_crew.task.decide import Decision, PolledStatus
 from airflow_provider_crew.task.earlier import poll_earlier
 
 
-def recall(board: Board, stored: Any, *, is_resumed: bool) -> None:
+def recall(batch: BatchRun, stored: Any, *, is_resumed: bool) -> None:
     """
     Read the result files and the task state store, and decide about each row.
 
     :param stored: Entry of the batch in the store.
     :param is_resumed: Whether this attempt has run before, so that it starts no row again.
     """
-    task, state, options, files = board.task, board.state, board.options, board.files
+    task, state, options, files = batch.task, batch.carried, batch.options, batch.files
     files.number_on()
-    sent = sent_in_groups(board, stored)
-    removed = merged(board.rows, files.lines(), sent)
-    _note_lost_lines(board, stored)
-    known = (*board.rows, *removed)
-    state.tokens = sum(row.tokens for row in known)
-    state.metered = sum(row.usage.get("executions", 0) for row in known)
+    sent = sent_in_groups(batch, stored)
+    removed = merged(batch.rows, files.lines(), sent)
+    _note_lost_lines(batch, stored)
+    every = (*batch.rows, *removed)
+    state.tokens = sum(row.tokens for row in every)
+    state.metered = sum(row.usage.get("executions", 0) for row in every)
     state.removed_attempts = sum(row.attempts for row in removed)
-    state.has_result = any((row.line or {}).get("raw_output") is not None for row in known)
+    state.has_result = any((row.line or {}).get("raw_output") is not None for row in every)
     state.is_billed |= bool(stored and stored["is_billed"])
-    state.is_billed |= any(row.sent_at is not None or (row.line or {}).get("kickoff_id") for row in known)
-    keys = {row.key for row in board.rows}
+    state.is_billed |= any(row.sent_at is not None or (row.line or {}).get("kickoff_id") for row in every)
+    keys = {row.key for row in batch.rows}
     state.changed = sum(row.key in keys for row in removed)
     state.removed = len(removed) - state.changed
     # Airflow 3.4 deletes the state of a task that is cleared. A batch without state is new, or was cleared.
     cleared = not stored or stored["max_tries"] != task.ti.max_tries
     decide_on = partial(decision_of, cleared=cleared, rerun=options.rerun)
-    decisions = [(row, Decision.REATTACH if is_resumed and row.has_ended else decide_on(row)) for row in known]
+    decisions = [(row, Decision.REATTACH if is_resumed and row.has_ended else decide_on(row)) for row in every]
     asked = [row for row, decision in decisions if decision is Decision.ASK]
     polled = [
-        (row, outcome.result()) for done in board.each(partial(_poll, board), asked) for row, outcome in done
+        (row, outcome.result()) for done in batch.each(partial(_poll, batch), asked) for row, outcome in done
     ]
     running = [
-        row for row, (status, _) in polled if is_resumed or not _restarts(board, row, decide_on(row, status))
+        row for row, (status, _) in polled if is_resumed or not _restarts(batch, row, decide_on(row, status))
     ]
-    board.running = {row.kickoff_id: row for row in running}
+    batch.running = {row.kickoff_id: row for row in running}
     if running and stored:
         state.address = state.address or stored["address"]
-    spent = {row.kickoff_id: failed.usage for row, (_, failed) in polled if failed}
-    news = [row for row, decision in decisions if _settle(board, row, decision, spent)]
-    store_ends(board, [row for row in news if row.is_to_be_started])
+    usages = {row.kickoff_id: failed.usage for row, (_, failed) in polled if failed}
+    news = [row for row, decision in decisions if _apply(batch, row, decision, usages)]
+    store_ends(batch, [row for row in news if row.is_to_be_started])
     # Only now: rows that start again are in the files.
-    save_groups(board, *{group for *_, group in sent}.union(stored["groups"] if stored else ()))
+    save_groups(batch, *{group for *_, group in sent}.union(stored["groups"] if stored else ()))
     # Only now: a later attempt must not take these reports for older than the clear.
-    store_ends(board, [row for row in news if not row.is_to_be_started])
+    store_ends(batch, [row for row in news if not row.is_to_be_started])
     state.gone = sum(row.index < 0 and row.status == "uncertain" for row in news)
-    for row in board.rows:
+    for row in batch.rows:
         if row.has_ended and row.outlasts:
-            state.left[row.kickoff_id] = row.index
+            state.outlasting[row.kickoff_id] = row.index
         if message := row.error.get("message"):  # not one of those that were stored just now
             count_reason(state.reasons, row.key, row.status, message)
-        row.remember(row.sign)
-    state.earlier = sum(not (row.is_to_be_started or row.sent_at) for row in board.rows)
+        row.remember(*row.as_memory())
+    state.earlier = sum(not (row.is_to_be_started or row.sent_at) for row in batch.rows)
     if state.earlier:
         task.log.info("Rows that have ended in earlier attempts: %d.", state.earlier)
-    if board.running:
-        task.log.info("Reattached to executions of earlier attempts: %d.", len(board.running))
+    if batch.running:
+        task.log.info("Reattached to executions of earlier attempts: %d.", len(batch.running))
 
 
-def _note_lost_lines(board: Board, stored: Any) -> None:
+def _note_lost_lines(batch: BatchRun, stored: Any) -> None:
     """Treat a row as sent if the store has more kickoffs of it than the files and groups."""
-    known = zip(board.rows, kickoffs_of_rows(stored, board.state.plan[0]), strict=False)
+    known = zip(batch.rows, kickoffs_of_rows(stored, batch.carried.plan[0]), strict=False)
     lost = [(row, number) for row, number in known if number > row.attempts]
     for row, number in lost:
-        row.attempts, row.sent_at, row.line = number, board.state.started_at, None
+        row.attempts, row.sent_at, row.line = number, batch.carried.started_at, None
         row.kickoff_id = ""  # a line may have that of an earlier kickoff
     if lost:
-        board.task.warn(f"Rows that earlier attempts have started, and that the result files lack: {len(lost):,}.")
+        batch.task.warn(f"Rows that earlier attempts have started, and that the result files lack: {len(lost):,}.")
 
 
-def _settle(board: Board, row: Row, decision: Decision, spent: Mapping[str, Any]) -> bool:
+def _apply(batch: BatchRun, row: Row, decision: Decision, usages: Mapping[str, Any]) -> bool:
     """
-    Put a row where it belongs. Return whether that is news for the result files.
+    Apply the decision about a row. Return whether that is news for the result files.
 
-    :param spent: Usage of executions that have failed since, by kickoff ID.
+    :param usages: Usage of executions that have failed since, by kickoff ID.
     """
     line = row.line or {}
     match decision:
-        case Decision.ASK if row.kickoff_id in board.running:
+        case Decision.ASK if row.kickoff_id in batch.running:
             row.sent_at, row.line = row.sent_at or line["started_at"], None
         case Decision.ASK if row.index < 0:  # it has failed
             return False
         case Decision.FAIL_UNCERTAIN if row.sent_at is not None:
             event = "An earlier attempt ended before the kickoff's response, or the row's result file is lost."
             end_row(row, "uncertain", errors.UncertainKickoff(event), "kickoff")
-            board.output.measure("kickoff.uncertain")
+            batch.output.measure("kickoff.uncertain")
             return True
         case Decision.REATTACH if row.status == "invalid_output" and row.index >= 0:  # it was billed
             row.kickoff_id, row.sent_at = line["kickoff_id"], line["started_at"]
             about = {"ended_at": line["ended_at"]}  # its usage is known
-            fit(board, row, line["raw_output"], line["output"], about)
+            fit(batch, row, line["raw_output"], line["output"], about)
             return True
         case _ if row.index < 0:
             pass
         case Decision.KICK_OFF:
             row.line = None
-            board.pending.append(row)
+            batch.pending.append(row)
         case Decision.ASK | Decision.KICK_OFF_AFTER_END | Decision.KICK_OFF_BY_CHOICE:
-            usage = spent.get(row.kickoff_id)
+            usage = usages.get(row.kickoff_id)
             row.lost_at = line["started_at"] if decision is Decision.KICK_OFF_BY_CHOICE else None
             row.kickoff_id, row.sent_at = "", None
-            kept = {name: line.get(name) for name in ("output", "raw_output")}  # it may never start again
-            row.end("not_started", usage=usage, **kept)
-            board.pending.append(row)
+            outputs = {name: line.get(name) for name in ("output", "raw_output")}  # it may never start again
+            row.end("not_started", usage=usage, **outputs)
+            batch.pending.append(row)
             return True
     return False
 
 
-def _poll(board: Board, row: Row) -> tuple[PolledStatus, Failed | None]:
+def _poll(batch: BatchRun, row: Row) -> tuple[PolledStatus, Failed | None]:
     """Return the status of an execution that an earlier attempt has started, and how it has failed."""
-    return poll_earlier(board.task, board.client.status, row.kickoff_id, is_cancelled=row.is_cancelled)
+    return poll_earlier(batch.task, batch.client.status, row.kickoff_id, is_cancelled=row.is_cancelled)
 
 
-def _restarts(board: Board, row: Row, decision: Decision) -> bool:
+def _restarts(batch: BatchRun, row: Row, decision: Decision) -> bool:
     """Whether an execution of an earlier attempt has failed, so that its row is started again."""
     if decision is not Decision.KICK_OFF_AFTER_END:
         return False
     name = one_line(row.key, LONGEST_KEY)
-    board.task.log.info("Execution %s of row %s has ended without a result.", row.kickoff_id, name)
+    batch.task.log.info("Execution %s of row %s has ended without a result.", row.kickoff_id, name)
     return True

@@ -9,47 +9,49 @@ from airflow_provider_crew.batch.budget import estimate
 from airflow_provider_crew.batch.files import FAILED
 from airflow_provider_crew.batch.reasons import most_common
 from airflow_provider_crew.batch.rows import STATUSES, Row, step_of
-from airflow_provider_crew.batch.state import BatchOptions, Board
+from airflow_provider_crew.batch.state import BatchOptions, BatchRun
 from airflow_provider_crew.batch.watching import counted, line_of
 from airflow_provider_crew.client.errors import Cost, CrewError
 from airflow_provider_crew.client.progress import begun, ended
 from airflow_provider_crew.client.wording import duration
 from airflow_provider_crew.exceptions import BatchFailed
 from airflow_provider_crew.task.verdict import KEEPS, RowCounts, Step, while_rows_run
+from airflow_provider_crew.task.wait import mark_cancels
 
 _MOST_REASONS = 3
 _WITHOUT_SUCCESS = ("failed", "uncertain", "running", "waiting")
 
 
-class Report:
+class Display:
     """Progress of a batch, as ``crew_progress`` has it."""
 
-    def __init__(self, board: Board) -> None:
-        self._board = board
+    def __init__(self, batch: BatchRun) -> None:
+        self._batch = batch
+        batch.output.progress.if_lost = lambda: self.live()["if_lost"]
 
-    def known(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         """Return what the Crew tab and alerts show."""
-        board, state, now = self._board, self._board.state, time.time()
-        running = board.running.keys() | state.left.keys()
-        statuses = Counter(row.status for row in board.rows if row.kickoff_id not in running)
+        batch, state, now = self._batch, self._batch.carried, time.time()
+        running = batch.running.keys() | state.outlasting.keys()
+        statuses = Counter(row.status for row in batch.rows if row.kickoff_id not in running)
         waiting, uncertain = statuses["not_started"], statuses["uncertain"]
         ends = sum(statuses.values()) - waiting
-        batch = {"total": len(board.rows), "ended": ends, "unread": 0, "running": len(running)}
-        batch |= {"failed": ends - statuses["success"] - uncertain, "uncertain": uncertain}
-        batch |= {"waiting": 0 if board.is_blind else waiting, "earlier": state.earlier}
+        numbers = {"total": len(batch.rows), "ended": ends, "unread": 0, "running": len(running)}
+        numbers |= {"failed": ends - statuses["success"] - uncertain, "uncertain": uncertain}
+        numbers |= {"waiting": 0 if batch.is_blind else waiting, "earlier": state.earlier}
         about = {
             "tokens": state.tokens,
-            "estimate": estimate(state.tokens, state.metered, board.executions + waiting),
+            "estimate": estimate(state.tokens, state.metered, batch.executions + waiting),
             "reasons": most_common(state.reasons),
-            "result_path": board.options.result_path,
+            "result_path": batch.options.result_path,
         }
-        told = {"batch": batch | about, "doing": line_of(batch), "since": now, "polled_at": now}
-        return begun("", state.started_at) | told | {"deadline": state.deadline}
+        own = {"batch": numbers | about, "doing": line_of(numbers), "since": now, "polled_at": now}
+        return begun("", state.started_at) | own | {"deadline": state.deadline}
 
     def live(self) -> dict[str, Any]:
         """Return the progress of a batch that has not ended."""
-        cancels = bool(self._board.running) and self._board.task.cancels_on("kill")
-        return self.known() | while_rows_run(self.counts(), cancels=cancels)
+        cancels = bool(self._batch.running) and mark_cancels(self._batch.task)
+        return self.fields() | while_rows_run(self.counts(), cancels=cancels)
 
     def completed(self) -> dict[str, Any]:
         """Return the progress of a batch that succeeds, with an end if executions may be running."""
@@ -62,30 +64,32 @@ class Report:
 
     def log_end(self) -> None:
         """Log the counts of a batch whose attempt has ended, its tokens and its time."""
-        board, batch = self._board, self.known()["batch"]
-        succeeded = f"{batch['ended'] - batch['failed'] - batch['uncertain']:,} succeeded"
-        parts = [succeeded, *counted(batch, *_WITHOUT_SUCCESS), f"{batch['tokens']:,} tokens in total"]
-        took = board.task.ti.try_number, duration(time.time() - board.state.started_at)
-        board.task.log.info("Batch: %s. Attempt %d took %s.", ", ".join(parts), *took)
+        batch, numbers = self._batch, self.fields()["batch"]
+        succeeded = f"{numbers['ended'] - numbers['failed'] - numbers['uncertain']:,} succeeded"
+        parts = [succeeded, *counted(numbers, *_WITHOUT_SUCCESS), f"{numbers['tokens']:,} tokens in total"]
+        took = batch.task.ti.try_number, duration(time.time() - batch.carried.started_at)
+        batch.task.log.info("Batch: %s. Attempt %d took %s.", ", ".join(parts), *took)
 
     def counts(self) -> RowCounts:
         """Return the rows, as the verdict on a batch needs them."""
-        board, state, options = self._board, self._board.state, self._board.options
-        gone = [Row(-1, "", "", kickoff_id=name, sent_at=0.0) for name, index in state.left.items() if index < 0]
-        rows = [*board.rows, *gone, *(row for row in board.running.values() if row.index < 0)]
+        batch, state, options = self._batch, self._batch.carried, self._batch.options
+        gone = [
+            Row(-1, "", "", kickoff_id=name, sent_at=0.0) for name, index in state.outlasting.items() if index < 0
+        ]
+        rows = [*batch.rows, *gone, *(row for row in batch.running.values() if row.index < 0)]
         retried, cleared = (
             Counter(step_of(row, cleared=is_cleared, rerun=options.rerun) for row in rows)
             for is_cleared in (False, True)
         )
-        may_use_more = bool(board.running or state.left) and state.tokens < (options.max_tokens or 0)
+        may_use_more = bool(batch.running or state.outlasting) and state.tokens < (options.max_tokens or 0)
         return RowCounts(
             retried=retried,
             cleared=cleared,
-            lost=state.gone + sum(row.is_lost for row in board.rows),
+            lost=state.gone + sum(row.is_lost for row in batch.rows),
             is_billed=state.is_billed,
-            is_blind=board.is_blind,
+            is_blind=batch.is_blind,
             runs_all=options.rerun == "all",
-            is_spent=board.affordable <= 0 and not may_use_more,
+            is_spent=batch.affordable <= 0 and not may_use_more,
             is_stuck=self._is_stuck(retried),
             is_stuck_if_cleared=self._is_stuck(cleared),
         )
@@ -93,54 +97,56 @@ class Report:
     def _is_stuck(self, steps: Mapping[Step, int]) -> bool:
         """Whether an attempt starts nothing because of failed rows that it keeps, even if running ones succeed."""
         good = sum(steps.get(step, 0) for step in (("keeps", "successful"), ("waits for", "running")))
-        kept = sum(count for (verb, _), count in steps.items() if verb in KEEPS)
-        return self._board.are_too_many(kept - good, kept, self._board.enough)
+        ends = sum(count for (verb, _), count in steps.items() if verb in KEEPS)
+        return self._batch.are_too_many(ends - good, ends, self._batch.enough)
 
     def push_if_due(self, *, is_news: bool = True, known: Callable[[], Mapping[str, Any]] | None = None) -> None:
         """Push the progress, if it is due."""
-        if self._board.output.progress.pace.is_due(is_news):
+        if self._batch.output.progress.pace.is_due(is_news):
             self.push((known or self.live)())
 
     def push(self, known: Mapping[str, Any]) -> None:
         """Push the progress."""
-        self._board.output.progress.push(known)
+        self._batch.output.progress.push(known)
 
 
-def manifest(board: Board, reason: str, statuses: Mapping[Any, int], usage: Mapping[str, float]) -> dict[str, Any]:
+def manifest(
+    batch: BatchRun, reason: str, statuses: Mapping[Any, int], usage: Mapping[str, float]
+) -> dict[str, Any]:
     """Return what the task returns."""
     return {
         "schema_version": 1,
-        "result_path": board.options.result_path,
-        "request_count": len(board.rows),
+        "result_path": batch.options.result_path,
+        "request_count": len(batch.rows),
         "counts": {status: statuses[status] for status in STATUSES},
         "terminal_reason": reason,
         "usage": usage,
-        "changed": board.state.changed,
-        "removed": board.state.removed,
+        "changed": batch.carried.changed,
+        "removed": batch.carried.removed,
     }
 
 
-def too_many_failed(batch: Mapping[str, Any], options: BatchOptions) -> BatchFailed:
+def too_many_failed(numbers: Mapping[str, Any], options: BatchOptions) -> BatchFailed:
     """Return the error for a batch in which more rows failed than ``max_failed`` allows."""
-    groups = batch["reasons"][:_MOST_REASONS]
+    groups = numbers["reasons"][:_MOST_REASONS]
     reasons = tuple(f"{group['reason'].rstrip('. ')} ({group['count']:,})" for group in groups)
-    counts = f"Of {batch['total']:,} rows, {', '.join(counted(batch, *_WITHOUT_SUCCESS))}"
+    counts = f"Of {numbers['total']:,} rows, {', '.join(counted(numbers, *_WITHOUT_SUCCESS))}"
     details = f"Details: {options.result_path}/{FAILED}"
     event = f"{counts} (max_failed: {options.max_failed}): {', '.join(reasons)}. {details}"
     return BatchFailed(event, reasons=reasons)
 
 
-def spent(board: Board, batch: Mapping[str, Any]) -> BatchFailed:
+def out_of_tokens(batch: BatchRun, numbers: Mapping[str, Any]) -> BatchFailed:
     """Return the error for a batch in which ``max_tokens`` lets no more rows start."""
-    state, total, succeeded = board.state, batch["total"], board.statuses["success"]
-    unknown = board.executions - state.metered
+    state, total, succeeded = batch.carried, numbers["total"], batch.statuses["success"]
+    unknown = batch.executions - state.metered
     event = f"{unknown:,} executions have reported no tokens, which max_tokens needs"
     fix = "If the crew never reports them, remove max_tokens, then clear the task"
     if state.metered:
         others = f", if {unknown:,} executions without reported tokens used the average" if unknown else ""
-        event = f"max_tokens reached: {state.tokens:,} of {board.options.max_tokens:,}{others}"
-        left = total - succeeded - batch["running"]
-        needed = estimate(state.tokens, state.metered, board.executions + left)
+        event = f"max_tokens reached: {state.tokens:,} of {batch.options.max_tokens:,}{others}"
+        rest = total - succeeded - numbers["running"]
+        needed = estimate(state.tokens, state.metered, batch.executions + rest)
         fix = f"Raise it (estimate: {needed:,}), then clear the task"
-    counts = ", ".join([f"{succeeded:,} of {total:,} rows succeeded", *counted(batch, *_WITHOUT_SUCCESS)])
+    counts = ", ".join([f"{succeeded:,} of {total:,} rows succeeded", *counted(numbers, *_WITHOUT_SUCCESS)])
     return BatchFailed(f"{event}. {counts}. {fix}.")

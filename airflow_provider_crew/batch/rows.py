@@ -1,7 +1,9 @@
 """Rows of a batch: their names, what is known about them, and what an attempt does with each. Little I/O."""
 
+import base64
 import json
 import time
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,20 +28,6 @@ LONGEST_KEY = 200
 _LONGEST_REASON = 2_000
 
 
-# Ends of rows by their signs in a deferral: status, stage of the error, and whether a person has stopped it.
-_ENDS: Mapping[str, tuple[Status, str | None, bool]] = {
-    ".": ("not_started", None, False),
-    "s": ("success", None, False),
-    "i": ("invalid_output", "output", False),
-    "e": ("error", "execution", False),
-    "r": ("error", "kickoff", False),
-    "n": ("error", "inputs", False),
-    "w": ("error", "wait", False),
-    "c": ("cancelled", "execution", False),
-    "p": ("cancelled", "execution", True),
-    "u": ("uncertain", "kickoff", False),
-}
-_SIGNS = {end: sign for sign, end in _ENDS.items()}
 # Kinds of rows in the words of the verdict.
 _KINDS = dict(zip(STATUSES, ("successful", "failed", "invalid", "failed", "uncertain", ""), strict=True))
 
@@ -112,21 +100,14 @@ class Row:
         """Whether its execution may be running although its wait has failed, by its last line."""
         return bool(self.error.get("stage") == "wait")
 
-    @property
-    def sign(self) -> str:
-        """Sign of its end."""
-        return _SIGNS[self.status, self.error.get("stage"), self.is_stopped]
+    def as_memory(self) -> list[Any]:
+        """Return what the next attempt decides by, as JSON data."""
+        return [self.status, self.error.get("stage"), self.error.get("type")]
 
-    def remember(self, sign: str) -> None:
+    def remember(self, status: Status, stage: str | None, kind: str | None) -> None:
         """Keep what the next attempt decides by, instead of its line, whose output may be large."""
-        status, stage, is_stopped = _ENDS[sign]
-        error = {"stage": stage, "type": "ExecutionStopped" if is_stopped else ""}
+        error = {"stage": stage, "type": kind}
         self.line = {"status": status, "error": stage and error, "kickoff_id": self.kickoff_id, "ended_at": 0.0}
-
-    @property
-    def usual_attempts(self) -> int:
-        """Kickoffs of most rows with this status."""
-        return int(self.status != "not_started")
 
     @property
     def is_lost(self) -> bool:
@@ -169,7 +150,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class Spent:
+class RowUsage:
     """
     Token usage of all executions of a row, from its lines, by the number of the kickoff.
 
@@ -330,3 +311,13 @@ def with_execution(line: Sequence[Any], kickoff_id: str) -> list[Any]:
     """Return the kickoff of a row with its execution, which no call replaces."""
     key, digest, _, sent_at, attempts, _, group = line
     return [key, digest, kickoff_id, sent_at, attempts, "", group]
+
+
+def packed(values: Iterable[Any]) -> str:
+    """Return JSON data of rows, which are mostly alike, as a short text."""
+    return base64.b64encode(zlib.compress(json.dumps([*values]).encode())).decode()
+
+
+def unpacked(text: str) -> list[Any]:
+    """Return the values of a text."""
+    return list(json.loads(zlib.decompress(base64.b64decode(text))))

@@ -13,7 +13,7 @@ from airflow_provider_crew.batch.collect import end_row, store_ends
 from airflow_provider_crew.batch.files import SENT
 from airflow_provider_crew.batch.groups import forget_intents, save_intents, save_kickoff_ids
 from airflow_provider_crew.batch.rows import LONGEST_KEY, Row
-from airflow_provider_crew.batch.state import Board
+from airflow_provider_crew.batch.state import BatchRun
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.models import CrewInputs
@@ -33,8 +33,8 @@ _LONGEST_BACK_OFF = 300.0
 class Starter:
     """Kickoffs of a batch. Each group may be larger than the last."""
 
-    def __init__(self, board: Board) -> None:
-        self._board = board
+    def __init__(self, batch: BatchRun) -> None:
+        self._batch = batch
         self._secret: Any = None
         self._has_secret = self._has_warned = False
         self._listed: CrewInputs | None = None
@@ -42,35 +42,35 @@ class Starter:
 
     def start(self) -> None:
         """Start groups of rows until as many are running as may."""
-        board, most = self._board, self._board.options.max_active
-        while (room := min(board.room(), board.state.window, MOST_IN_GROUP)) > 0 and self._may_start():
-            rows = [board.pending.popleft() for _ in range(min(room, len(board.pending)))]
+        batch, most = self._batch, self._batch.options.max_active
+        while (room := min(batch.room(), batch.carried.window, MOST_IN_GROUP)) > 0 and self._may_start():
+            rows = [batch.pending.popleft() for _ in range(min(room, len(batch.pending)))]
             shielded(partial(self._start_group, rows))
-            if time.time() >= board.state.not_before:
-                board.state.window = min(board.state.window * 2, most)
+            if time.time() >= batch.carried.not_before:
+                batch.carried.window = min(batch.carried.window * 2, most)
             time.sleep(random.random() * timing.current().batch_jitter)  # noqa: S311 - not a secret
 
     def _may_start(self) -> bool:
-        board = self._board
-        if not board.pending or board.is_stopped or time.time() < board.state.not_before or board.stop.is_told():
+        batch = self._batch
+        if not batch.pending or batch.is_stopped or time.time() < batch.carried.not_before or batch.stop.is_told():
             return False
-        board.renew()
+        batch.renew()
         try:
             if not self._is_awake:
-                self._listed, self._is_awake = listed_inputs(board.task, board.client), True
+                self._listed, self._is_awake = listed_inputs(batch.task, batch.client), True
         except errors.TransientError as error:
             self._back_off(error)
         except CrewError as error:
-            board.trouble = error
-        return not board.trouble and time.time() >= board.state.not_before
+            batch.trouble = error
+        return not batch.trouble and time.time() >= batch.carried.not_before
 
     def _start_group(self, rows: list[Row], interrupted: threading.Event) -> None:
         """Record the rows, send their kickoffs, and record the kickoff IDs."""
-        board = self._board
-        name = board.files.new_name(SENT)
+        batch = self._batch
+        name = batch.files.new_name(SENT)
         group = name.removeprefix(f"{SENT}/")
         requests = {row.index: request for row in rows if (request := self._request(row, group))}
-        store_ends(board, [row for row in rows if row.index not in requests])
+        store_ends(batch, [row for row in rows if row.index not in requests])
         rows = self._counted([row for row in rows if row.index in requests])
         if not rows:
             return
@@ -78,31 +78,31 @@ class Starter:
             row.sent_at, row.attempts = time.time(), row.attempts + 1
             row.call = requests[row.index].call
         try:
-            save_intents(board, name, rows)
+            save_intents(batch, name, rows)
         except BaseException:
             self._take_back(rows)
-            forget_intents(board, name)
+            forget_intents(batch, name)
             raise
 
-        token, is_stored = board.token, True
+        token, is_stored = batch.token, True
 
         def send_row(row: Row) -> str:
-            kickoff = partial(kick_off, board.task, board.client.kickoff, requests[row.index], interrupted)
-            return send(kickoff, board.stop, interrupted, save_intent=self._check_if_open)
+            kickoff = partial(kick_off, batch.task, batch.client.kickoff, requests[row.index], interrupted)
+            return send(kickoff, batch.stop, interrupted, save_intent=self._check_if_open)
 
-        for done in board.each(send_row, rows):
+        for done in batch.each(send_row, rows):
             for row, sent in done:
                 self._note(row, sent, token)
-            is_stored = save_kickoff_ids(board, group, rows, is_last=False)
+            is_stored = save_kickoff_ids(batch, group, rows, is_last=False)
         with suppress(CrewTaskError):  # the task state store has them as well
-            board.files.write(name, [row.sent() for row in rows if row.sent_at is not None])
+            batch.files.write(name, [row.sent() for row in rows if row.sent_at is not None])
         if not is_stored:  # only now: the process may be killed while it waits for Airflow
-            save_kickoff_ids(board, group, rows)
-        store_ends(board, [row for row in rows if row.line and row.line["status"] != "not_started"])
+            save_kickoff_ids(batch, group, rows)
+        store_ends(batch, [row for row in rows if row.line and row.line["status"] != "not_started"])
 
     def _request(self, row: Row, group: str) -> KickoffRequest | None:
         """Return the kickoff of a row. None if the row ends because of its inputs."""
-        task = self._board.task
+        task = self._batch.task
         if not self._has_secret:
             self._secret, self._has_secret = webhook_secret(task), True
         try:
@@ -110,7 +110,7 @@ class Starter:
             request = request_of(task, row.inputs, self._secret, f"{BATCH}_{group}", row=row.key)
         except errors.InvalidInputs as error:
             end_row(row, "error", error, "inputs")
-            self._board.output.measure("kickoff.not_taken")
+            self._batch.output.measure("kickoff.not_taken")
             return None
         if doubts and not self._has_warned:
             self._has_warned = True
@@ -119,7 +119,7 @@ class Starter:
 
     def _counted(self, rows: list[Row]) -> list[Row]:
         """Count rows against the daily limit, and return those for which there is room."""
-        board, task, state = self._board, self._board.task, self._board.state
+        batch, task, state = self._batch, self._batch.task, self._batch.carried
         if state.counted_on != (day := today()):
             state.counted_on, state.counted = day, 0
         room = min(state.counted, len(rows))  # rows that were taken back are counted already
@@ -127,24 +127,24 @@ class Starter:
             try:
                 room += count_kickoffs(task.hook, task.ti, task.origin(), task.log, missing)
             except CrewError as error:
-                board.trouble = error
+                batch.trouble = error
         state.counted = max(state.counted - room, 0)
-        board.pending.extendleft(reversed(rows[room:]))
+        batch.pending.extendleft(reversed(rows[room:]))
         return rows[:room]
 
     def _check_if_open(self) -> None:
         """Raise if no row may be sent any more. The group has stored the intent of each."""
-        if self._board.is_superseded or time.time() < self._board.state.not_before:
+        if self._batch.is_superseded or time.time() < self._batch.carried.not_before:
             raise CrewTaskError("The row was not started.")
 
     def _note(self, row: Row, sent: Future[str], token: str) -> None:
         """Note the outcome of a kickoff that was sent with a token."""
-        board, output = self._board, self._board.output
+        batch, output = self._batch, self._batch.output
         match self._error_of(sent):
             case None:
                 row.kickoff_id, row.line = sent.result(), None
-                board.running[row.kickoff_id] = row
-                board.state.outage_since, board.state.is_billed = None, True
+                batch.running[row.kickoff_id] = row
+                batch.carried.outage_since, batch.carried.is_billed = None, True
                 output.measure("kickoff.started")
             case errors.Rejected(blames_inputs=True) as error:
                 row.sent_at, row.attempts = None, row.attempts - 1
@@ -157,12 +157,12 @@ class Starter:
                 self._back_off(error)  # others would be uncertain as well
                 row.kickoff_id = error.kickoff_id
                 self._end_uncertain(row, error)
-            case errors.NotAuthenticated() if board.has_other_token(token):
+            case errors.NotAuthenticated() if batch.has_other_token(token):
                 self._take_back([row])  # the token was renewed
             case CrewTaskError():  # the next attempt starts it
                 self._take_back([row])
             case CrewError() as error:
-                board.trouble = error
+                batch.trouble = error
                 self._take_back([row])
             case error:
                 event = f"The kickoff may have started an execution: {in_words(error)}."
@@ -170,32 +170,32 @@ class Starter:
 
     def _error_of(self, sent: Future[str]) -> BaseException | None:
         """Return the error of a kickoff. The ID of another row does not name its execution."""
-        if (error := sent.exception()) is None and sent.result() in self._board.running:
+        if (error := sent.exception()) is None and sent.result() in self._batch.running:
             return errors.UncertainKickoff(f"The kickoff ID is that of another row: {sent.result()}.")
         return error
 
     def _end_uncertain(self, row: Row, error: errors.UncertainKickoff) -> None:
-        board = self._board
-        board.state.is_billed = True
+        batch = self._batch
+        batch.carried.is_billed = True
         end_row(row, "uncertain", error, "kickoff")
-        board.output.measure("kickoff.uncertain")
+        batch.output.measure("kickoff.uncertain")
 
     def _take_back(self, rows: Sequence[Row]) -> None:
         """Put rows back whose kickoff was not sent, or certainly started nothing."""
         for row in rows:
             row.sent_at, row.attempts = None, row.attempts - 1
-        self._board.state.counted += len(rows)
-        self._board.pending.extendleft(reversed(rows))
+        self._batch.carried.counted += len(rows)
+        self._batch.pending.extendleft(reversed(rows))
 
     def _back_off(self, error: CrewError) -> None:
         """Start nothing for a while, and a single row after that. An outage fails no row."""
-        board, state, now = self._board, self._board.state, time.time()
-        limit = board.options.max_outage
+        batch, state, now = self._batch, self._batch.carried, time.time()
+        limit = batch.options.max_outage
         state.window = 1
         state.outage_since = state.outage_since or now
         lasting = now - state.outage_since
         wanted = error.retry_after if isinstance(error, errors.TransientError) else None
         least = timing.current().batch_back_off
         state.not_before = now + max(least, min(max(wanted or 0.0, lasting), _LONGEST_BACK_OFF))
-        if limit is not None and lasting > limit and not board.running:  # if rows are running, the crew is busy
-            board.trouble = error
+        if limit is not None and lasting > limit and not batch.running:  # if rows are running, the crew is busy
+            batch.trouble = error

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from airflow_provider_crew.batch import budget
 from airflow_provider_crew.batch.files import ResultFiles
-from airflow_provider_crew.batch.rows import Rerun, Row, Status
+from airflow_provider_crew.batch.rows import Rerun, Row, Status, packed, unpacked
 from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import CrewError
@@ -48,9 +48,9 @@ class BatchOptions(Options):
 
 
 @dataclass(kw_only=True)
-class State:
+class Carried:
     """
-    State of a batch, besides its rows. It is carried whole over a deferral.
+    Carried of a batch, besides its rows. It is carried whole over a deferral.
 
     :param plan: Hash of all rows, and the attempt.
     :param address: Address of the crew at which the running rows were started.
@@ -68,13 +68,11 @@ class State:
     :param metered: Executions whose tokens are known.
     :param removed_attempts: Kickoffs of removed rows.
     :param has_result: Whether an execution of an earlier attempt has completed.
-    :param left: Indices of rows that have ended without their execution, which may be running, by kickoff ID.
+    :param outlasting: Indices of rows that have ended before their execution, which may be running, by its ID.
     :param unanswered: Groups in which a kickoff has no ID. They stay in the store, so that a user can adopt one.
     :param reasons: Failed rows by reason.
     :param number: Number of the newest result file.
-    :param ends: A sign for the end of each row. Only during a deferral, as the following.
-    :param attempts: Kickoffs of a row, by index, unless it has ended after one, or has none.
-    :param lost: Times of earlier kickoffs whose outcome is unknown, by index, of rows without a later execution.
+    :param memories: What the process has kept of each row, compressed. Only during a deferral, as the following.
     :param running: Kickoffs that are running.
     """
 
@@ -97,17 +95,15 @@ class State:
     metered: int = 0
     removed_attempts: int = 0
     has_result: bool = False
-    left: dict[str, int] = field(default_factory=dict)
+    outlasting: dict[str, int] = field(default_factory=dict)
     unanswered: list[str] = field(default_factory=list)
     reasons: list[dict[str, Any]] = field(default_factory=list)
     number: int = 0
-    ends: str = ""
-    attempts: dict[str, int] = field(default_factory=dict)
-    lost: dict[str, float] = field(default_factory=dict)
+    memories: str = ""
     running: list[list[Any]] = field(default_factory=list)
 
 
-class Board:
+class BatchRun:
     """Rows of a batch, and what its parts share in this process."""
 
     def __init__(self, task: Task, options: BatchOptions) -> None:
@@ -118,8 +114,8 @@ class Board:
         self.files = ResultFiles(options.result_path, task.ti.try_number)
         self.stop = Stop(task)
         self.output = Output(Record(task, is_shared=False))
-        self.state = State(plan=[], deadline=now, started_at=now, logged_at=now)
-        self.state.window = min(FIRST_WINDOW, options.max_active)
+        self.carried = Carried(plan=[], deadline=now, started_at=now, logged_at=now)
+        self.carried.window = min(FIRST_WINDOW, options.max_active)
         self.rows: list[Row] = []
         self.pending: deque[Row] = deque()
         self.running: dict[str, Row] = {}
@@ -141,7 +137,7 @@ class Board:
     @property
     def is_stopped(self) -> bool:
         """Whether no more rows are started in this attempt."""
-        is_late = time.time() >= self.state.deadline
+        is_late = time.time() >= self.carried.deadline
         return bool(self.trouble) or is_late or self.has_too_many_failed(self.enough) or self.is_spent
 
     @property
@@ -157,7 +153,7 @@ class Board:
     @property
     def affordable(self) -> float:
         """Number of rows that ``max_tokens`` lets start now."""
-        state, running, counts = self.state, len(self.running) + len(self.state.left), self.statuses
+        state, running, counts = self.carried, len(self.running) + len(self.carried.outlasting), self.statuses
         has_result = state.has_result or counts["success"] + counts["invalid_output"] > 0
         known = self.options.max_tokens, state.tokens, state.metered, self.executions, running
         return budget.affordable(*known, has_result=has_result)
@@ -165,7 +161,7 @@ class Board:
     @property
     def executions(self) -> int:
         """Number of executions that were or may have been started, by any attempt."""
-        return self.state.removed_attempts + sum(row.attempts for row in self.rows)
+        return self.carried.removed_attempts + sum(row.attempts for row in self.rows)
 
     def room(self) -> int:
         """Return the number of rows that may start now."""
@@ -225,36 +221,36 @@ class Board:
 
         for item in items:
             self._threads.submit(work, item).add_done_callback(partial(note, item))
-        left = len(items)
-        while left:
+        waiting = len(items)
+        while waiting:
             some = [done.get(), *(done.get() for _ in range(done.qsize()))]
-            left -= len(some)
+            waiting -= len(some)
             yield some
 
-    def carried(self) -> State:
+    def carry(self) -> Carried:
         """Return the state for the process that resumes."""
-        state = self.state
-        state.ends = "".join(row.sign for row in self.rows)
-        state.attempts = {str(row.index): row.attempts for row in self.rows if row.attempts != row.usual_attempts}
-        state.lost = {str(row.index): row.lost_at for row in self.rows if row.is_lost and row.lost_at}
+        state = self.carried
+        lost = (row.lost_at if row.is_lost else None for row in self.rows)
+        state.memories = packed(
+            [row.attempts, at, *row.as_memory()] for row, at in zip(self.rows, lost, strict=True)
+        )
         state.running = [row.sent() for row in self.running.values()]
         state.number = self.files.number
         return state
 
-    def restore(self, state: State, known: Mapping[str, Any]) -> None:
+    def restore(self, state: Carried, known: Mapping[str, Any]) -> None:
         """Take over from the process that has deferred the task. ``known``: what the watch has seen."""
-        self.state, self.files.number = state, state.number
+        self.carried, self.files.number = state, state.number
         by_id = {(row.key, row.fingerprint): row for row in self.rows}
-        for row, sign in zip(self.rows, state.ends, strict=True):
-            row.remember(sign)
-            row.attempts = state.attempts.get(str(row.index), row.usual_attempts)
-            row.lost_at = state.lost.get(str(row.index))
+        for row, (attempts, lost_at, *memory) in zip(self.rows, unpacked(state.memories), strict=True):
+            row.attempts, row.lost_at = attempts, lost_at
+            row.remember(*memory)
         for key, digest, kickoff_id, sent_at, attempts, *_, group in state.running:
             row = by_id.get((key, digest)) or Row(-1, key, digest)
             row.kickoff_id, row.sent_at, row.attempts, row.group = kickoff_id, sent_at, attempts, group
             row.began_at, row.troubles, row.first_poll_at = known.get(kickoff_id, (None, {}, None))
             self.running[kickoff_id] = row
-        for kickoff_id, index in state.left.items():
+        for kickoff_id, index in state.outlasting.items():
             if index >= 0:
                 self.rows[index].kickoff_id = kickoff_id
         self.pending.extend(row for row in self.rows if row.is_to_be_started)

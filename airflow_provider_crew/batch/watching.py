@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from asgiref.sync import sync_to_async
+from pydantic.dataclasses import dataclass as validated
 
 from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.errors import (
@@ -19,6 +20,7 @@ from airflow_provider_crew.client.errors import (
     WatchBroken,
     error_record,
 )
+from airflow_provider_crew.client.history import WHEN_USED
 from airflow_provider_crew.client.models import Completed
 from airflow_provider_crew.client.options import MAX_OUTAGE
 from airflow_provider_crew.client.progress import ProgressReport
@@ -44,25 +46,39 @@ _quiet = logging.getLogger(f"{__name__}.rows")  # thousands of rows would flood 
 _quiet.disabled = True
 
 
+@validated(frozen=True, slots=True, kw_only=True, config=WHEN_USED)
+class RowRules(WatchRules):
+    """
+    Rules for watching all rows. The deadline is that of the batch.
+
+    ``row_timeout``: seconds that a row may take. ``wake_at``: time at which to start rows again. ``stops_at``:
+    address at which rows are cancelled.
+    """
+
+    row_timeout: float | None
+    wake_at: float | None
+    stops_at: str
+
+
 @dataclass
 class Watching:
     """
     Watch of the running rows until enough of them have ended.
 
     :param running: Kickoff ID, kickoff time, begin, troubles and first poll of each row.
-    :param rules: Arguments of the operator: poll_interval, max_outage, row_timeout, and the deadline of the batch.
+    :param rules: Rules for polling the rows.
     :param window: Number of executions that may run at a time.
-    :param share: Share of the window, as a divisor, after which the watch ends.
     :param since: Time since when the rows have not been watched.
+    :param share: Share of the window, as a divisor, after which the watch ends.
     :param largest: Size of the largest status that is read here, in bytes. ``None`` reads all.
     """
 
     hook: CrewHook
     running: Sequence[Sequence[Any]]
-    rules: Mapping[str, Any]
+    rules: RowRules
     window: int
+    since: float
     share: int = _SHARE_OF_WINDOW
-    since: float = field(default_factory=time.time)
     largest: int | None = None
     results: dict[str, Completed] = field(default_factory=dict)
     """Rows that have completed, for a worker. In a triggerer, the event names them."""
@@ -81,9 +97,9 @@ class Watching:
         tasks = [asyncio.create_task(self._watch(row[0], row[1], row[4])) for row in self.running]
         quota, began = min(len(tasks), max(1, self.window // self.share)), time.monotonic()
         try:
-            while not (self.error or is_told_to_end() or time.time() >= self.rules["deadline"]):
+            while not (self.error or is_told_to_end() or time.time() >= self.rules.deadline):
                 lasted = time.monotonic() - began
-                is_due = time.time() >= (self.rules["wake_at"] or math.inf) or lasted >= longest
+                is_due = time.time() >= (self.rules.wake_at or math.inf) or lasted >= longest
                 if is_due or self.news >= quota or (self.news and lasted >= timing.current().batch_wait):
                     break
                 _raise_unexpected(tasks)
@@ -108,15 +124,8 @@ class Watching:
         return self.news * timing.current().batch_wait >= quarter * (time.time() - self.since)
 
     async def _watch(self, kickoff_id: str, sent_at: float, first_poll_at: float | None) -> None:
-        rules = self.rules
-        own = WatchRules(
-            deadline=self._deadline(kickoff_id),
-            poll_interval=rules["poll_interval"],
-            max_outage=rules["max_outage"],
-            kicked_off_at=sent_at,
-            exists=True,
-            address=rules["address"],
-            first_poll_at=first_poll_at,
+        own = replace(
+            self.rules, deadline=self._deadline(kickoff_id), kicked_off_at=sent_at, first_poll_at=first_poll_at
         )
         poller = Poller(self.hook, kickoff_id, own, self._states[kickoff_id])
         poller.log = _quiet
@@ -160,7 +169,7 @@ class Watching:
         until = time.time() + (timing.current().batch_wait if len(self.running) > 1 else 0.0)
         while True:
             others = [at for name, at in self._heard_at.items() if name != kickoff_id]
-            if max(others, default=0.0) > time.time() - float(self.rules["max_outage"] or MAX_OUTAGE) / 2:
+            if max(others, default=0.0) > time.time() - (self.rules.max_outage or MAX_OUTAGE) / 2:
                 return True
             if time.time() >= until:
                 return False
@@ -168,9 +177,9 @@ class Watching:
 
     def _deadline(self, kickoff_id: str) -> float:
         """Return the time at which a row's time is over. It begins with the execution: deployments queue."""
-        limit, began = self.rules["row_timeout"], self._began[kickoff_id]
+        limit, began = self.rules.row_timeout, self._began[kickoff_id]
         # Beyond the deadline of the batch, which ends all of them at once.
-        return float(began + limit if limit and began else self.rules["deadline"] + timing.current().batch_wait)
+        return float(began + limit if limit and began else self.rules.deadline + timing.current().batch_wait)
 
     def as_event(self) -> dict[str, Any]:
         """Return what has ended as plain data, and what the next watch has to know."""
@@ -180,7 +189,7 @@ class Watching:
             "ends": {name: error and error_record(error) for name, error in self.ends.items()},
             "error": error_record(self.error) if self.error else None,
             "is_quick": self.is_quick,
-            "known": {name: told for name, told in known.items() if any(told)},
+            "known": {name: found for name, found in known.items() if any(found)},
         }
 
 
@@ -208,8 +217,8 @@ class BatchProgress:
         """Update the progress, and return whether there is news."""
         is_news = bool(self._known["batch"]["unread"] != watching.news)
         now = self._known["batch"] | {"running": self._running - watching.news, "unread": watching.news}
-        told = {"batch": now, "doing": line_of(now), "trouble": watching.trouble, "polled_at": time.time()}
-        self._known |= told
+        fields = {"batch": now, "doing": line_of(now), "trouble": watching.trouble, "polled_at": time.time()}
+        self._known |= fields
         if time.time() - self.logged_at >= timing.current().batch_wait:
             self.logged_at = time.time()
             self._log.info("Batch: %s. %s", line_of(now), watching.trouble)
@@ -235,9 +244,8 @@ async def watched(trigger: Any) -> dict[str, Any]:
     """Watch the rows of a trigger, and return its event."""
     writer = progress_of(trigger)
     report = BatchProgress(trigger.shown["progress"], trigger.log, trigger.shown["logged_at"])
-    rows, since = trigger.running, trigger.deferred_at
-    hook = hook_of(trigger)
-    watching = Watching(hook, rows, trigger.rules, trigger.window, since=since, largest=LARGEST_RESPONSE)
+    watched = hook_of(trigger), trigger.running, RowRules(**trigger.rules), trigger.window
+    watching = Watching(*watched, since=trigger.deferred_at, largest=LARGEST_RESPONSE)
 
     def saw(now: Watching) -> None:
         is_news = report.saw(now)
@@ -258,16 +266,16 @@ async def cancel_if_unwanted(trigger: Any) -> None:
         return
     hook, places = hook_of(trigger), asyncio.Semaphore(_MOST_AT_ONCE)
     address = trigger.rules["stops_at"]
-    left: list[str] = []
+    failed: list[str] = []
 
     async def cancel(kickoff_id: str) -> None:
         async with places:
             try:
                 await hook.cancel_async(kickoff_id, address=address)
             except Exception as error:  # noqa: BLE001 - a secrets backend may raise anything
-                left.append(kickoff_id)
+                failed.append(kickoff_id)
                 warn(trigger.log, f"Execution {kickoff_id}: {getattr(error, 'event', error)}")
 
     await asyncio.gather(*(cancel(row[0]) for row in trigger.running))
     count = len(trigger.running)
-    trigger.log.info("Airflow ended the task: %d of %d executions were cancelled.", count - len(left), count)
+    trigger.log.info("Airflow ended the task: %d of %d executions were cancelled.", count - len(failed), count)

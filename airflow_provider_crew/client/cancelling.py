@@ -18,6 +18,8 @@ class Cancelling:
 
     is_open = False
     """Whether asking again may help."""
+    may_follow = False
+    """Whether the crew may have taken a request, so that it may end the execution late."""
 
     def __init__(self, kickoff_id: str, continued_as: str = "") -> None:
         self._kickoff_id = kickoff_id
@@ -28,7 +30,7 @@ class Cancelling:
 
     def ask(self, cancel: Callable[[str], Completed | Failed]) -> Completed | Failed:
         """Ask once, and return the end. Raise NotCancelled if there is none."""
-        failures = dict[str, NotCancelled]()
+        failures, self.is_open = dict[str, NotCancelled](), False
         for name in self._running:
             try:
                 self._ends[name] = cancel(name)
@@ -39,7 +41,9 @@ class Cancelling:
         self.is_open = passing is not None and self._requests < _MOST_REQUESTS
         if failures:
             failure = min(failures.values(), key=lambda error: error.cost is not Cost.RUNNING)
-            taken, self._taken = self._taken, passing
-            raise taken if taken and failure.is_refused else failure  # a crew may reject a second request
+            # A crew may reject a second request.
+            failure, self._taken = self._taken if self._taken and failure.is_refused else failure, passing
+            self.may_follow = not failure.is_refused
+            raise failure
         ends = (end for end in self._ends.values() if isinstance(end, Completed))
         return next(ends, self._ends[self._kickoff_id]).model_copy(update={"kickoff_id": self._kickoff_id})

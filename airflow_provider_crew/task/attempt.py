@@ -36,9 +36,8 @@ from airflow_provider_crew.task.shielded import shielded
 from airflow_provider_crew.task.stop import Stop, as_cut_short, cancelled_if_wanted
 from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.task.verdict import Facts, Verdict, verdict
-from airflow_provider_crew.task.wait import Plan, Wait
+from airflow_provider_crew.task.wait import Plan, Wait, note_end_of_deferral, trigger_failed
 from airflow_provider_crew.triggers.events import (
-    DEFERRAL,
     LARGE_STATUS_INTERVAL,
     WatchEnd,
     chosen_option,
@@ -146,7 +145,7 @@ class Attempt:
             self.people.ended(error)
             if facts.phase == "waiting" and self.kickoff_id:
                 error = as_cut_short(error, self.kickoff_id)
-                error, execution, _ = cancelled_if_wanted(self.task, error, self._cancel)
+                error, execution = cancelled_if_wanted(self.task, error, self._cancel)
                 if isinstance(execution, Completed):
                     self.waiting.note_completion()
             if isinstance(error, UncertainKickoff) or facts.phase == "sending":
@@ -247,11 +246,9 @@ class Attempt:
         next_kwargs, event, waiting = self.next_kwargs, self.event, self.waiting
         if next_kwargs is None:
             return waiting.to_end(self.people.plan())
-        # The trigger has pushed it before its event. A failed trigger leaves no kwargs of the task.
-        if not event and (next_kwargs.get("cancels_on_kill") or "error" in next_kwargs):
-            self.output.push(DEFERRAL, None, what="The end of the deferral")
         if event:
             return self._outcome_of(event)
+        note_end_of_deferral(self.output, next_kwargs)
         if option := chosen_option(next_kwargs.get("event")):
             return waiting.to_end(self.people.chose(option, next_kwargs))
         if lacks_event(next_kwargs):  # the task was cleared during its deferral
@@ -275,14 +272,12 @@ class Attempt:
 
     def _outcome_after_all(self, next_kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Poll once if the trigger failed, or if no triggerer ended the wait in time."""
-        task, why = self.task, next_kwargs.get("error", "its event cannot be read")
-        if traceback := next_kwargs.get("traceback"):
-            task.log.error("The trigger failed:\n%s", "".join(traceback))
+        task, lost = self.task, trigger_failed(self.task, next_kwargs, "the execution", kickoff_id=self.kickoff_id)
         deadline = time.time() + task.options.timeout
         if trigger_timed_out(next_kwargs):
             task.log.warning("No triggerer ended the wait for execution %s in time.", self.kickoff_id)
             deadline = time.time()
-        return self.waiting.once(why, deadline)
+        return self.waiting.once(lost, deadline)
 
     # The end.
 
@@ -320,9 +315,7 @@ class Attempt:
                     self.task.log.info("Crew: %s", line)
         elif not isinstance(failure, UncertainKickoff):
             output.measure("execution.broken" if self.facts.is_sensor else "kickoff.not_taken")
-        output.progress.ended(kickoff_id or failure.kickoff_id, failure, end.as_dict())
-        if end.action == "pass on":
-            self.task.log.error("%s", failure)
+        output.show_end(kickoff_id or failure.kickoff_id, end)
 
 
 def unread(error: Exception) -> CrewTaskError:

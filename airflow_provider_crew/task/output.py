@@ -11,9 +11,11 @@ from airflow_provider_crew.client.errors import Cost, CrewError
 from airflow_provider_crew.client.progress import PROGRESS, Pace, ProgressReport
 from airflow_provider_crew.exceptions import CutShort, EndedByAirflow
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
+from airflow_provider_crew.task.decide import KickoffRecord
 from airflow_provider_crew.task.record import KICKOFF_ID, ROW, Record
 from airflow_provider_crew.task.result import USAGE, without_reserved_keys
 from airflow_provider_crew.task.task import Task
+from airflow_provider_crew.task.verdict import Verdict
 
 # Values of a result in the asset event extras, besides the kickoff ID.
 _EXTRAS = ("usage", "execution_time")
@@ -40,7 +42,7 @@ class Output:
     """
 
     def __init__(self, record: Record) -> None:
-        self._task = task = record.task
+        self.task = task = record.task
         self.record = record
         self.progress = TaskProgress(task)
         self._link: str | None = None
@@ -48,9 +50,9 @@ class Output:
     def push(self, key: str, value: Any, *, what: str) -> None:
         """Push a value to XCom."""
         try:
-            self._task.ti.xcom_push(key=key, value=value)
+            self.task.ti.xcom_push(key=key, value=value)
         except Exception as error:  # noqa: BLE001
-            self._task.warn(f"{what} was not pushed to XCom: {error}")
+            self.task.warn(f"{what} was not pushed to XCom: {error}")
 
     def push_kickoff_id(self, kickoff_id: str) -> None:
         """Push the kickoff ID, and the link to the execution."""
@@ -59,20 +61,20 @@ class Output:
 
     def push_name(self) -> None:
         """Push the name that map_index_template gives to this row of a mapped task, for alerts."""
-        if name := getattr(self._task.ti, "rendered_map_index", None):
+        if name := getattr(self.task.ti, "rendered_map_index", None):
             self.push(ROW, name, what="The name of the row")
 
     def push_link(self, kickoff_id: str | None = None) -> None:
         """Push the dashboard URL, unless this process has pushed the same one."""
-        url = self._task.page(kickoff_id)
+        url = self.task.page(kickoff_id)
         if url and url != self._link:
             self._link = url
             self.push(DASHBOARD_KEY, url, what="The link to the crew's page")
 
     def measure(self, metric: str, count: int = 1, *, seconds: float | None = None) -> None:
         """Count a metric, or record a duration. Plain StatsD does not receive the tags."""
-        ti = self._task.ti
-        tags = {"crew_conn_id": self._task.options.crew_conn_id, "dag_id": ti.dag_id, "task_id": ti.task_id}
+        ti = self.task.ti
+        tags = {"crew_conn_id": self.task.options.crew_conn_id, "dag_id": ti.dag_id, "task_id": ti.task_id}
         try:
             from airflow.providers.common.compat.sdk import Stats
 
@@ -81,7 +83,7 @@ class Output:
             else:
                 Stats.incr(f"crew.{metric}", count, tags=tags)
         except Exception as error:  # noqa: BLE001 - metrics are best effort
-            self._task.warn(f"Metrics were not sent, but the task continues: {error}")
+            self.task.warn(f"Metrics were not sent, but the task continues: {error}")
 
     def count_end(self, error: CrewError | None, took: float | None, usage: Mapping[str, Any] | None) -> None:
         """Count the end of an execution and its tokens, and record its duration."""
@@ -96,29 +98,42 @@ class Output:
     def push_usage(self, kickoff_id: str, usage: Mapping[str, Any] | None) -> None:
         """Push the token usage of an execution that has ended."""
         if usage:
-            about = {"kickoff_id": kickoff_id, "try_number": self._task.ti.try_number}
+            about = {"kickoff_id": kickoff_id, "try_number": self.task.ti.try_number}
             value = {**without_reserved_keys(dict(usage)), **about}
             self.push(USAGE, value, what=f"The token usage of execution {kickoff_id}")
 
-    def trace(
+    def trace(  # noqa: PLR0913 - the facts of a span
         self,
         kickoff_id: str,
         took: float | None,
         usage: Mapping[str, Any] | None,
         error: CrewError | None = None,
+        *,
+        row: int | None = None,
+        sent_at: float = 0.0,
     ) -> None:
-        """Record the span of an execution that has ended, once, if Airflow traces its tasks."""
-        last = self.record.last
+        """
+        Record the span of an execution that has ended, once, if Airflow traces its tasks.
+
+        :param row: Index of the row of a batch, which was sent at ``sent_at``.
+        """
+        last = self.record.last if row is None else KickoffRecord(0, sent_at)
         is_traced_by_sensor = last is not None and last.delivered
         if kickoff_id == self.record.ended_id or is_traced_by_sensor or not versions.is_traced():
             return
         try:
             from airflow_provider_crew.tracing import record_execution
 
-            seen = self.progress.last
-            record_execution(self._task, kickoff_id, took, usage, error, last=last, seen=seen)
+            seen = self.progress.last if row is None else {}
+            record_execution(self.task, kickoff_id, took, usage, error, last=last, seen=seen, row=row)
         except Exception as failure:  # noqa: BLE001 - traces are best effort
-            self._task.warn(f"Execution {kickoff_id} was not traced, but the task continues: {failure}")
+            self.task.warn(f"Execution {kickoff_id} was not traced, but the task continues: {failure}")
+
+    def show_end(self, kickoff_id: str, end: Verdict) -> None:
+        """Push the error that ends the task, with what may follow. Log it if Airflow logs another."""
+        self.progress.ended(kickoff_id, end.failure, end.as_dict())
+        if end.action == "pass on":
+            self.task.log.error("%s", end.failure)
 
     def add_asset_extras(self, kickoff_id: str, value: Any) -> None:
         """Add the execution to the asset events of the task's outlets. A user's extra takes precedence."""
@@ -127,12 +142,12 @@ class Output:
         from airflow.sdk.definitions.asset import Asset, AssetRef
 
         try:
-            for outlet in self._task.context.get("outlets") or ():
+            for outlet in self.task.context.get("outlets") or ():
                 if isinstance(outlet, (Asset, AssetRef)):
-                    event = self._task.context["outlet_events"][outlet]
+                    event = self.task.context["outlet_events"][outlet]
                     event.extra = {**extra, **event.extra}
         except Exception as error:  # noqa: BLE001 - the execution is billed already
-            self._task.warn(f"The execution was not added to the asset event extras: {error}")
+            self.task.warn(f"The execution was not added to the asset event extras: {error}")
 
 
 class TaskProgress:

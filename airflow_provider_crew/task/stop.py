@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache, partial
 from threading import Event, Thread, current_thread, main_thread
 from time import clock_gettime
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
@@ -85,25 +85,29 @@ class Stop:
         may_cancel = self.is_told() and not self._pulse.was_suspended() and self._task.cancels_on("kill")
         return may_cancel and api_server.has_ended(self._task.ti)
 
-    def heed(self, facts: Facts, earlier_id: str | None) -> None:
+    def heed(self, facts: Facts, earlier_id: str | None = None) -> None:
         """
-        Raise if Airflow has ended the task and ``cancel_on_kill`` applies.
+        Raise if Airflow has ended the task and ``cancel_on_kill`` applies, and in a batch in any case.
 
         On Airflow 3, a task goes on after SIGTERM until Airflow kills it. A task that was cleared reattaches.
 
         :param earlier_id: Execution of an earlier attempt that may be running.
         """
-        kickoff_id = facts.kickoff_id if facts.phase in {"waiting", "ended"} else earlier_id
-        if self._has_heeded or not kickoff_id or not self.is_told():
+        rows = facts.rows
+        kickoff_id = facts.kickoff_id if facts.phase in {"waiting", "ended"} else earlier_id or ""
+        if self._has_heeded or not (kickoff_id or rows) or not self.is_told():
             return
         self._has_heeded = True
-        if facts.phase != "ended" and self.cancels():
+        is_running = rows.is_waiting if rows else facts.phase != "ended"
+        if is_running and self.cancels():
             facts.kickoff_id, facts.phase, facts.has_retry = kickoff_id, "waiting", False
             raise EndedByAirflow("Airflow ended the task while it was waiting.", kickoff_id=kickoff_id)
         # Before it reattaches, the verdict adds what is known of the execution of an earlier attempt.
         state = {"waiting": "continues", "ended": "has completed"}.get(facts.phase)
         known = f" The execution {state}." if state else ""
         told = CrewError(f"Airflow is ending this task.{known}", kickoff_id=kickoff_id)
+        if rows:  # it would start more
+            raise told
         self._task.warn(verdict(told, replace(facts, is_ending=True)).failure.story)
 
     def look_before(self, what: str, interrupted: Event | None = None) -> None:
@@ -155,30 +159,21 @@ def as_cut_short(error: BaseException, kickoff_id: str) -> BaseException:
     return error
 
 
-class Cancelled(NamedTuple):
+def cancelled_if_wanted(
+    task: Task, error: BaseException, cancel: Callable[[], Completed | Failed]
+) -> tuple[BaseException, Completed | Failed | None]:
     """
-    Outcome of cancelling an execution, or of leaving it alone.
+    Cancel an execution whose wait has ended, if that is wanted.
 
-    :param error: Error that ends the wait, and says what has become of the execution.
-    :param execution: End of the execution, if the crew has reported one.
-    :param may_follow: Whether the crew was asked, and may end the execution late.
+    Return the error that says so, and the end of the execution, if the crew has reported one.
     """
-
-    error: BaseException
-    execution: Completed | Failed | None = None
-    may_follow: bool = False
-
-
-def cancelled_if_wanted(task: Task, error: BaseException, cancel: Callable[[], Completed | Failed]) -> Cancelled:
-    """Cancel an execution whose wait has ended, if that is wanted."""
     if not (
         isinstance(error, EndedByAirflow)
         or (isinstance(error, errors.WaitedTooLong) and task.cancels_on("timeout"))
     ):
-        return Cancelled(error)
+        return error, None
     try:
         execution = cancel()
     except Exception as failure:  # noqa: BLE001 - a secrets backend may raise anything
-        is_asked = isinstance(failure, errors.NotCancelled) and not failure.is_refused
-        return Cancelled(after_cancelling(error, failure), may_follow=is_asked)
-    return Cancelled(after_cancelling(error, execution), execution)
+        return after_cancelling(error, failure), None
+    return after_cancelling(error, execution), execution

@@ -138,7 +138,7 @@ class RowCounts:
         """Billing state of all executions together."""
         if self.uncertain or self.is_blind:
             return Cost.UNKNOWN
-        if self._is_waiting:
+        if self.is_waiting:
             return Cost.RUNNING
         return Cost.ENDED if self.is_billed else Cost.NONE
 
@@ -150,12 +150,13 @@ class RowCounts:
     @property
     def has_more(self) -> bool:
         """Whether a retry starts rows or waits for some."""
-        return self._is_waiting or not (
+        return self.is_waiting or not (
             self.is_stuck or self.is_spent or {verb for verb, _ in self.retried} <= KEEPS
         )
 
     @property
-    def _is_waiting(self) -> bool:
+    def is_waiting(self) -> bool:
+        """Whether executions are running."""
         return ("waits for", "running") in self.retried
 
     def effect(self, *, is_cleared: bool) -> str:
@@ -180,7 +181,7 @@ class RowCounts:
         if is_stuck:
             limit = "until max_tokens is raised or removed" if is_spent else "while max_failed is exceeded"
             return _listed([*parts, f"starts nothing {limit}"])
-        cost = " (billed)" if is_billed else ", at no further cost" if self._is_waiting else ", at no cost"
+        cost = " (billed)" if is_billed else ", at no further cost" if self.is_waiting else ", at no cost"
         return f"{_listed(parts)}{cost}"
 
 

@@ -20,7 +20,7 @@ from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.task.output import Output
 from airflow_provider_crew.task.record import Record
 from airflow_provider_crew.task.stop import Stop
-from airflow_provider_crew.task.task import Task
+from airflow_provider_crew.task.task import Options, Task
 from airflow_provider_crew.task.verdict import Facts, if_lost_without_record, while_waiting
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import DEFERRAL, WatchEnd
@@ -122,22 +122,20 @@ class Wait:
             raise result_out_of_reach(self.kickoff_id, error.lasted) from None
         return step.completed.result()
 
-    def once(self, why: Any, deadline: float) -> dict[str, Any]:
-        """Poll once, because no triggerer polls any longer."""
+    def once(self, lost: errors.LostContact, deadline: float) -> dict[str, Any]:
+        """Poll once, because no triggerer polls any longer. Raise an error if the execution is running."""
         poller = self.poller(self.rules(deadline), WatchState(self.task.started_at))
         if completed := poller.poll().completed:
             return completed.result()
-        raise errors.LostContact(
-            f"The triggerer no longer polls the execution: {str(why).rstrip('.')}. See the triggerer's log.",
-            kickoff_id=self.kickoff_id,
-        )
+        raise lost
 
     def rules(self, deadline: float, **changes: Any) -> WatchRules:
         """Return the rules for polling the execution."""
         options = self.task.options
         own: dict[str, Any] = {"human_input": bool(options.human_input), "continued_as": self.continued_as}
-        known: dict[str, Any] = {"deadline": deadline, "limit": self.task.limit} | own | self.origin() | changes
-        return WatchRules(poll_interval=options.poll_interval, max_outage=options.max_outage, **known)
+        known: dict[str, Any] = {"deadline": deadline, "limit": self.task.limit}
+        known |= polling(options) | own | self.origin()
+        return WatchRules(**known | changes)
 
     def origin(self) -> dict[str, Any]:
         """Return the facts about the kickoff, as fields of WatchRules."""
@@ -197,11 +195,7 @@ class Wait:
 
     def cancels(self) -> bool:
         """Whether the worker, or the trigger of a deferred task, cancels the execution of a marked task."""
-        # In a task loop, a trigger gets the state of the latest iteration, which may not be this one.
-        is_able = not self.task.options.deferrable or (
-            versions.TRIGGERS_CANCEL and "loop" not in self.task.context
-        )
-        return is_able and self.task.cancels_on("kill")
+        return mark_cancels(self.task)
 
     def pause(self, poller: Poller, step: Step) -> None:
         """Sleep until the next poll, and look at times whether Airflow is ending the task."""
@@ -209,36 +203,83 @@ class Wait:
 
     def deferral(self, rules: WatchRules, memory: WatchState, *, question: str | None) -> TaskDeferred:
         """Return the deferral. ``question``: what the open request asks. ``None`` if there is no request."""
-        task, options, now, kept = self.task, self.task.options, time.time(), memory.handed_over()
-        asked = question is not None
-        if cancels := self.cancels():
-            self.output.push(DEFERRAL, now, what="The time of the deferral, which cancel_on_kill needs,")
+        kept, asked = memory.handed_over(), question is not None
         # A user's answer resumes the task without an event of the trigger.
         carried = {"deadline": rules.deadline, "memory": kept, "question": question} if asked else {}
         self.output.progress.deferring(self.kickoff_id)
-        self.heed()
-        return TaskDeferred(
-            trigger=self.new_trigger(
-                self.kickoff_id,
-                options.crew_conn_id,
-                rules=asdict(replace(rules, address=rules.address or self.address)),
-                webhook_conn_id=options.webhook_conn_id,
-                cancel_on_kill=cancels,
-                deferred_at=now,
-                memory=kept,
-                asked=asked,
-                shown=self.shown() | {"if_lost": self.if_lost()},
-            ),
-            method_name="execute_complete",
-            kwargs={
-                "chosen": self.chosen,
-                "try_number": task.ti.try_number,
-                "cancels_on_kill": cancels,
-                "address": self.address,
-                **carried,
-            },
-            timeout=timedelta(seconds=max(rules.deadline - now, 0.0) + BACKSTOP),
+        deferral = deferred(
+            self.output,
+            partial(self.new_trigger, self.kickoff_id),
+            {"chosen": self.chosen, "try_number": self.task.ti.try_number, "address": self.address, **carried},
+            cancels=self.cancels(),
+            deadline=rules.deadline,
+            rules=asdict(replace(rules, address=rules.address or self.address)),
+            memory=kept,
+            asked=asked,
+            shown=self.shown() | {"if_lost": self.if_lost()},
         )
+        self.heed()
+        return deferral
+
+
+def deferred(
+    output: Output,
+    new_trigger: Callable[..., CrewExecutionTrigger],
+    carried: Mapping[str, Any],
+    *,
+    cancels: bool,
+    deadline: float,
+    **about: Any,
+) -> TaskDeferred:
+    """
+    Return a deferral. Before raising it, look whether Airflow is ending the task.
+
+    :param about: Arguments of the kind of trigger.
+    """
+    options, now = output.task.options, time.time()
+    if cancels:
+        output.push(DEFERRAL, now, what="The time of the deferral, which cancel_on_kill needs,")
+    return TaskDeferred(
+        trigger=new_trigger(
+            crew_conn_id=options.crew_conn_id,
+            webhook_conn_id=options.webhook_conn_id,
+            cancel_on_kill=cancels,
+            deferred_at=now,
+            **about,
+        ),
+        method_name="execute_complete",
+        kwargs={"cancels_on_kill": cancels, **carried},
+        timeout=timedelta(seconds=max(deadline - now, 0.0) + BACKSTOP),
+    )
+
+
+def note_end_of_deferral(output: Output, next_kwargs: Mapping[str, Any]) -> None:
+    """Record that no trigger polls any longer. A trigger has done so before its event."""
+    if (
+        next_kwargs.get("cancels_on_kill") or "error" in next_kwargs
+    ):  # a failed trigger leaves no kwargs of the task
+        output.push(DEFERRAL, None, what="The end of the deferral")
+
+
+def mark_cancels(task: Task) -> bool:
+    """Whether the worker, or the trigger of a deferred task, cancels the executions of a marked task."""
+    # In a task loop, a trigger gets the state of the latest iteration, which may not be this one.
+    may_cancel = not task.options.deferrable or (versions.TRIGGERS_CANCEL and "loop" not in task.context)
+    return may_cancel and task.cancels_on("kill")
+
+
+def polling(options: Options) -> dict[str, Any]:
+    """Return the rules for polling that an author can set."""
+    return {"poll_interval": options.poll_interval, "max_outage": options.max_outage}
+
+
+def trigger_failed(task: Task, next_kwargs: Mapping[str, Any], what: str, **about: Any) -> errors.LostContact:
+    """Log why the trigger failed, and return the error for what no triggerer polls any longer."""
+    if traceback := next_kwargs.get("traceback"):
+        task.log.error("The trigger failed:\n%s", "".join(traceback))
+    why = str(next_kwargs.get("error", "its event cannot be read")).rstrip(".")
+    event = f"The triggerer no longer polls {what}: {why}. See the triggerer's log."
+    return errors.LostContact(event, **about)
 
 
 def may_ask(task: Task) -> bool:

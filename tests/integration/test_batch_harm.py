@@ -19,7 +19,7 @@ from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[impor
 
 from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.rows import STATUSES
-from airflow_provider_crew.batch.state import Board
+from airflow_provider_crew.batch.state import BatchRun
 from airflow_provider_crew.exceptions import (
     CrewTaskError,
     CrewTaskFailed,
@@ -193,7 +193,7 @@ def test_late_response_to_a_replaced_process_is_found(live_crew, batch, store):
 
 
 def test_replaced_process_sends_no_further_row(live_crew, batch, store, monkeypatch):
-    monkeypatch.setattr(Board, "each", one_by_one)
+    monkeypatch.setattr(BatchRun, "each", one_by_one)
     store.breaks_at = lambda call: call == "set" and bool(live_crew.ids)
     with pytest.raises(Exception, match="does not answer"):
         batch(rows(3), max_active=3).run()

@@ -372,7 +372,7 @@ def played(task: Task) -> Iterator[None]:
             "task.record.log": _Log(),
             "settle.kickoff.log": _Log(),
             "batch.state.ResultFiles": Files,
-            "batch.state.Board.each": one_by_one,
+            "batch.state.BatchRun.each": one_by_one,
             "versions.CLEARING_DELETES_TASK_STATE": task.airflow >= (3, 4),
         }
         for module in ("task.attempt", "batch.start", "batch.groups"):

@@ -7,10 +7,12 @@ To add a line to ``rows.txt``, write its first three columns.
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 from airflow_provider_crew.batch.reasons import count_reason, most_common
-from airflow_provider_crew.batch.rows import Row, Spent, decision_of, merged
+from airflow_provider_crew.batch.rows import Row, RowUsage, decision_of, merged, rows_of
+from airflow_provider_crew.batch.state import BatchRun, Carried
 
 
 def line(key: str = "a", status: str = "success", attempts: int = 1, **more: Any) -> dict[str, Any]:
@@ -102,8 +104,18 @@ def reasons() -> list[tuple[Any, ...]]:
 
 def spent(*lines: tuple[Any, ...]) -> Any:
     """Return the token usage after lines about a row: attempts, time, tokens, whether final, and name."""
-    usage, found = Spent(), None
+    usage, found = RowUsage(), None
     for attempts, at, tokens, is_final, *name in lines:
         known = {"attempts": attempts, "ended_at": at, "usage": tokens and {"total_tokens": tokens, "model": "x"}}
         found = usage.with_line(LINES[name[0] if name else "success"] | known, is_final=is_final)
     return found
+
+
+def test_row_that_succeeded_after_an_uncertain_kickoff_is_certain():
+    batch: Any = SimpleNamespace(rows=rows_of([{}], None, None), running={}, files=SimpleNamespace(number=0))
+    batch.carried, row = Carried(plan=[], deadline=0.0, started_at=0.0, logged_at=0.0), batch.rows[0]
+    row.lost_at, row.kickoff_id = 5.0, "k"
+    row.remember("success", None, None)
+    carried, batch.rows, batch.pending = BatchRun.carry(batch), rows_of([{}], None, None), []
+    BatchRun.restore(batch, carried, {})
+    assert (batch.rows[0].status, batch.rows[0].is_lost) == ("success", False)

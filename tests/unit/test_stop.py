@@ -136,7 +136,7 @@ def cancelled(name: str, *, on_timeout: bool = True, fails: bool = False) -> str
             raise RuntimeError("no secrets")
         return STOPPED
 
-    told, end, _ = cancelled_if_wanted(ending(cancel_on_timeout=on_timeout)[0]._task, ERRORS[name], cancel)
+    told, end = cancelled_if_wanted(ending(cancel_on_timeout=on_timeout)[0]._task, ERRORS[name], cancel)
     assert len(asked) == (told is not ERRORS[name])
     assert end is (STOPPED if asked and not fails else None)
     assert ("no secrets" in str(told.args)) == bool(asked and fails)

@@ -84,12 +84,28 @@ FACTS: dict[str, dict[str, Any]] = {
 }
 
 
+MEMORIES: dict[str, Any] = {
+    ".": ("not_started", None, None),
+    "k": ("not_started", None, None),
+    "s": ("success", None, None),
+    "i": ("invalid_output", "output", "InvalidOutput"),
+    "e": ("error", "execution", "ExecutionFailed"),
+    "r": ("error", "kickoff", "Rejected"),
+    "n": ("error", "inputs", "InvalidInputs"),
+    "w": ("error", "wait", "WaitedTooLong"),
+    "c": ("cancelled", "execution", "ExecutionCancelled"),
+    "p": ("cancelled", "execution", "ExecutionStopped"),
+    "u": ("uncertain", "kickoff", "UncertainKickoff"),
+    "?": ("uncertain", "kickoff", "UncertainKickoff"),
+}
+
+
 def rows(signs: str, *, rerun: Any = "failed", is_billed: bool = True, **others: Any) -> RowCounts:
     """Return the counts of rows that have ended, are running (``k``), or are uncertain in no file (``?``)."""
     made = [Row(0, "a", "digest", sent_at=None if sign not in "k?" else 1.0) for sign in signs]
     for row, sign in zip(made, signs, strict=True):
         row.kickoff_id = "k" * (sign == "k")
-        row.remember({"k": ".", "?": "u"}.get(sign, sign))
+        row.remember(*MEMORIES[sign])
     retried, cleared = (Counter(step_of(row, cleared=each, rerun=rerun) for row in made) for each in (False, True))
     return RowCounts(retried=retried, cleared=cleared, is_billed=is_billed, runs_all=rerun == "all", **others)
 
