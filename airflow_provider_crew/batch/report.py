@@ -8,7 +8,7 @@ from typing import Any
 from airflow_provider_crew.batch.budget import estimate
 from airflow_provider_crew.batch.files import FAILED
 from airflow_provider_crew.batch.reasons import most_common
-from airflow_provider_crew.batch.rows import STATUSES, Row, step_of
+from airflow_provider_crew.batch.rows import STATUSES, Row, steps_of
 from airflow_provider_crew.batch.state import BatchOptions, BatchRun
 from airflow_provider_crew.batch.watching import counted, line_of
 from airflow_provider_crew.client.errors import Cost, CrewError
@@ -77,10 +77,7 @@ class Display:
             Row(-1, "", "", kickoff_id=name, sent_at=0.0) for name, index in state.outlasting.items() if index < 0
         ]
         rows = [*batch.rows, *gone, *(row for row in batch.running.values() if row.index < 0)]
-        retried, cleared = (
-            Counter(step_of(row, cleared=is_cleared, rerun=options.rerun) for row in rows)
-            for is_cleared in (False, True)
-        )
+        retried, cleared = (steps_of(rows, cleared=each, rerun=options.rerun) for each in (False, True))
         may_use_more = bool(batch.running or state.outlasting) and state.tokens < (options.max_tokens or 0)
         return RowCounts(
             retried=retried,

@@ -4,7 +4,7 @@ import base64
 import json
 import time
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -229,7 +229,18 @@ def decision_of(row: Row, status: PolledStatus | None = None, *, cleared: bool, 
     return decide(record, status, cleared=cleared)
 
 
-def step_of(row: Row, *, cleared: bool, rerun: Rerun) -> Step:
+def steps_of(rows: Iterable[Row], *, cleared: bool, rerun: Rerun) -> Counter[Step]:
+    """Return what an attempt does with how many rows. It asks once for all that are alike."""
+    alike: defaultdict[Any, list[Row]] = defaultdict(list)
+    for row in rows:
+        alike[(*row.as_memory(), row.sent_at is None, bool(row.kickoff_id))].append(row)
+    steps = Counter[Step]()
+    for some in alike.values():
+        steps[_step_of(some[0], cleared=cleared, rerun=rerun)] += len(some)
+    return steps
+
+
+def _step_of(row: Row, *, cleared: bool, rerun: Rerun) -> Step:
     """Return what an attempt does with a row, and the kind of the row, in the words of the verdict."""
     kind, decision = _KINDS[row.status], decision_of(row, cleared=cleared, rerun=rerun)
     match decision:

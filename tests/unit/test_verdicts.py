@@ -7,7 +7,6 @@ The line below is the next step, after the event if the verdict changes that.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -16,7 +15,7 @@ from typing import Any
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
 from airflow_provider_crew import exceptions as ends
-from airflow_provider_crew.batch.rows import Row, step_of
+from airflow_provider_crew.batch.rows import Row, steps_of
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.task.decide import KickoffRecord, Next
@@ -106,7 +105,7 @@ def rows(signs: str, *, rerun: Any = "failed", is_billed: bool = True, **others:
     for row, sign in zip(made, signs, strict=True):
         row.kickoff_id = "k" * (sign == "k")
         row.remember(*MEMORIES[sign])
-    retried, cleared = (Counter(step_of(row, cleared=each, rerun=rerun) for row in made) for each in (False, True))
+    retried, cleared = (steps_of(made, cleared=each, rerun=rerun) for each in (False, True))
     return RowCounts(retried=retried, cleared=cleared, is_billed=is_billed, runs_all=rerun == "all", **others)
 
 
