@@ -103,7 +103,7 @@ class Batch:
                 batch.files.write(MANIFEST, [manifest(batch, "cancelled", batch.statuses, usage)])
         has_retry = not is_marked and self.task.has_retry
         end = verdict(error, Facts(rows=self.display.counts(), has_retry=has_retry))
-        batch.output.progress.known = self.display.fields()
+        batch.output.progress.last = self.display.fields()
         batch.output.show_end("", end)
         if not batch.is_blind:
             self.display.log_end()
