@@ -35,7 +35,7 @@ def test_delivery_is_noted_when_the_callback_is_replaced(start, crews):
 UNTIL_IT_COUNTS_AS_DEAD = 35
 
 
-@pytest.mark.skipif(has("Retries reattach"), reason="from Airflow 3.3 on, the next attempt knows")
+@pytest.mark.skipif(has("Retries of tasks"), reason="from Airflow 3.3 on, the next attempt knows")
 def test_attempt_beyond_the_retries_starts_no_execution(start, crews, airflow):
     crew = crews["slow"]
     run = start("lost_scheduler")
