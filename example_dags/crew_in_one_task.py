@@ -4,10 +4,10 @@ Run a crew in one task.
 While the crew works, the task is deferred: it holds no worker slot, and the triggerer logs the crew's
 progress. The result is the task's return value.
 
-Needs the connection `crew_default`.
+Needs Airflow 3.3 (on 3.1 and 3.2, remove `retries`) and the connection `crew_default`.
 
 Costs one execution. If the crew fails, the retry starts and pays for another. After an outage or a
-killed worker, the retry reattaches to the same execution (Airflow 3.3 and later).
+killed worker, the retry reattaches to the same execution.
 """
 
 from airflow.providers.common.compat.sdk import DAG

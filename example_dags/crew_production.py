@@ -5,13 +5,13 @@ It runs on a schedule, waits in the triggerer, retries, checks the output, and r
 its cost. The pool limits how many crews run at once, and the connection limits how many start in a day.
 Airflow keeps the DAG paused until you unpause it, because each run is billed.
 
-Needs the connection `crew_json`, to a crew that returns this JSON, with **Kickoffs per day** set, and
-the DAG `crew_budget`, which counts them. Also needs the connection `chat`, whose password is the URL of
-an incoming webhook, and a pool:
+Needs Airflow 3.3 (on 3.1 and 3.2, remove `retries`), the connection `crew_json`, to a crew that returns
+this JSON, with **Kickoffs per day** set, and the DAG `crew_budget`, which counts them. Also needs the
+connection `chat`, whose password is the URL of an incoming webhook, and a pool:
 `airflow pools set crews 4 "Concurrent crews" --include-deferred`
 
 Costs one execution a week. If the crew fails, each of the two retries starts and pays for another.
-After an outage or a killed worker, a retry reattaches to the same execution (Airflow 3.3 and later).
+After an outage or a killed worker, a retry reattaches to the same execution.
 """
 
 from dataclasses import dataclass

@@ -5,7 +5,8 @@ If `report` fails, `last_weeks_report` replaces its report, and the DAG run succ
 failures after which the crew may still be running, such as a long outage. Its execution is billed, but
 its report is not published. So `report` sends an alert with the cost of its failure.
 
-Needs the connections `crew_default` and `chat`, whose password is the URL of an incoming webhook.
+Needs Airflow 3.3 (on 3.1 and 3.2, remove `retries`) and the connections `crew_default` and `chat`,
+whose password is the URL of an incoming webhook.
 
 Costs one execution, or two if the first one fails: the retry starts another.
 """

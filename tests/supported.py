@@ -35,7 +35,10 @@ def examples() -> list[Path]:
 
 
 def _loadable(folder: str) -> list[Path]:
-    needs = {"crew_retry_policy": "Recipe: retry policy", "crew_loop": "Task loops"}
-    needs |= dict.fromkeys(("crew_batch", "crew_batch_into_table"), "Batches")
-    paths = (_ROOT / folder).glob("*.py")
-    return [path for path in paths if path.stem not in needs or has(needs[path.stem])]
+    return [path for path in (_ROOT / folder).glob("*.py") if _needed(path) <= AIRFLOW]
+
+
+def _needed(path: Path) -> tuple[int, ...]:
+    """Return the Airflow that a DAG's docstring names."""
+    named = re.search(r"^Needs Airflow (\d+)\.(\d+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return tuple(map(int, named.groups())) if named else ()

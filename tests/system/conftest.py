@@ -24,11 +24,13 @@ from tests.system.wheels import build
 
 # A run of an example may name a crew although the example has no such parameter. Each has the retries that the
 # documentation recommends: a busy Airflow may fail any task, and then the next attempt reattaches. The crew of
-# crew_alert fails, so a retry would start another execution.
+# crew_alert fails, so a retry would start another execution. Before Airflow 3.3, each would.
 _POLICY = """\
 import datetime
 
 from airflow.providers.common.compat.sdk import DAG
+
+from airflow_provider_crew.versions import HAS_STORE
 
 
 def task_policy(task):
@@ -37,7 +39,8 @@ def task_policy(task):
         own = arguments.get("crew_conn_id", "crew_default")
         if "{{" not in own:
             arguments["crew_conn_id"] = "{{ (dag_run.conf or {}).get('crew', '%s') }}" % own
-    if task.dag_id.startswith("crew_") and task.dag_id != "crew_alert" and not arguments.get("retries"):
+    retried = HAS_STORE and task.dag_id.startswith("crew_") and task.dag_id != "crew_alert"
+    if retried and not arguments.get("retries"):
         arguments["retries"], arguments["retry_delay"] = 2, datetime.timedelta(seconds=1)
     if task.dag_id == "reattach_policy":
         task.on_success_callback = [_nothing]

@@ -8,12 +8,14 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import dag, task
 
+from airflow_provider_crew.versions import HAS_STORE
+
 TASKS = 6
 
 
 @dag(schedule=None, max_active_tasks=TASKS, params={"meet_in": ""})
 def budget():
-    @task.crew(crew_conn_id="crew_budgeted", deferrable=False, retries=1)
+    @task.crew(crew_conn_id="crew_budgeted", deferrable=False, retries=int(HAS_STORE))
     def report(number: int, params: Any = None) -> dict[str, Any]:
         meet_in = Path(params["meet_in"])
         (meet_in / str(number)).touch()
