@@ -88,7 +88,8 @@ def airflow(
 def stage(
     request: pytest.FixtureRequest, airflow: AirflowStack, database: PostgresServer, dags: Path
 ) -> Iterator[Stage]:
-    rows = [row for item in request.session.items if (row := row_of(item))]
+    played = (item for item in request.session.items if not any(it.args[0] for it in item.iter_markers("skipif")))
+    rows = [row for item in played if (row := row_of(item))]
     stage = Stage(airflow, database, dags, rows)
     stage.keeps_task_state = request.config.getoption("--keep-task-state")
     yield stage
