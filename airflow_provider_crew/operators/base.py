@@ -10,7 +10,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from airflow.exceptions import AirflowRescheduleException
-from airflow.providers.common.compat.sdk import BaseOperator, TaskDeferred
+from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator, TaskDeferred
 
 from airflow_provider_crew.client.options import SENT_AS, OnInvalidOutput, OnResponseTimeout
 from airflow_provider_crew.links.crew import CrewDashboardLink
@@ -202,8 +202,9 @@ class KickoffTask(CrewTask):
     def _set_arguments(self, arguments: Mapping[str, Any]) -> None:
         """Check and set the arguments. Reject retries that could start a second execution."""
         super()._set_arguments(arguments)
+        # A mapped task gets here only when it runs. After a ValueError, Airflow would retry it.
         if self.retries and not HAS_STORE:
-            raise ValueError(f"{self.operator_name}: {NO_RETRIES}")
+            raise AirflowFailException(f"{self.operator_name}: {NO_RETRIES}")
 
     @property
     def kickoff(self) -> Any:

@@ -41,7 +41,7 @@ def listed_inputs(task: Task, crew: "CrewClient") -> CrewInputs | None:
 
 
 def reject_retries(task: Task) -> None:
-    """Reject retries that a mapped task has, or that a policy has set, before Airflow 3.3."""
+    """Reject retries that a cluster policy has set, before Airflow 3.3."""
     own: Any = getattr(task.ti, "task", None)
     if not task.keeps_records and own and own.retries:
         raise errors.InvalidInputs(NO_RETRIES)

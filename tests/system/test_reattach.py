@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from airflow_provider_crew.versions import NO_RETRIES
 from tests.airflow_runs import eventually
 from tests.faults.facts import kickoff_record, record_state
 from tests.supported import has
@@ -31,11 +32,25 @@ def test_delivery_is_noted_when_the_callback_is_replaced(start, crews):
     assert run.xcom("report")["kickoff_id"] == second
 
 
+before_3_3 = pytest.mark.skipif(has("Retries of tasks"), reason="from Airflow 3.3 on, retries reattach")
+
+
+@before_3_3
+def test_task_with_retries_starts_nothing(start, crews):
+    run = start("retried")
+
+    assert run.wait() == "failed"
+    for told in (run.error("mapped", map_index=0), run.error("report")):
+        assert NO_RETRIES in told[1]
+    assert (run.task("mapped", 0)["try_number"], run.task("report")["try_number"]) == (1, 1)
+    assert run.kickoffs(crews["slow"]) == []
+
+
 # The next one takes over from a scheduler whose heartbeat is older than scheduler_health_check_threshold.
 UNTIL_IT_COUNTS_AS_DEAD = 35
 
 
-@pytest.mark.skipif(has("Retries of tasks"), reason="from Airflow 3.3 on, the next attempt knows")
+@before_3_3
 def test_attempt_beyond_the_retries_starts_no_execution(start, crews, airflow):
     crew = crews["slow"]
     run = start("lost_scheduler")

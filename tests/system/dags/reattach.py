@@ -18,6 +18,11 @@ with DAG("reattach_cleared", schedule=None):
 with DAG("reattach_policy", schedule=None):
     CrewRunOperator(deferrable=True, **COMMON)
 
+# A cluster policy sets the retries of the second task (tests/system/conftest.py).
+with DAG("retried", schedule=None):
+    CrewRunOperator.partial(task_id="mapped", crew_conn_id="crew_slow", retries=2).expand(inputs=[INPUTS])
+    CrewRunOperator(**COMMON)
+
 # Airflow may begin it once more although it has no retries.
 with DAG("lost_scheduler", schedule=None):
     CrewRunOperator(deferrable=False, retries=0, **COMMON)
