@@ -221,12 +221,9 @@ class Run:
 
     def stored(self, task_id: str) -> dict[str, Any]:
         """Return the task state of a task. Before Airflow 3.3, there is none."""
-        try:
-            found = self.airflow.api.get(f"{self.path(task_id)}/state-store", map_index=-1, limit=1000)
-        except ApiError as error:
-            if "404" in str(error):
-                return {}
-            raise
+        if AIRFLOW < (3, 3):
+            return {}
+        found = self.airflow.api.get(f"{self.path(task_id)}/state-store", map_index=-1, limit=1000)
         return {each["key"]: each["value"] for each in found["task_state_store"]}
 
     def events(self, task_id: str, tries: int = 1, map_index: int = -1) -> list[dict[str, Any]]:
