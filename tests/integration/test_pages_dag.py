@@ -184,6 +184,9 @@ def pages(request, database, tmp_path_factory):
     return Pages(home, named if len(named) == len(chosen) else FILES)
 
 
+shown_by_dag_test = pytest.mark.skipif(AIRFLOW < (3, 3), reason="as dag.test() of the newest Airflow does it")
+
+
 @pytest.mark.parametrize("page", FILES)
 def test_dags_of_a_page_run(pages, page):
     assert TOKEN not in pages.said
@@ -201,6 +204,7 @@ def test_results_are_read_and_passed_on_as_shown(pages):
     assert "Ferries: They cross" in pages.said  # of typed_report
 
 
+@shown_by_dag_test
 def test_chat_and_pager_receive_messages_as_shown(pages):
     # The callback of a DAG cannot read the tasks in dag.test().
     texts = [message["text"] for message in pages.messages]
@@ -236,7 +240,7 @@ def test_migrated_tasks_send_the_same_inputs(pages):
     assert inputs == [{"topic": "ferries", "audience": "sailors"}]
 
 
-@pytest.mark.skipif(AIRFLOW < (3, 3), reason="the page shows dag.test() of the newest Airflow")
+@shown_by_dag_test
 def test_pytest_files_as_shown_pass(pages):
     assert "3 passed" in pages.said
 

@@ -17,8 +17,13 @@ from uuid import uuid4
 
 import pytest
 from airflow.exceptions import AirflowRescheduleException
-from airflow.providers.common.compat.sdk import AirflowSkipException, TaskDeferred
-from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowTaskTerminated
+from airflow.providers.common.compat.sdk import (
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    TaskDeferred,
+)
+from airflow.sdk import exceptions
 from airflow.sdk.execution_time.context import set_current_context
 from airflow.sdk.execution_time.timeout import timeout as alarm
 
@@ -47,7 +52,9 @@ class Marked(Exception):
     """A user has marked or cleared the task, so it does not go on."""
 
 
-_FINAL = (AirflowFailException, AirflowSensorTimeout, AirflowSkipException, AirflowTaskTerminated, Marked)
+# From Airflow 3.2 on, the SDK has what ends the task of an agent.
+_TERMINATED: Any = getattr(exceptions, "AirflowTaskTerminated", Marked)
+_FINAL = (AirflowFailException, AirflowSensorTimeout, AirflowSkipException, _TERMINATED, Marked)
 
 
 @dataclass(frozen=True)
