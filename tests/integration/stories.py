@@ -21,7 +21,6 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
 from runpy import run_path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -154,7 +153,8 @@ class Story:
         self.rows = batches.rows(options.pop("rows", 10))
         self.store = TaskStateStore()
         kept = self.store if options.pop("store", True) else None
-        self.task = Task(self._operator, store=kept, retries=options.pop("retries", 1))
+        may_retry = kept is not None or "sensor" in kind
+        self.task = Task(self._operator, store=kept, retries=options.pop("retries", int(may_retry)))
         self.options = options
         self.address = os.environ[CONNECTION]
         self._closing = ExitStack()
@@ -498,7 +498,6 @@ STEPS: dict[str, Callable[..., object]] = {
     "resume late": lambda it: it.resume(deadline=0.0),
     "resume with progress (.+)": lambda it, text: it.resume(progress=json.loads(text)),
     "next attempt resumes": Story.resume_in_next,
-    "task has retries": lambda it: setattr(it.task.ti, "task", SimpleNamespace(retries=1)),
     "Airflow keeps old events": lambda it: it.monkeypatch.setattr(versions, "KEEPS_OLD_EVENTS", True),
     "trigger, resume": lambda it: f"{it.fire()}; {it.resume()}",
     "resume without (trigger|time)": Story.resume_without,
