@@ -83,7 +83,7 @@ _CANCELS = (
 )
 _RETURNS = (
     "the task returns the result when the execution ends. The execution is billed once",
-    "the batch continues, and each row is billed once",
+    "the batch continues, and each of its executions is billed once",
 )
 _LONGEST_REASON = 2_000
 # What happens to the execution of a task that has ended, and to those of a batch.

@@ -31,7 +31,7 @@ def allow(live_crew, ledger, monkeypatch):  # noqa: ARG001 - without it, nothing
 
 
 def kickoff(*, store: Any = None, **options: Any) -> Task:
-    return Task(lambda: kickoff_of(**options), store=store, retries=1, run_id="morning")
+    return Task(lambda: kickoff_of(**options), store=store, retries=0 if store is None else 1, run_id="morning")
 
 
 def test_limit_applies_per_connection_and_day(ledger, allow, monkeypatch):
