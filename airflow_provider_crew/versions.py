@@ -25,8 +25,8 @@ HAS_REQUIRED_ACTIONS = _RELEASE >= (3, 3)
 TRIGGERS_CANCEL = _RELEASE >= (3, 3)
 
 NO_RETRIES = (
-    "Before Airflow 3.3, a task that starts executions needs retries=0: a retry would start another execution, "
-    "which is billed. Use CrewKickoffOperator with retries=0, and CrewExecutionSensor with retries."
+    "Before Airflow 3.3, a task that starts executions needs retries=0: a retry would start another execution "
+    "(billed). Use CrewKickoffOperator with retries=0, and CrewExecutionSensor with retries."
 )
 KEEP = " with 'Keep task state and resume'"
 KEEPING = KEEP if CLEARING_DELETES_TASK_STATE else ""

@@ -119,7 +119,7 @@ class CrewError(Exception):
 
     @property
     def fix(self) -> str:
-        """What a person can do about the error. Empty if there is nothing to do."""
+        """Action for a person. Empty if there is none."""
         return next((fix for name, fix in self.fixes.items() if not name or getattr(self, name)), "")
 
     @property
@@ -228,7 +228,7 @@ class Rejected(CallError):
 
     @property
     def fix(self) -> str:
-        """What a person can do, by the kind of rejection."""
+        """Action for a person, by the kind of rejection."""
         if self.http_status and self.http_status < HTTPStatus.BAD_REQUEST:
             return "If the crew has moved, put the new address into the connection."
         if self.http_status == HTTPStatus.NOT_FOUND and not self.missing_inputs:
@@ -378,7 +378,7 @@ class WatchBroken(WatchError):
 
     @property
     def fix(self) -> str:
-        """What a person can do about the cause."""
+        """Action for a person, from the cause."""
         return self.cause.fix if self.cause else ""
 
 
@@ -412,7 +412,7 @@ class LostContact(WatchError):
 
     @property
     def fix(self) -> str:
-        """What a person can do about the cause, unless this error knows more."""
+        """Action for a person: this error's own, or that for the cause."""
         if self.only_in_triggerer:
             return "Compare environment variables, secrets backend and network of the triggerer and the worker."
         if isinstance(self.cause, CallError) and self.cause.http_status == HTTPStatus.INTERNAL_SERVER_ERROR:

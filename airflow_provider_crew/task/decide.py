@@ -2,8 +2,8 @@
 Decision table for the kickoff record of a task: reattach, start an execution, or fail. It does no I/O.
 
 An execution is billed. So an attempt starts one only if there is no kickoff record, if the recorded execution has
-ended and another is wanted, or if a user has chosen to start another after an error that reports an uncertain
-kickoff. ``verdict()`` is its twin for the end of a task.
+ended and another is wanted, if another attempt started it and ``durable=False``, or if a user has chosen to start
+another after an error that reports an uncertain kickoff. ``verdict()`` is its twin for the end of a task.
 """
 
 from dataclasses import dataclass, replace
@@ -121,7 +121,7 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
 @dataclass(frozen=True, slots=True)
 class Next:
     """
-    What the next attempt finds, and so decides.
+    Facts that the next attempt will find, and its decision.
 
     :param record: Kickoff record, as this process knows it. ``None`` if there is none, or Airflow has no store.
     :param durable: Whether a retry reattaches.

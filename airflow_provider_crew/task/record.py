@@ -196,7 +196,7 @@ class Record:
 
     @property
     def next(self) -> Next:
-        """What the next attempt finds."""
+        """Facts that the next attempt will find."""
         return Next(
             self.last if self._store else None,
             self.task.options.durable,
