@@ -1,17 +1,17 @@
 """Rows that earlier processes of a batch have started, and what this attempt does with each."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from airflow_provider_crew.batch.collect import end_row, fit, store_ends
 from airflow_provider_crew.batch.groups import kickoffs_of_rows, save_groups, sent_in_groups
 from airflow_provider_crew.batch.reasons import count_reason
-from airflow_provider_crew.batch.rows import LONGEST_KEY, Row, decision_of, merged
+from airflow_provider_crew.batch.rows import Row, decision_of, merged
 from airflow_provider_crew.batch.state import BatchRun
 from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.errors import CallError
 from airflow_provider_crew.client.models import Failed
-from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.task.decide import Decision, PolledStatus
 from airflow_provider_crew.task.earlier import poll_earlier
 
@@ -41,19 +41,10 @@ def recall(batch: BatchRun, stored: Any, *, is_resumed: bool) -> None:
     # Airflow 3.4 deletes the state of a task that is cleared. A batch without state is new, or was cleared.
     cleared = not stored or stored["max_tries"] != task.ti.max_tries
     decide_on = partial(decision_of, cleared=cleared, rerun=options.rerun)
-    decisions = [(row, Decision.REATTACH if is_resumed and row.has_ended else decide_on(row)) for row in every]
-    asked = [row for row, decision in decisions if decision is Decision.ASK]
-    polled = [
-        (row, outcome.result()) for done in batch.each(partial(_poll, batch), asked) for row, outcome in done
-    ]
-    running = [
-        row for row, (status, _) in polled if is_resumed or not _restarts(batch, row, decide_on(row, status))
-    ]
-    batch.running = {row.kickoff_id: row for row in running}
-    if running and stored:
+    decisions = _decisions(batch, every, decide_on, is_resumed=is_resumed)
+    if batch.running and stored:
         state.address = state.address or stored["address"]
-    usages = {row.kickoff_id: failed.usage for row, (_, failed) in polled if failed}
-    news = [row for row, decision in decisions if _apply(batch, row, decision, usages)]
+    news = [row for row in every if _apply(batch, row, *decisions[id(row)])]
     store_ends(batch, [row for row in news if row.is_to_be_started])
     # Only now: rows that start again are in the files.
     save_groups(batch, *{group for *_, group in sent}.union(stored["groups"] if stored else ()))
@@ -73,6 +64,27 @@ def recall(batch: BatchRun, stored: Any, *, is_resumed: bool) -> None:
         task.log.info("Reattached to executions of earlier attempts: %d.", len(batch.running))
 
 
+def _decisions(
+    batch: BatchRun, rows: Sequence[Row], decide_on: Callable[..., Decision], *, is_resumed: bool
+) -> dict[int, tuple[Decision, Any]]:
+    """
+    Return the decision about each row by its ``id()``, with the usage of an execution that has failed since.
+
+    The crew is polled if a decision depends on the execution, which is running if the decision is still to ask.
+    """
+    found = {id(row): Decision.REATTACH if is_resumed and row.has_ended else decide_on(row) for row in rows}
+    decisions = {name: (decision, None) for name, decision in found.items()}
+    for done in batch.each(partial(_poll, batch), [row for row in rows if found[id(row)] is Decision.ASK]):
+        for row, outcome in done:
+            status, end = outcome.result()
+            decision = Decision.ASK if is_resumed else decide_on(row, status)
+            if decision in {Decision.KICK_OFF_AFTER_END, Decision.FAIL_UNREADABLE}:
+                decisions[id(row)] = decision, None if row.usage else getattr(end, "usage", None)
+            else:
+                batch.running[row.kickoff_id] = row
+    return decisions
+
+
 def _note_lost_lines(batch: BatchRun, stored: Any) -> None:
     """Treat a row as sent if the store has more kickoffs of it than the files and groups."""
     known = zip(batch.rows, kickoffs_of_rows(stored, batch.carried.plan[0]), strict=False)
@@ -84,18 +96,16 @@ def _note_lost_lines(batch: BatchRun, stored: Any) -> None:
         batch.task.warn(f"Rows that earlier attempts have started, and that the result files lack: {len(lost):,}.")
 
 
-def _apply(batch: BatchRun, row: Row, decision: Decision, usages: Mapping[str, Any]) -> bool:
+def _apply(batch: BatchRun, row: Row, decision: Decision, usage: Any) -> bool:
     """
     Apply the decision about a row. Return whether that is news for the result files.
 
-    :param usages: Usage of executions that have failed since, by kickoff ID.
+    :param usage: Usage of an execution that has failed since.
     """
     line = row.line or {}
     match decision:
-        case Decision.ASK if row.kickoff_id in batch.running:
+        case Decision.ASK:  # it is running
             row.sent_at, row.line = row.sent_at or line["started_at"], None
-        case Decision.ASK if row.index < 0:  # it has failed
-            return False
         case Decision.FAIL_UNCERTAIN if row.sent_at is not None:
             event = "An earlier attempt ended before the kickoff's response, or the row's result file is lost."
             end_row(row, "uncertain", errors.UncertainKickoff(event), "kickoff")
@@ -111,8 +121,7 @@ def _apply(batch: BatchRun, row: Row, decision: Decision, usages: Mapping[str, A
         case Decision.KICK_OFF:
             row.line = None
             batch.pending.append(row)
-        case Decision.ASK | Decision.KICK_OFF_AFTER_END | Decision.KICK_OFF_BY_CHOICE:
-            usage = usages.get(row.kickoff_id)
+        case Decision.KICK_OFF_AFTER_END | Decision.KICK_OFF_BY_CHOICE:
             row.lost_at = line["started_at"] if decision is Decision.KICK_OFF_BY_CHOICE else None
             row.kickoff_id, row.sent_at = "", None
             outputs = {name: line.get(name) for name in ("output", "raw_output")}  # it may never start again
@@ -122,15 +131,6 @@ def _apply(batch: BatchRun, row: Row, decision: Decision, usages: Mapping[str, A
     return False
 
 
-def _poll(batch: BatchRun, row: Row) -> tuple[PolledStatus, Failed | None]:
-    """Return the status of an execution that an earlier attempt has started, and how it has failed."""
+def _poll(batch: BatchRun, row: Row) -> tuple[PolledStatus, Failed | CallError | None]:
+    """Return the status of an execution that an earlier attempt has started, and how it or the poll has failed."""
     return poll_earlier(batch.task, batch.client.status, row.kickoff_id, is_cancelled=row.is_cancelled)
-
-
-def _restarts(batch: BatchRun, row: Row, decision: Decision) -> bool:
-    """Whether an execution of an earlier attempt has failed, so that its row is started again."""
-    if decision is not Decision.KICK_OFF_AFTER_END:
-        return False
-    name = one_line(row.key, LONGEST_KEY)
-    batch.task.log.info("Execution %s of row %s has ended without a result.", row.kickoff_id, name)
-    return True

@@ -14,7 +14,7 @@ from airflow_provider_crew.client.errors import CrewError, InvalidInputs
 from airflow_provider_crew.client.payload import plain, some_names
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.client.watch import Trouble
-from airflow_provider_crew.task.decide import Decision, End, KickoffRecord, PolledStatus, decide
+from airflow_provider_crew.task.decide import Decision, End, KickoffRecord, PolledStatus, decide, foreseen
 from airflow_provider_crew.task.record import BATCH, fingerprint
 from airflow_provider_crew.task.verdict import Step
 
@@ -225,8 +225,7 @@ def lines_of(text: Iterable[str], path: str) -> Iterable[Any]:
 
 def decision_of(row: Row, status: PolledStatus | None = None, *, cleared: bool, rerun: Rerun) -> Decision:
     """Return what an attempt does with a row: the decision for a single task with the same past."""
-    record = _record_of(row, is_run_again=cleared and rerun == "all")
-    return decide(record, status, cleared=cleared)
+    return decide(_record_of(row, is_run_again=cleared and rerun == "all"), status, cleared=cleared)
 
 
 def steps_of(rows: Iterable[Row], *, cleared: bool, rerun: Rerun) -> Counter[Step]:
@@ -242,7 +241,8 @@ def steps_of(rows: Iterable[Row], *, cleared: bool, rerun: Rerun) -> Counter[Ste
 
 def _step_of(row: Row, *, cleared: bool, rerun: Rerun) -> Step:
     """Return what an attempt does with a row, and the kind of the row, in the words of the verdict."""
-    kind, decision = _KINDS[row.status], decision_of(row, cleared=cleared, rerun=rerun)
+    record = _record_of(row, is_run_again=cleared and rerun == "all")
+    kind, decision = _KINDS[row.status], foreseen(record, cleared=cleared)
     match decision:
         case Decision.ASK:
             return "waits for", "running"
@@ -299,8 +299,8 @@ def merged(rows: Sequence[Row], lines: Iterable[Mapping[str, Any]], sent: Iterab
         if is_newer or (is_same and (row.sent_at is not None or row.status == "uncertain" or row.is_lost)):
             row.kickoff_id, row.sent_at, row.attempts, row.group = kickoff_id, sent_at, attempts, group
     for row in (*rows, *removed.values()):
-        if row.sent_at is None and row.line and row.outlasts:
-            row.kickoff_id = row.line["kickoff_id"]
+        if row.sent_at is None and row.line and row.status in {"error", "cancelled"}:
+            row.kickoff_id = row.line["kickoff_id"] or ""
     return list(removed.values())
 
 

@@ -3,7 +3,8 @@ Decision table for the kickoff record of a task: reattach, start an execution, o
 
 An execution is billed. So an attempt starts one only if there is no kickoff record, if the recorded execution has
 ended and another is wanted, if another attempt started it and ``durable=False``, or if a user has chosen to start
-another after an error that reports an uncertain kickoff. ``verdict()`` is its twin for the end of a task.
+another after an error that reports an uncertain kickoff. An execution without output is polled before it is
+replaced, because one odd response may have reported its end. ``verdict()`` is its twin for the end of a task.
 """
 
 from dataclasses import dataclass, replace
@@ -15,10 +16,12 @@ from pydantic import AfterValidator
 from airflow_provider_crew.client.models import Time
 from airflow_provider_crew.client.payload import issued_kickoff_id
 
-End = Literal["completed", "failed", "stopped"]
+End = Literal["completed", "rejected", "failed", "stopped"]
+"""``rejected``: completed, but the task does not accept the output. ``stopped``: a person has stopped it."""
 
 PolledStatus = Literal["running", "completed", "failed", "stopped", "unknown", "unreadable"]
 """Status of an execution at the crew. The last value means that there was no usable response."""
+_TOLD = frozenset({"running", "completed", "failed", "stopped"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class KickoffRecord:
         a retry.
     :param kicked_off_at: Time of the kickoff.
     :param kickoff_id: Kickoff ID of the execution. ``None`` if there was no response yet.
-    :param end: End of the execution. ``None`` if it may be running. ``stopped``: a person has stopped it.
+    :param end: End of the execution. ``None`` if it may be running.
     :param reported: Whether an attempt has failed with an error that reports the kickoff as uncertain.
     :param address: Address of the crew at the time.
     :param delivered: Whether Airflow has stored the task's return value.
@@ -70,13 +73,15 @@ class Decision(Enum):
     ASK = auto()
     """The decision depends on the status of the execution, so the crew is polled first."""
     FAIL_UNCERTAIN = auto()
+    FAIL_UNREADABLE = auto()
+    """The crew's response does not tell whether the execution has ended, and another would replace it."""
     FAIL_STOPPED = auto()
     """A person has stopped the execution, so only a person may start another."""
     FAIL_OTHER_INPUTS = auto()
     """The execution may be running, and its inputs belong to another row or item."""
 
 
-def decide(  # noqa: PLR0911, PLR0913 - a table
+def decide(  # noqa: C901, PLR0911, PLR0913 - a table
     record: KickoffRecord | None,
     status: PolledStatus | None = None,
     *,
@@ -103,19 +108,30 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
         return Decision.KICK_OFF
     if record.kickoff_id is None:
         return Decision.KICK_OFF_BY_CHOICE if cleared and record.reported else Decision.FAIL_UNCERTAIN
-    if not (durable or same_attempt or record.adopted or record.end == "stopped"):
+    is_kept = durable or same_attempt or record.adopted or (record.end == "stopped" and not cleared)
+    if not is_kept:
         return Decision.KICK_OFF_AFTER_END if record.end else Decision.KICK_OFF_AFRESH
     is_another = other_inputs and (same_attempt or (is_mapped and cleared))
-    match record.end or status:
-        case None:
+    match status if status in _TOLD else record.end:
+        case None if status is None:
             return Decision.ASK
-        case "failed":
+        case "stopped" if not cleared:
+            return Decision.FAIL_STOPPED
+        case "failed" | "stopped" if status in {None, "unreadable"}:
+            return Decision.FAIL_UNREADABLE if status else Decision.ASK
+        case "failed" | "stopped" | "rejected":
             return Decision.KICK_OFF_AFTER_END
-        case "stopped":
-            return Decision.KICK_OFF_AFTER_END if cleared else Decision.FAIL_STOPPED
         case "completed" if is_another or (cleared and record.delivered):
             return Decision.KICK_OFF_AFTER_END
     return Decision.FAIL_OTHER_INPUTS if is_another else Decision.REATTACH
+
+
+def foreseen(
+    record: KickoffRecord | None, status: PolledStatus | None = None, *, cleared: bool, durable: bool = True
+) -> Decision:
+    """Return the decision of a later attempt, if the crew then confirms the end in the record."""
+    expected: PolledStatus | None = "unknown" if record and record.end else None
+    return decide(record, status or expected, cleared=cleared, durable=durable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +157,7 @@ class Next:
     def decision(self, status: PolledStatus | None = None, *, cleared: bool) -> Decision:
         """Return the decision of a retry or, if it is ``cleared``, of clearing the task."""
         found = KickoffRecord(0, 0.0) if self.is_unnamed else self.record
-        return decide(found, status, cleared=cleared or self.was_cleared, durable=self.durable)
+        return foreseen(found, status, cleared=cleared or self.was_cleared, durable=self.durable)
 
     @property
     def reattaches(self) -> bool:

@@ -9,6 +9,7 @@ from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import UncertainKickoff
 from airflow_provider_crew.client.models import Execution, Failed
+from airflow_provider_crew.client.text import in_words
 from airflow_provider_crew.client.wording import execution_failed, unknown_elsewhere
 from airflow_provider_crew.exceptions import OtherInputs
 from airflow_provider_crew.task.decide import Decision, PolledStatus, decide
@@ -43,17 +44,18 @@ def earlier(record: Record, facts: Facts, output: Output, poll: Callable[[str], 
             "record. If so, an execution of an earlier attempt may still be running, and this attempt may start "
             "another. Both are billed."
         )
-    other_inputs = _has_other_inputs(record)
-    decision = decision_of(record, other_inputs=other_inputs)
-    if decision is Decision.ASK:
-        status = poll_recorded(record, output, poll)
-        decision = decision_of(record, status, other_inputs=other_inputs)
-        if decision is Decision.REATTACH and status == "unknown":
-            task.warn(
-                f"The crew reports NOT FOUND for execution {record.running} of an earlier attempt, as it does "
-                "while it waits for human input. The execution may be running and billed."
-            )
+    decision = decision_of(record, other_inputs=False)
+    other_inputs = decision in {Decision.ASK, Decision.REATTACH} and _has_other_inputs(record)
+    status, unreadable = poll_recorded(record, output, poll) if decision is Decision.ASK else (None, None)
+    decision = decision_of(record, status, other_inputs=other_inputs)
+    if decision is Decision.REATTACH and status == "unknown":
+        task.warn(
+            f"The crew reports NOT FOUND for execution {record.running} of an earlier attempt, as it does "
+            "while it waits for human input. The execution may be running and billed."
+        )
     facts.next = record.next
+    if unreadable and decision is Decision.FAIL_UNREADABLE:
+        raise unreadable
     if decision is not Decision.REATTACH:
         if record.was_cleared:
             record.update()  # a retry may start an execution from here on, as the Crew tab tells
@@ -73,20 +75,26 @@ def _has_other_inputs(record: Record) -> bool:
     if not (record.last and record.last.fingerprint):
         return False
     is_mapped = record.task.ti.map_index >= 0
-    now = _fingerprint(record.task, required=record.is_of_this_attempt or (is_mapped and record.was_cleared))
+    now = _fingerprint(record, required=record.is_of_this_attempt or (is_mapped and record.was_cleared))
     return now not in {None, record.last.fingerprint}
 
 
-def poll_recorded(record: Record, output: Output, poll: Callable[[str], Execution]) -> PolledStatus:
-    """Poll the execution in the record, and record its end."""
-    kickoff_id, address = record.last_id, record.last.address if record.last else ""
-    status, failed = poll_earlier(record.task, poll, kickoff_id, address, is_cancelled=record.is_cancelled)
-    if status in {"completed", "failed", "stopped"}:
-        record.update(end=status)
-    if failed:
-        failure = execution_failed(failed, "")
+def poll_recorded(
+    record: Record, output: Output, poll: Callable[[str], Execution]
+) -> tuple[PolledStatus, errors.CallError | None]:
+    """Poll the execution in the record, and record its end. Return its status, and why that is unreadable."""
+    last, kickoff_id = record.last, record.last_id
+    address = last.address if last and not last.end else ""  # else, the record decides about an unknown one
+    status, found = poll_earlier(record.task, poll, kickoff_id, address, is_cancelled=record.is_cancelled)
+    end = None if status == "running" else status
+    if last and end not in {"unknown", "unreadable", last.end}:
+        record.update(end=end)
+    if isinstance(found, errors.CallError):
+        return status, found
+    if found:
+        failure = execution_failed(found, "")
         output.trace(kickoff_id, failure.execution_time, failure.usage, failure)
-    return status
+    return status, None
 
 
 def decision_of(record: Record, status: PolledStatus | None = None, *, other_inputs: bool) -> Decision:
@@ -104,9 +112,9 @@ def decision_of(record: Record, status: PolledStatus | None = None, *, other_inp
 
 def poll_earlier(
     task: Task, poll: Callable[[str], Execution], kickoff_id: str, address: str = "", *, is_cancelled: bool = False
-) -> tuple[PolledStatus, Failed | None]:
+) -> tuple[PolledStatus, Failed | errors.CallError | None]:
     """
-    Return the status of an execution that an earlier attempt has started, and how it has failed.
+    Return the status of an execution that an earlier attempt has started, and how it or the poll has failed.
 
     :param address: Address of the kickoff. Empty if it is not known.
     :param is_cancelled: Whether that attempt has asked the crew to cancel it, so that no person has stopped it.
@@ -118,8 +126,9 @@ def poll_earlier(
             raise unknown_elsewhere(kickoff_id, address, error.address) from None
         return "unknown", None
     except errors.CallError as error:
-        task.warn(f"The status of execution {kickoff_id} is unreadable. {error.event}")
-        return "unreadable", None
+        unreadable = error.replace(f"The status of execution {kickoff_id} is unreadable. {error.event}")
+        task.warn(unreadable.event)
+        return "unreadable", unreadable
     if isinstance(execution, Failed):
         return "stopped" if execution.was_stopped and not is_cancelled else "failed", execution
     return "completed" if execution.status == "completed" else "running", None
@@ -182,19 +191,25 @@ def _reject_extra_attempt(task: Task) -> None:
         )
 
 
-def _fingerprint(task: Task, *, required: bool) -> str | None:
+def _fingerprint(record: Record, *, required: bool) -> str | None:
     """
-    Return the fingerprint of this attempt's inputs, or None if it is not known.
+    Return the fingerprint of this attempt's inputs, or None if it is not known. If it is ``required``, fail then.
 
     A decorated function is called only if ``required``. Inputs that are not JSON match no earlier kickoff. Neither
     does a row that the function skips, because a skipped task would leave its execution running.
     """
+    task = record.task
     state: Any = task.options.kickoff.get("restore_from_state_id")
     if required:
         try:
             return fingerprint(task.inputs, state)
         except (errors.InvalidInputs, AirflowSkipException):
             return ""
+        except Exception as error:
+            if not record.was_cleared:
+                raise
+            event = f"Whether the earlier execution has the inputs of this task is unknown: {in_words(error)}."
+            raise OtherInputs(event, kickoff_id=record.last_id) from None
     with suppress(Exception):  # only a warning depends on it
         return fingerprint(task.inputs, state) if isinstance(task.options.inputs, Mapping) else None
     return None

@@ -92,7 +92,7 @@ def end_of(error: BaseException, *, rejects_misfits: bool) -> dict[str, Any]:
         case errors.ExecutionFailed():
             return {"end": "failed"}
         case errors.InvalidOutput() if error.misfits and not rejects_misfits:
-            return {"end": "failed"}
+            return {"end": "rejected"}
         case errors.ExecutionUnknown(has_completed=True):
             return {"end": "completed", "delivered": True}
     return {}
@@ -243,8 +243,10 @@ class Record:
         )
         try:
             self._save()
-        except Exception:
+        except Exception as error:
             self.last = self._before
+            # Airflow may have stored it, although its response was lost.
+            self.is_unnamed = api_server.is_away(error) and not self._save_if_possible()
             raise
 
     def save_again(self) -> None:

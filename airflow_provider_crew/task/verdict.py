@@ -55,7 +55,7 @@ _WAITS_FOR_GIVEN = "waits for the execution that kickoff_id names then, at no fu
 AFTER_REMOVAL = "Wait for the execution with CrewExecutionSensor in another task, or cancel it."
 AFTER_UPSTREAM = f"When its upstream tasks have succeeded, clearing the task {_WAITS}."
 _READS = "reads the result of the same execution, at no cost"
-_WHEN_ENDED = "starts another execution (billed) if the earlier one has ended, and otherwise fails again"
+_IF_SAME = "waits for the execution if it has the task's inputs, or else starts another (billed) once it has ended"
 _READS_RECORD = "reads the kickoff record again"
 _CHECKS = "checks the same result again, at no cost"
 _ENDS_AGAIN = "ends with the same error, at no cost"
@@ -228,7 +228,7 @@ class Facts:
 
 def _effect_of(found: Next, status: PolledStatus | None = None, *, cleared: bool) -> str:
     decision = found.decision(status, cleared=cleared)
-    if decision is Decision.ASK:
+    if decision is Decision.ASK:  # it has not ended yet
         end: PolledStatus = "failed" if found.record and found.record.cancelled else "completed"
         is_kept = found.decision(end, cleared=cleared) is Decision.REATTACH
         return _WAITS if is_kept else _STARTS_UNLESS_RUNNING
@@ -513,8 +513,11 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:
             return _Row("fail", cleared, error.fix, _start_over(facts))
         case OtherInputs():
             fix = f"Read the execution's result with {_sensor(facts)}."
-            return _Row("fail", _WHEN_ENDED, fix, _start_over(facts))
-    return replace(_row_of_any(error, facts.effect()), cleared=cleared)
+            return _Row("fail", _IF_SAME, fix, _start_over(facts))
+    row = _row_of_any(error, facts.effect())
+    if facts.next.earlier == "may have started" and cleared in {_STARTS, _STARTS_ANOTHER}:
+        row = replace(row, fix=f"{row.fix} Look for that execution in the crew's dashboard first.".lstrip())
+    return replace(row, cleared=cleared)
 
 
 def _row_of_sensor(error: CrewError, facts: Facts) -> _Row:

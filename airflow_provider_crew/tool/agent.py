@@ -201,7 +201,7 @@ def _take_record(call: Attempt) -> None:
         if number in taken or conn_id not in names or (last := _open(call, number)) is None:
             continue
         is_own, is_equal = names[0] == conn_id, last.fingerprint == digest
-        if is_own and is_equal and last.end != "failed":
+        if is_own and is_equal and last.end not in {"failed", "rejected"}:
             taken.add(number)
             return
         # A call that has failed comes last, because an equal one may be running.
@@ -234,7 +234,7 @@ def _reject_unless_ended(call: Attempt, last: Any, conn_id: str, digest: str) ->
     elif last.kickoff_id is None and not is_over:
         event = "An earlier attempt sent a kickoff with other inputs, so an execution may have started."
         raise errors.UncertainKickoff(event)
-    elif last.kickoff_id and poll_recorded(call.record, call.output, call.waiting.status) not in _ENDED:
+    elif last.kickoff_id and poll_recorded(call.record, call.output, call.waiting.status)[0] not in _ENDED:
         event = "The execution of an earlier attempt has other inputs, and may be running."
         raise OtherInputs(event, kickoff_id=last.kickoff_id)
 

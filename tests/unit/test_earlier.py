@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 from unittest.mock import patch
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
@@ -19,7 +19,7 @@ from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.models import Completed, Execution, Failed, Paused, Running
-from airflow_provider_crew.task.decide import Decision
+from airflow_provider_crew.task.decide import Decision, End
 from airflow_provider_crew.task.earlier import decision_of, earlier, poll_earlier
 from airflow_provider_crew.task.record import KEY, KICKOFF_ID, Record, fingerprint
 from airflow_provider_crew.task.task import Options, Task
@@ -43,7 +43,7 @@ FIRST: dict[str, Any] = {"max_tries": 3, "try_number": 1, "end": None, "fingerpr
 STORED: dict[str, dict[str, Any]] = {
     "sent": {},
     "execution": {"kickoff_id": "k", "address": CREW},
-    **{end: {"kickoff_id": "k", "end": end} for end in ("completed", "failed", "stopped")},
+    **{end: {"kickoff_id": "k", "end": end, "address": CREW} for end in get_args(End)},
     "reported": {"reported": True},
     "delivered": {"delivered": True},
     "asked to stop": {"cancelled": True},
@@ -135,6 +135,7 @@ class Attempt:
 
     def decided(self, *args: Any, **facts: Any) -> Decision:
         decision = decision_of(*args, **facts)
+        self.done = [each for each in self.done if each not in Decision.__members__]  # the last one counts
         self.done += [] if decision is Decision.ASK else [decision.name]
         return decision
 
@@ -162,10 +163,10 @@ def test_attempts_do_what_the_table_says(tabulated: Any) -> None:
 
 
 def test_poll_tells_the_status_of_an_execution() -> None:
-    polled = {
-        name: poll_earlier((attempt := Attempt("sent", "", name)).task, attempt.poll, "k") for name in RESPONSES
-    }
-    ends = {name: (name, RESPONSES[name]) for name in ("failed", "stopped")}
+    attempts = {name: Attempt("sent", "", name) for name in RESPONSES}
+    polled = {name: poll_earlier(attempt.task, attempt.poll, "k") for name, attempt in attempts.items()}
     others = {"paused": "running", "NOT FOUND": "unknown", "NOT FOUND at another": "unknown", "400": "unreadable"}
 
-    assert polled == {name: (others.get(name, name), None) for name in RESPONSES} | ends
+    assert {name: status for name, (status, _) in polled.items()} == {n: others.get(n, n) for n in RESPONSES}
+    found = {name: type(end) for name, (_, end) in polled.items() if end}
+    assert found == {"failed": Failed, "stopped": Failed, "400": errors.Rejected}
