@@ -523,6 +523,7 @@ STEPS: dict[str, Callable[..., object]] = {
     "at each call of the store: (.+)": lambda it, then: setattr(
         it.store, "breaks_at", lambda call, fails=it.store.breaks_at: (fails(call), it.take(then))[0]
     ),
+    "store keeps what it does not confirm": lambda it: setattr(it.store, "keeps_all", True),
     "store works": lambda it: setattr(it.store, "breaks_at", lambda _: False),
     "store is empty": lambda it: it.store.texts.clear(),
     "process dies (before|after) it (.+)s (parts|groups)": lambda it, when, act, _: killed_at(
