@@ -30,6 +30,7 @@ from airflow_provider_crew.client.errors import CrewError, recorded_error
 from airflow_provider_crew.client.text import in_words
 from airflow_provider_crew.exceptions import CrewTaskError, CutShort, EndedByAirflow
 from airflow_provider_crew.task.record import BATCH
+from airflow_provider_crew.task.stop import UNWATCHED
 from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.task.verdict import Facts, verdict
 from airflow_provider_crew.task.wait import deferred, mark_cancels, note_end_of_deferral, polling, trigger_failed
@@ -174,9 +175,7 @@ class Batch:
     def _is_over(self) -> bool:
         """Whether there is nothing left to wait for."""
         batch = self.batch
-        return time.time() >= batch.carried.deadline or not (
-            batch.running or (batch.pending and not batch.is_stopped)
-        )
+        return batch.is_late or not (batch.running or (batch.pending and not batch.is_stopped))
 
     def _wait(self) -> None:
         """Wait until some rows have ended, or until the crew may respond again. May defer."""
@@ -205,7 +204,7 @@ class Batch:
     def _pause(self) -> None:
         """Sleep until the crew may respond to a kickoff again."""
         state = self.batch.carried
-        while time.time() < min(state.not_before, state.deadline):
+        while time.time() < state.not_before and not self.batch.is_late:
             self.display.push_if_due(is_news=False)
             time.sleep(timing.current().look)
             self._heed()
@@ -267,8 +266,9 @@ class Batch:
     def _finish(self) -> dict[str, Any]:
         """Write the result files, and return the manifest. Raise if the batch has failed."""
         batch, running = self.batch, len(self.batch.running)
-        is_late = time.time() >= batch.carried.deadline and bool(batch.running or batch.pending)
-        collect_rest(batch, errors.WaitedTooLong("The timeout of the batch passed."))
+        is_late = batch.is_late and bool(batch.running or batch.pending)
+        limit = UNWATCHED if trigger_timed_out(self._next_kwargs) else "timeout"
+        collect_rest(batch, errors.WaitedTooLong("The timeout of the batch passed.", limit=limit))
         save_groups(batch)  # Airflow refuses it to a process that it has replaced, which must not tidy up
         statuses, usage = batch.files.compact(batch.rows)
         failed = len(batch.rows) - statuses["success"]

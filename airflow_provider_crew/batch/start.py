@@ -56,6 +56,7 @@ class Starter:
             return False
         batch.renew()
         try:
+            batch.stop.look_before("next kickoff")
             if not self._is_awake:
                 self._listed, self._is_awake = listed_inputs(batch.task, batch.client), True
         except errors.TransientError as error:

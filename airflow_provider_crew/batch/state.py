@@ -108,6 +108,7 @@ class BatchRun:
 
     def __init__(self, task: Task, options: BatchOptions) -> None:
         now = time.time()
+        self.clock = timing.SteadyClock()
         self.task = task
         self.options = options
         self.store = Store(task.context["task_state_store"])
@@ -137,8 +138,12 @@ class BatchRun:
     @property
     def is_stopped(self) -> bool:
         """Whether no more rows are started in this attempt."""
-        is_late = time.time() >= self.carried.deadline
-        return bool(self.trouble) or is_late or self.has_too_many_failed(self.enough) or self.is_spent
+        return bool(self.trouble) or self.is_late or self.has_too_many_failed(self.enough) or self.is_spent
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the deadline of the batch has passed."""
+        return self.clock() >= self.carried.deadline
 
     @property
     def enough(self) -> int:
@@ -235,7 +240,7 @@ class BatchRun:
             [row.attempts, at, *row.as_memory()] for row, at in zip(self.rows, lost, strict=True)
         )
         state.running = [row.sent() for row in self.running.values()]
-        state.number = self.files.number
+        state.number, state.deadline = self.files.number, state.deadline + self.clock.jump
         return state
 
     def restore(self, state: Carried, known: Mapping[str, Any]) -> None:

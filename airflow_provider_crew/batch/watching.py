@@ -25,6 +25,7 @@ from airflow_provider_crew.client.models import Completed
 from airflow_provider_crew.client.options import MAX_OUTAGE
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import one_line, warn
+from airflow_provider_crew.client.timing import SteadyClock
 from airflow_provider_crew.client.watch import WatchRules, WatchState
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller
@@ -95,9 +96,9 @@ class Watching:
         self._began: dict[str, float | None] = {row[0]: row[2] for row in self.running}
         self._heard_at: dict[str, float] = {}
         tasks = [asyncio.create_task(self._watch(row[0], row[1], row[4])) for row in self.running]
-        quota, began = min(len(tasks), max(1, self.window // self.share)), time.monotonic()
+        quota, began, now = min(len(tasks), max(1, self.window // self.share)), time.monotonic(), SteadyClock()
         try:
-            while not (self.error or is_told_to_end() or time.time() >= self.rules.deadline):
+            while not (self.error or is_told_to_end() or now() >= self.rules.deadline):
                 lasted = time.monotonic() - began
                 is_due = time.time() >= (self.rules.wake_at or math.inf) or lasted >= longest
                 if is_due or self.news >= quota or (self.news and lasted >= timing.current().batch_wait):

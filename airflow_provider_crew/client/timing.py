@@ -1,13 +1,35 @@
 """
-Pauses and limits in seconds that users cannot set. DAG files import this module, so it imports nothing else.
+Pauses and limits in seconds that users cannot set. And clocks. DAG files import this module, so it imports little.
 
 Code reads them when it uses them, so that tests can replace them.
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
+
+
+def ticks() -> float:
+    """Return seconds that pass even while the machine sleeps. Setting the machine's clock does not change them."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class SteadyClock:
+    """Wall clock that does not jump if the machine's clock is set, which must not end a wait."""
+
+    def __init__(self) -> None:
+        self._offset = time.time() - ticks()
+
+    def __call__(self) -> float:
+        """Return the time in seconds."""
+        return self._offset + ticks()
+
+    @property
+    def jump(self) -> int:
+        """Seconds by which the machine's clock has jumped meanwhile, for a deadline that another process gets."""
+        return round(time.time() - self())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -175,7 +175,8 @@ class Poller:
         observer: Observer | None = None,
     ) -> None:
         self._hook = hook
-        self.watch = Watch(kickoff_id, rules, clock=time.time, random=random.random, memory=memory)
+        self.clock = timing.SteadyClock()
+        self.watch = Watch(kickoff_id, rules, clock=self.clock, random=random.random, memory=memory)
         self.report = ProgressReport(self.watch)
         self.observer = observer
         self.subject = f"Execution {kickoff_id}"

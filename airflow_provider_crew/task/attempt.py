@@ -33,7 +33,7 @@ from airflow_provider_crew.task.record import Record, callbacks_of, fingerprint,
 from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, report, storable, value_of
 from airflow_provider_crew.task.send import called, kick_off, request_of, send, webhook_secret
 from airflow_provider_crew.task.shielded import shielded
-from airflow_provider_crew.task.stop import Stop, as_cut_short, cancelled_if_wanted
+from airflow_provider_crew.task.stop import UNWATCHED, Stop, as_cut_short, cancelled_if_wanted
 from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.task.verdict import Facts, Verdict, verdict
 from airflow_provider_crew.task.wait import Plan, Wait, note_end_of_deferral, trigger_failed
@@ -273,11 +273,11 @@ class Attempt:
     def _outcome_after_all(self, next_kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Poll once if the trigger failed, or if no triggerer ended the wait in time."""
         task, lost = self.task, trigger_failed(self.task, next_kwargs, "the execution", kickoff_id=self.kickoff_id)
-        deadline = time.time() + task.options.timeout
+        rules = self.waiting.rules(time.time() + task.options.timeout)
         if trigger_timed_out(next_kwargs):
             task.log.warning("No triggerer ended the wait for execution %s in time.", self.kickoff_id)
-            deadline = time.time()
-        return self.waiting.once(lost, deadline)
+            rules = replace(rules, deadline=time.time(), limit=UNWATCHED)
+        return self.waiting.once(lost, rules)
 
     # The end.
 

@@ -4,9 +4,8 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from threading import Event, Thread, current_thread, main_thread
-from time import clock_gettime
 from typing import NoReturn, TypeVar
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
@@ -22,6 +21,8 @@ from airflow_provider_crew.task.verdict import Facts, verdict
 
 T = TypeVar("T")
 
+UNWATCHED = "timeout of the deferral"
+"""Limit at which nothing is cancelled: no triggerer has seen it pass, so the clock may have jumped."""
 # Seconds without a beat after which the process counts as suspended.
 _SUSPENDED = 60.0
 
@@ -62,7 +63,7 @@ class Pulse:
 @cache
 def pulse_of(_pid: int) -> Pulse:
     """Return the pulse of a process. A child process has no thread of its parent, so it needs its own."""
-    pulse = Pulse(partial(clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)))
+    pulse = Pulse(timing.ticks)
     Thread(target=pulse.beat, name="crew-pulse", daemon=True).start()
     return pulse
 
@@ -111,12 +112,18 @@ class Stop:
         self._task.warn(verdict(told, replace(facts, is_ending=True)).failure.story)
 
     def look_before(self, what: str, interrupted: Event | None = None) -> None:
-        """Raise if Airflow is ending the task, or if its time is over. Storing the intent may take minutes."""
+        """
+        Raise if Airflow is ending the task, if its time is over, or if the process was suspended.
+
+        Storing the intent may take minutes. After a suspension, Airflow may have failed the task.
+        """
         limit = self._task.options.execution_timeout
         if limit and time.monotonic() - self._task.began >= limit.total_seconds():
             raise CutShort(f"execution_timeout passed before the {what}.")
         if (interrupted and interrupted.is_set()) or self.is_told():
             raise CrewTaskError(f"The task was ended before the {what}.")
+        if self._pulse.was_suspended():
+            raise CrewTaskError(f"The process was suspended for more than a minute before the {what}.")
 
     def sleep(self, seconds: float, heed: Callable[[], object]) -> None:
         """Sleep, and call a function at times if Airflow is ending the task."""
@@ -169,7 +176,7 @@ def cancelled_if_wanted(
     """
     if not (
         isinstance(error, EndedByAirflow)
-        or (isinstance(error, errors.WaitedTooLong) and task.cancels_on("timeout"))
+        or (isinstance(error, errors.WaitedTooLong) and error.limit != UNWATCHED and task.cancels_on("timeout"))
     ):
         return error, None
     try:

@@ -47,7 +47,7 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     if trigger.asked and trigger.task_instance and (answer := await answer_before(trigger)):
         return answer
     rules = WatchRules(**trigger.rules)
-    event: dict[str, Any] = {"kickoff_id": trigger.kickoff_id, "deadline": rules.deadline}
+    event: dict[str, Any] = {"kickoff_id": trigger.kickoff_id}
     progress = progress_of(trigger)
     memory = WatchState.recalled(trigger.memory)
     poller = Poller(hook_of(trigger), trigger.kickoff_id, rules, memory)
@@ -77,6 +77,7 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     if request:
         await request.close()
     event |= {"has_response": poller.watch.has_response, "seen": poller.watch.memory.seen}
+    event["deadline"] = rules.deadline + poller.clock.jump
     listed: dict[str, Any] = {"tasks": []} if "result" in event else {}  # the result lists them
     return event | {"progress": json.dumps(poller.report.as_dict() | listed)}
 

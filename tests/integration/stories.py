@@ -536,6 +536,9 @@ STEPS: dict[str, Callable[..., object]] = {
     "connection is back": lambda it: it.connect(it.address),
     "connection is by name": lambda it: it.connect(it.address.replace("127.0.0.1", "localhost")),
     "connection has (.+)": lambda it, more: it.connect(f"{it.address}?{more}"),
+    r"clock jumps (\S+) seconds": lambda it, seconds: it.monkeypatch.setattr(
+        time, "time", lambda clock=time.time: clock() + float(seconds)
+    ),
     "timing: (.+)": lambda it, text: it.timing(**named(text)),
     "answer: stop": lambda it: it.outcome(lambda: it.task.resume(it.waiting, it.answered(STOP_WAITING))),
     "answer: check": lambda it: it.outcome(lambda: it.task.resume(it.waiting, it.answered(HAS_ANSWERED))),

@@ -113,6 +113,7 @@ def spent(*lines: tuple[Any, ...]) -> Any:
 
 def test_row_that_succeeded_after_an_uncertain_kickoff_is_certain():
     batch: Any = SimpleNamespace(rows=rows_of([{}], None, None), running={}, files=SimpleNamespace(number=0))
+    batch.clock = SimpleNamespace(jump=0)
     batch.carried, row = Carried(plan=[], deadline=0.0, started_at=0.0, logged_at=0.0), batch.rows[0]
     row.lost_at, row.kickoff_id = 5.0, "k"
     row.remember("success", None, None)

@@ -18,7 +18,7 @@ from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.models import Failed
-from airflow_provider_crew.exceptions import CutShort, EndedByAirflow
+from airflow_provider_crew.exceptions import CrewTaskError, CutShort, EndedByAirflow
 from airflow_provider_crew.task.shielded import shielded
 from airflow_provider_crew.task.stop import Pulse, Stop, as_cut_short, cancelled_if_wanted, pulse_of
 from airflow_provider_crew.task.task import Options, Task
@@ -48,6 +48,13 @@ def test_process_notices_a_suspension_whatever_it_does(timing):
 
     assert has_beaten.wait(60)
     assert own.was_suspended()
+
+
+def test_process_that_was_suspended_sends_nothing():
+    ending(told=False)[0].look_before("kickoff")
+
+    with pytest.raises(CrewTaskError):
+        ending(beats=(0.0, 65.0, 66.0), told=False)[0].look_before("kickoff")
 
 
 def ending(*, beats: tuple[float, ...] = (0.0, 5.0), told: bool = True, **options: Any) -> tuple[Stop, list[str]]:
