@@ -339,9 +339,10 @@ class WatchedService(LocalCrewService):
 
     def at_look(self, number: int, act: Callable[[], Any]) -> None:
         """Do something when an execution was looked at so often from now on."""
-        looks = count(1)
+        looks, others = count(1), self.after
 
         def note(request: ReceivedRequest) -> None:
+            others(request)
             if request.operation == "status" and next(looks) == number:
                 act()
 

@@ -23,6 +23,7 @@ from airflow_provider_crew.batch.state import BatchRun
 from airflow_provider_crew.exceptions import (
     CrewTaskError,
     CrewTaskFailed,
+    WaitedTooLong,
 )
 from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
@@ -346,3 +347,11 @@ def test_token_renewed_before_a_group_stops_no_row(live_crew, batch, monkeypatch
     assert counts["success"] == len(live_crew.kickoffs) == 12
     # The others of the group may be sent when the first response has been read.
     assert 1 <= len([each for each in live_crew.requests.on("kickoff") if each.status == 401]) <= 4
+
+
+def test_rate_limited_crew_gets_a_few_requests(live_crew, batch, timing):
+    timing(batch_back_off=3600.0)
+    live_crew.faults.answer(429, on="kickoff", times=100)
+    with pytest.raises(WaitedTooLong):
+        batch(rows(40), timeout=1, max_active=40, max_outage=None).run()
+    assert 0 < len(live_crew.requests.on("kickoff")) <= 12  # three for each row of the first group

@@ -89,7 +89,9 @@ class World:
         clock, passed = time.time, [0.0]
         self._listeners.append(lambda request: passed.append(seconds * (request.operation == "status")))
         self._monkeypatch.setattr(time, "time", lambda: clock() + sum(passed))
-        self._monkeypatch.setattr("airflow_provider_crew.client.timing.SteadyClock.__call__", lambda _: time.time())
+        self._monkeypatch.setattr(
+            "airflow_provider_crew.client.timing.SteadyClock.__call__", lambda _: time.time()
+        )
 
     def at(self, operation: str, act: Callable[[], Any], *, number: int = 1, status: int | None = None) -> None:
         """Do something once, before the answer to such a request is sent."""
