@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -74,6 +75,13 @@ def _fail(world: World, _: Job) -> None:
     world.crew.scenario = FAILING
 
 
+def _forget(world: World, _: Job) -> None:
+    """Let the crew forget all executions, so that what is stored about their ends counts."""
+    for kickoff_id in world.crew.ids:
+        with suppress(LookupError):
+            world.crew.forget(kickoff_id)
+
+
 def _report_usage(world: World, _: Job) -> None:
     world.crew.scenario = QUICK.model_copy(update={"dialect": "deployed"})
 
@@ -96,6 +104,11 @@ def _change_rows(_: World, job: Job) -> None:
     """Clear a batch of three rows, remove the last one, and change the inputs of another."""
     job.clear()
     job.options["inputs"] = [INPUTS, INPUTS | {"audience": "captains"}]
+
+
+def _forget_and_change_rows(world: World, job: Job) -> None:
+    _forget(world, job)
+    _change_rows(world, job)
 
 
 def _change_rows_and_fail(world: World, job: Job) -> None:
@@ -126,7 +139,7 @@ SCENES: Mapping[str, Scene] = {
     "intent": Scene(at=("kickoff", 1), error=errors.UncertainKickoff, **_UNCERTAIN),
     "reported": Scene(before=_lose_response, after=_clear, kickoffs=1, **_UNCERTAIN),
     "running": Scene(before=_run_slowly, at=("status", 2), alert="running", tab="Stopped waiting"),
-    "failed": Scene(before=_fail, kickoffs=1, alert="ended", tab="Failed"),
+    "failed": Scene(before=_fail, after=_forget, kickoffs=1, alert="ended", tab="Failed"),
     "stopped": Scene(before=_stop, error=errors.ExecutionStopped, alert="ended", tab="Failed"),
     "misfit": Scene(
         options={"output_type": list[int]}, before=_report_usage, after=_fix_type, alert="ended", tab="Failed"
@@ -156,7 +169,10 @@ SCENES: Mapping[str, Scene] = {
         alert="unknown",
     ),
     "batch_ended": _batch(
-        before=_change_rows_and_fail, after=_change_rows, rows={"success": 2}, tab="Partly completed"
+        before=_change_rows_and_fail,
+        after=_forget_and_change_rows,
+        rows={"success": 2},
+        tab="Partly completed",
     ),
 }
 

@@ -351,7 +351,7 @@ def test_token_renewed_before_a_group_stops_no_row(live_crew, batch, monkeypatch
 
 def test_rate_limited_crew_gets_a_few_requests(live_crew, batch, timing):
     timing(batch_back_off=3600.0)
-    live_crew.faults.answer(429, on="kickoff", times=100)
+    live_crew.faults.answer(429, on="kickoff", times=10_000)
     with pytest.raises(WaitedTooLong):
-        batch(rows(40), timeout=1, max_active=40, max_outage=None).run()
+        batch(rows(40), timeout=3, max_active=40, max_outage=None).run()
     assert 0 < len(live_crew.requests.on("kickoff")) <= 12  # three for each row of the first group
