@@ -3,8 +3,8 @@
 (async () => {
   const names = ["story", "tab", "question", "markdown", "output", "batch", "safe", "attempts", "airflow"];
   const modules = await Promise.all(names.map((each) => import(`/${each}.js`)));
-  const [{ story, CHOICES }, { Header }, { Question }, { Markdown }, { Output }, { Results }, safe, { costOf }, airflow] = modules;
-  Object.assign(globalThis, { Question, Markdown, Output, safe, costOf, airflow });
+  const [{ story, CHOICES }, { Header, Told }, { Question }, { Markdown }, { Output }, { Results }, safe, { costOf }, airflow] = modules;
+  Object.assign(globalThis, { Told, Question, Markdown, Output, safe, costOf, airflow });
 
   // What the tab shows of a task.
   globalThis.shown = (seen) => {

@@ -20,6 +20,7 @@ from tests.system.crew_tab_contents import CONTENTS, KICKOFF_ID, batch_progress,
 FILE = json.loads(Path(__file__).with_name("tab_states.json").read_text(encoding="utf-8"))
 NOW = time.time() // 1
 LONG = "Traceback:\n" + "  x = 402\n" * 900
+COLORED = "Traceback:\n  \x1b[31mx = 402\x1b[0m\n"
 RUNNING = KickoffRecord(0, 0.0, KICKOFF_ID)
 MISFITS = ("title: Field required", "ports[0].ready: Input should be a valid boolean")
 
@@ -66,6 +67,16 @@ VALUES: dict[str, Any] = {
     ),
     "long traceback, and more": failed(
         errors.ExecutionFailed(f"E. {one_line(LONG, SHOWN_TEXT)} Refused.", error=LONG)
+    ),
+    "colored traceback, and more": failed(
+        errors.ExecutionFailed(f"It has ended: {one_line(COLORED, SHOWN_TEXT)}. Refused.", error=COLORED)
+    ),
+    # Python takes this separator for a space.
+    "traceback with a separator, and more": failed(
+        errors.ExecutionFailed("It has ended: a b. See …, which was refused.", error="a\x1f\nb")
+    ),
+    "many misfits": failed(
+        errors.InvalidOutput(f"It does not match: {'; '.join(MISFITS)}; and 3 more.", misfits=MISFITS)
     ),
     "misfits": failed(
         errors.InvalidOutput(f"The output does not match output_type: {'; '.join(MISFITS)}.", misfits=MISFITS)

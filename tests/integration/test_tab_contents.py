@@ -227,6 +227,28 @@ def test_rejected_answer_tells_why(page, status, words):
     assert any(words in note for note in done["notes"] if isinstance(note, str))
 
 
+# More levels than JavaScript can write as JSON, and more cells than a browser draws at once.
+BRACKETS = "[" * 20_000 + "]" * 20_000
+CELLS = "a|" * 50 + "\n" + "-|" * 50 + "\n" + "|\n" * 4_800
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"), [(BRACKETS, "<details>"), (CELLS, f"<pre>{CELLS[:9_000]}")], ids=["brackets", "cells"]
+)
+def test_output_of_any_shape_is_shown(page, source, shown):
+    assert shown in tab(page, "(source) => draw(Output({ label: 'output', source }))", source)
+
+
+def test_task_whose_story_fails_is_shown_raw(page):
+    fails = "Object.defineProperty(seen, 'usage', { get: () => { throw new Error(); } })"
+    seen = {"state": "running", "crew_progress": progress()}
+
+    drawn = tab(page, f"(seen) => ({fails}, draw(Told({{ seen }})))", seen)
+
+    assert drawn.startswith("<pre>")
+    assert KICKOFF_ID in drawn
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("begin", FILE["beginnings"])
 def test_no_text_of_a_crew_freezes_the_tab(page, begin):

@@ -1,10 +1,22 @@
 // Shorthand for React elements. Every text becomes a text node, so no text can become markup.
-export const { Children, Fragment, createElement: h, useEffect, useRef, useState } = globalThis.React;
+export const { Children, Component, Fragment, createElement: h, useEffect, useRef, useState } = globalThis.React;
 
 export const el = (tag, className, ...children) => h(tag, { className }, ...children);
 // Gives each element of a list the key that React needs.
 export const all = (elements) => Children.toArray(elements);
 export const button = (label, onClick, properties = {}) => h("button", { type: "button", onClick, ...properties }, label);
+
+const Contents = ({ children }) => children();
+
+// Draws its contents, or the raw text if that fails.
+export class OrRaw extends Component {
+  state = { hasFailed: false };
+  static getDerivedStateFromError = () => ({ hasFailed: true });
+  render() {
+    const { raw, children } = this.props;
+    return this.state.hasFailed ? h("pre", { tabIndex: 0, "aria-label": "Raw text" }, raw()) : h(Contents, null, children);
+  }
+}
 
 // The time in seconds, renewed every second, without drawing anything else again.
 function useNow() {

@@ -2,6 +2,8 @@
 import { object, text } from "./safe.js";
 
 const REPEATED = 60;
+// A character that was made visible. Python has replaced it in the event.
+const SHOWN_CODE = /⟨U\+[\dA-F]{4,6}⟩/g;
 // A task that has recorded no kickoff on its first attempt has started nothing.
 const NOT_STARTED = { cost: "none", billed: "none; no kickoff is recorded.", if_retried: "starts an execution (billed)", next_step: "Clearing the task starts an execution (billed)." };
 // Airflow has no store or does not show it, or it may have deleted the record when the task was cleared.
@@ -39,26 +41,39 @@ export function ending(seen, progress) {
 // The sentences of a task that leaves no report: those of its kickoff record if that was read, or those it has pushed.
 export const lost = ({ record, crew_progress: progress }) => object(object(record).if_lost ?? object(progress).if_lost);
 
+// What stands before and after the part of an event from one text to another. Null if they are not there.
+function around(event, first, last) {
+  const at = event.indexOf(first);
+  const end = at < 0 ? -1 : event.indexOf(last, at);
+  return end < 0 ? null : [event.slice(0, at).trim(), event.slice(end + last.length).replace(/^[.; ]+/, ""), event.slice(at, end)];
+}
+
+// Without what the tab shows in lines of its own. An event that repeats it in other characters is left whole.
+function without(event, lines, misfits) {
+  if (misfits.length) return around(event, misfits[0], misfits.at(-1));
+  const repeated = lines.replace(SHOWN_CODE, "\ufffd").split(/\s+/).filter(Boolean).join(" ").replace(/[. ]+$/, "");
+  if (!repeated) return null;
+  // It has a long reason only up to an ellipsis.
+  const cut = around(event, repeated.slice(0, REPEATED), "…");
+  return around(event, repeated, repeated) ?? (cut && repeated.startsWith(cut[2]) ? cut : null);
+}
+
 // The next step: Airflow's retry, or what the reader may do. Empty if the next attempt is about to start.
 function shown({ state, retryAt }, end) {
   const misfits = Array.isArray(end.misfits) ? end.misfits.map(text) : [];
   const event = text(end.event);
-  // What the event repeats in one line is shown in its own lines.
   const lines = text(end.reason);
-  const repeated = lines.split(/\s+/).filter(Boolean).join(" ").replace(/[. ]+$/, "");
-  const first = misfits[0] ?? repeated.slice(0, REPEATED);
-  const at = first ? event.indexOf(first) : -1;
-  // The event has a long reason only up to an ellipsis.
-  const until = [repeated, "…"].map((last) => [event.indexOf(last, at), last.length]).find(([found]) => found >= 0);
+  const parts = without(event, lines, misfits);
   const isRetried = state === "up_for_retry" && text(end.if_retried);
   // A choice of the reader says the same.
   const clearing = `Clearing the task ${text(object(end.choices).clear).replace(/^it /, "")}.`;
   const hasEnded = state === "failed" || state === "success" || state === "skipped";
   return {
-    reason: at < 0 ? event : event.slice(0, at).trim(),
+    event,
+    reason: parts ? parts[0] : event,
     lines,
-    rest: at < 0 || !lines || !until ? "" : event.slice(until[0] + until[1]).replace(/^[. ]+/, ""),
-    misfits: at < 0 ? [] : misfits,
+    rest: parts ? parts[1] : "",
+    misfits: parts ? misfits : [],
     at: text(end.at),
     cost: text(end.billed),
     retry: isRetried ? text(end.if_retried) : "",

@@ -1,10 +1,11 @@
 // A part of Markdown as React elements. Anything else is shown as text: no HTML, no images, no addresses but http and
 // https. Each search has a limit, so that no text takes long.
-import { all, el, h } from "./elements.js";
+import { all, el, h as element } from "./elements.js";
 import { Link, visible } from "./safe.js";
 
 const DEEPEST = 5;
 const LONGEST = 20000;
+const MOST_ELEMENTS = 20000;
 const LONGEST_LINE = 1000;
 const MOST_CELLS = 50;
 const FENCE = /^ {0,3}(`{3,}|~{3,})/;
@@ -43,6 +44,14 @@ const ENTITIES = {
   ...{ lsquo: "‘", rsquo: "’", ldquo: "“", rdquo: "”", times: "×", middot: "·", deg: "°", euro: "€", rarr: "→" },
 };
 
+let left = 0;
+
+function h(...given) {
+  left -= 1;
+  if (left < 0) throw new RangeError("too many elements");
+  return element(...given);
+}
+
 function entity(name) {
   if (!name.startsWith("#")) return Object.hasOwn(ENTITIES, name) ? ENTITIES[name] : `&${name};`;
   const code = /^#x/i.test(name) ? parseInt(name.slice(2), 16) : parseInt(name.slice(1), 10);
@@ -54,7 +63,7 @@ function entity(name) {
 function span(groups, references, depth) {
   const { escaped, code, label, target, text, reference, angled, bare, strong, em, strong2, em2, del, newline } = groups;
   const inner = (tag, body) => h(tag, null, inline(body, references, depth + 1));
-  const link = (address, shown) => h(Link, { address, label: shown }, inline(shown, null, depth + 1));
+  const link = (address, shown) => h(Link, { address }, inline(shown, null, depth + 1));
   if (escaped !== undefined) return escaped;
   if (code !== undefined) return h("code", null, code);
   if (references === null && (target ?? text ?? angled ?? bare) !== undefined) return null;
@@ -211,8 +220,14 @@ function withoutReferences(lines, references) {
   });
 }
 
+// Shows the text as it is if it cannot be drawn, or only with more elements than a browser draws at once.
 export function Markdown({ source }) {
-  const references = new Map();
-  const lines = withoutReferences(source.replace(/\r\n?/g, "\n").split("\n"), references);
-  return el("div", "crew-markdown", blocks(lines, references, 0));
+  left = MOST_ELEMENTS;
+  try {
+    const references = new Map();
+    const lines = withoutReferences(source.replace(/\r\n?/g, "\n").split("\n"), references);
+    return el("div", "crew-markdown", blocks(lines, references, 0));
+  } catch {
+    return element("pre", { tabIndex: 0, "aria-label": "Raw text" }, source);
+  }
 }

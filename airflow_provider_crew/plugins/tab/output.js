@@ -1,7 +1,7 @@
 // Output of a crew: rendered, raw or as JSON. It can be copied and downloaded.
-import { all, button, el, h, useEffect, useRef, useState } from "./elements.js";
+import { OrRaw, all, button, el, h, useEffect, useRef, useState } from "./elements.js";
 import { Tree } from "./json.js";
-import { visible, withoutControls } from "./safe.js";
+import { pretty, visible, withoutControls } from "./safe.js";
 import { Markdown } from "./markdown.js";
 
 const SHOWN = 10000;
@@ -34,7 +34,7 @@ export function Output({ label, source, json }) {
   const isCut = view !== "JSON" && source.length > SHOWN && !isWhole;
   const shown = visible(isCut ? cutAtLine(source) : source);
   const isLongLine = isCut && !shown.includes("\n");
-  const text = view === "JSON" ? JSON.stringify(value, null, 2) : source;
+  const whole = () => (view === "JSON" ? pretty(value, source) : source);
   const extension = { Rendered: "md", JSON: "json", Raw: "txt" }[view];
   const choices = views.map((each) => button(each, () => choose(each), { "aria-pressed": each === view }));
   return el(
@@ -44,15 +44,18 @@ export function Output({ label, source, json }) {
       "div",
       { className: "crew-tools", role: "group", "aria-label": `View of ${label}` },
       views.length > 1 && el("span", "crew-views", ...all(choices)),
-      el("span", "crew-actions", h(Copy, { text, label }), button("Download", () => download(text, `${label}.${extension}`))),
+      el("span", "crew-actions", h(Copy, { text: whole, label }), button("Download", () => download(whole(), `${label}.${extension}`))),
     ),
-    view === "JSON" && h(Tree, { value }),
-    view === "Rendered" && !isLongLine && h(Markdown, { source: shown }),
-    (view === "Raw" || isLongLine) && h("pre", { tabIndex: 0, "aria-label": "Raw text" }, shown),
+    h(OrRaw, { key: view, raw: () => shown }, () => {
+      if (view === "JSON") return h(Tree, { value });
+      if (view === "Rendered" && !isLongLine) return h(Markdown, { source: shown });
+      return h("pre", { tabIndex: 0, "aria-label": "Raw text" }, shown);
+    }),
     isCut && el("p", "crew-cut", "… ", button(`Show all ${source.length.toLocaleString()} characters`, () => setWhole(true))),
   );
 }
 
+// A function returns a text that takes long to write.
 export function Copy({ text, label, isIcon = false }) {
   const place = useRef(null);
   const [isCopied, setCopied] = useState(false);
@@ -60,7 +63,7 @@ export function Copy({ text, label, isIcon = false }) {
     const timer = isCopied && setTimeout(() => setCopied(false), 2000);
     return () => clearTimeout(timer);
   }, [isCopied]);
-  const copy = () => copyText(withoutControls(text), place.current).then(setCopied);
+  const copy = () => copyText(withoutControls(typeof text === "function" ? text() : text), place.current).then(setCopied);
   const icon = el("span", `crew-copy-icon${isCopied ? " crew-copied" : ""}`);
   const shown = isIcon ? icon : isCopied ? "Copied" : "Copy";
   const properties = { "aria-label": `Copy ${label}`, title: `Copy ${label}`, className: isIcon ? "crew-icon-button" : "" };

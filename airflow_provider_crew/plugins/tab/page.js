@@ -1,6 +1,6 @@
 // The page "Crews": what waits for people, what failed and what runs, over all DAGs that the viewer may see.
 import { watchCrews } from "./crews.js";
-import { Fragment, Seen, Since, all, button, el, h, useEffect, useRef, useState } from "./elements.js";
+import { Fragment, OrRaw, Seen, Since, all, button, el, h, useEffect, useRef, useState } from "./elements.js";
 import { number, text } from "./safe.js";
 import { CHOICES, story } from "./story.js";
 import { Choices, Ending, Section, facts, messageOf, quiet } from "./tab.js";
@@ -58,7 +58,7 @@ export function CrewsPage() {
 // Until its details are read, a row has only what the list has.
 export function crewOf({ key, instance, request, isRead, seen }) {
   const { dag_id: dag, dag_run_id: run, task_id: task, map_index: index, region_id: region, start_date: start } = instance;
-  const told = isRead ? story(seen) : null;
+  const told = isRead ? storyOrNull(seen) : null;
   const find = (name, value) => Object.keys(GROUPS).find((each) => GROUPS[each][name]?.includes(value));
   const group = told ? (find("how", told.how) ?? "failed") : (find("states", instance.state) ?? "running");
   const path = ["dags", dag, "runs", run, "tasks", task, ...(index < 0 ? [] : ["mapped", String(index)]), "plugin", "crew"];
@@ -66,6 +66,15 @@ export function crewOf({ key, instance, request, isRead, seen }) {
   if (region) address.search = new URLSearchParams({ region_id: region, region_index: instance.region_index });
   const which = index < 0 ? "" : ` [${text(instance.rendered_map_index ?? String(index))}]`;
   return { key, dag, told, group: request ? "waiting" : group, subject: text(request?.subject), href: address.href, name: `${text(task)}${which}`, run: text(run), startedAt: number(Date.parse(start) / 1000), tokens: tokensOf(told) };
+}
+
+// A row that cannot be read hides no other.
+function storyOrNull(seen) {
+  try {
+    return story(seen);
+  } catch {
+    return null;
+  }
 }
 
 const tokensOf = (told) => told?.usage.find(([name]) => name === "total_tokens")?.[1] ?? told?.batch?.tokens ?? 0;
@@ -123,7 +132,7 @@ function Crew({ crew, onSeen }) {
       onSeen(crew.key, false);
     };
   }, [crew.key]);
-  return h("li", { ref: place, className: `crew-card crew-header crew-${crew.told?.tone ?? "quiet"}` }, h(Line, { crew }));
+  return h("li", { ref: place, className: `crew-card crew-header crew-${crew.told?.tone ?? "quiet"}` }, h(OrRaw, { raw: () => `${text(crew.dag)} · ${crew.name}` }, () => h(Line, { crew })));
 }
 
 export function Line({ crew: { dag, told, group, subject, href, name, run, startedAt } }) {
@@ -148,7 +157,7 @@ export function Line({ crew: { dag, told, group, subject, href, name, run, start
     subject && !waiting?.draft && h("p", null, subject),
     waiting?.draft && h("p", null, `${waiting.draft.title}: `, titleOf(waiting.draft.output)),
     told?.trouble && el("p", "crew-trouble", told.trouble),
-    end && h(Ending, { of: { ...end, lines: "", misfits: [] } }),
+    end && h(Ending, { of: { ...end, reason: end.event, rest: "", lines: "", misfits: [] } }),
     choices && h(Choices, { choices }),
   );
 }

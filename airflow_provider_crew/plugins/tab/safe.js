@@ -6,12 +6,20 @@ const CONTROLS = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]/g;
 // Invisible, or they change the direction of the text around them, so a text could look like another one. Some scripts
 // and emoji need joiners and variation selectors. U+2800 is a blank.
 const HIDDEN = new RegExp(`${CONTROLS.source}|[\\u2800\\ufff9-\\ufffb]|(?![\\u200c\\u200d\\ufe00-\\ufe0f])\\p{Default_Ignorable_Code_Point}`, "gu");
-const DOMAIN = /(?:[\p{L}\p{N}-]{1,63}\.){1,10}[\p{L}]{2,24}/u;
 
 export const visible = (text) =>
   text.replace(HIDDEN, (each) => `⟨U+${each.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 
 export const withoutControls = (text) => text.replace(CONTROLS, "");
+// No browser writes JSON that is nested too deeply.
+export function pretty(value, otherwise = "This JSON is nested too deeply to be shown.") {
+  try {
+    return JSON.stringify(value, null, 2);
+  } catch {
+    return otherwise;
+  }
+}
+
 export const text = (value) => visible(typeof value === "string" ? value : value == null ? "" : JSON.stringify(value));
 export const list = (value) => (Array.isArray(value) ? value : []);
 // More than any time since 1970 in seconds, and than any number of tasks.
@@ -27,15 +35,11 @@ function safeUrl(text) {
 
 export const safeAddress = (text) => safeUrl(text)?.href ?? null;
 
-function looksLikeAnother(label, { host, username }) {
-  const named = DOMAIN.exec(label.normalize("NFKC"))?.[0].toLowerCase();
-  const isNamed = named === undefined || [named, `www.${named}`].includes(host.split(":")[0]);
-  return !isNamed || username !== "" || host.includes("xn--");
-}
-
-export function Link({ address, label = "", className, children }) {
+// A label may look like another address, so the host follows it. An address of its own that begins with its host needs none.
+export function Link({ address, children }) {
   const url = safeUrl(address);
   if (url === null) return children;
-  const properties = { className, href: url.href, title: url.href, target: "_blank", rel: "noopener noreferrer" };
-  return h("a", properties, children, looksLikeAnother(label, url) ? el("span", "crew-host", ` (${url.host})`) : null);
+  const isItself = children === address && address.startsWith(url.origin) && /^[/?#]?$/.test(address.charAt(url.origin.length));
+  const properties = { href: url.href, title: url.href, target: "_blank", rel: "noopener noreferrer" };
+  return h("a", properties, children, isItself ? null : el("span", "crew-host", ` (${url.host})`));
 }

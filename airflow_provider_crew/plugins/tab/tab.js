@@ -2,11 +2,11 @@
 import { isFinal, watch } from "./airflow.js";
 import { Attempts, costOf, useAttempts } from "./attempts.js";
 import { Results } from "./batch.js";
-import { Folded, Fragment, Seen, Since, Until, all, button, duration, el, h, useEffect, useState } from "./elements.js";
+import { Folded, Fragment, OrRaw, Seen, Since, Until, all, button, duration, el, h, useEffect, useState } from "./elements.js";
 import { Markdown } from "./markdown.js";
 import { Copy, Output } from "./output.js";
 import { Question } from "./question.js";
-import { Link, visible } from "./safe.js";
+import { pretty, visible } from "./safe.js";
 import { story } from "./story.js";
 
 const MOST_ROWS = 200;
@@ -25,10 +25,12 @@ export function CrewTab({ dagId, runId, taskId, mapIndex, taskInstance }) {
   return el(
     "div",
     "crew-tab",
-    seen && (seen.isOfCrew ? h(Story, { of: story(seen), task: seen.task }) : quiet("This tab is for tasks that run a crew.")),
+    seen && (seen.isOfCrew ? h(Told, { seen }) : quiet("This tab is for tasks that run a crew.")),
     note && h("p", { className: "crew-quiet", role: "status" }, note),
   );
 }
+
+export const Told = ({ seen }) => h(OrRaw, { raw: () => visible(pretty(seen)) }, () => h(Story, { of: story(seen), task: seen.task }));
 
 // A task that has not changed is not drawn again, because it may be large.
 const changed = (before, { seen = before.seen, trouble }) =>
@@ -87,7 +89,8 @@ export function Header({ of, cost = "" }) {
   ].filter(Boolean);
   const badge = [el("span", "crew-badge", of.title), of.sentence && h("span", null, of.sentence)];
   const since = waiting?.since && ["for ", h(Since, { key: "since", time: waiting.since })];
-  const link = { address: of.dashboard, className: `crew-button${waiting?.isElsewhere ? " crew-main-button" : ""}` };
+  const className = `crew-button${waiting?.isElsewhere ? " crew-main-button" : ""}`;
+  const link = { href: of.dashboard, title: of.dashboard, className, target: "_blank", rel: "noopener noreferrer" };
   return el(
     "header",
     `crew-card crew-header crew-${of.tone}`,
@@ -98,7 +101,7 @@ export function Header({ of, cost = "" }) {
       h("div", { className: "crew-line", role: "status", "aria-live": "polite" }, ...badge),
       waiting && h("span", null, since, waiting.place),
       of.polledAt !== null && h(Seen, { time: of.polledAt, staleAfter: of.staleAfter }),
-      of.dashboard && h(Link, link, waiting?.isElsewhere ? "Answer in the crew dashboard ↗" : "Crew dashboard ↗"),
+      of.dashboard && h("a", link, waiting?.isElsewhere ? "Answer in the crew dashboard ↗" : "Crew dashboard ↗"),
     ),
     waiting?.isElsewhere && h("p", null, "Answer in the crew's dashboard, and the crew continues."),
     of.end && h(Ending, { of: of.end }),
