@@ -17,9 +17,9 @@ ERRORS = "airflow_provider_crew.exceptions"
 NEVER_PAY_TWICE = ExceptionRetryPolicy(
     rules=[
         RetryRule(
-            exception=f"{ERRORS}.ExecutionFailed",
+            exception=[f"{ERRORS}.ExecutionFailed", f"{ERRORS}.BatchFailed"],
             action=RetryAction.FAIL,
-            reason="The execution has ended and is billed. Clear the task to start another.",
+            reason="What has failed is billed. Clear the task to start it again.",
         ),
         RetryRule(
             exception=[f"{ERRORS}.TransientError", f"{ERRORS}.LostContact"],

@@ -209,6 +209,7 @@ def recipe(name):
     ("kind", "action", "minutes"),
     [
         (errors.ExecutionFailed, "fail", None),
+        (ends.BatchFailed, "fail", None),
         (errors.Unreachable, "retry", 10),
         (errors.ServiceError, "retry", 10),
         (errors.LostContact, "retry", 10),
