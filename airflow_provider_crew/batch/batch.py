@@ -23,7 +23,7 @@ from airflow_provider_crew.batch.rows import lines_of, rows_of
 from airflow_provider_crew.batch.start import Starter
 from airflow_provider_crew.batch.state import BatchOptions, BatchRun, Carried
 from airflow_provider_crew.batch.trigger import CrewBatchTrigger
-from airflow_provider_crew.batch.watching import SHARE_IN_WORKER, BatchProgress, RowRules, Watching
+from airflow_provider_crew.batch.watching import SHARE_IN_WORKER, BatchProgress, RowRules, Watching, count_of_rows
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import CrewError, recorded_error
@@ -132,8 +132,8 @@ class Batch:
         known, event = next_kwargs.get("batch") or {}, next_kwargs.get("event")
         is_same, state = known.get("plan") == plan, batch.carried
         if lacks_event(next_kwargs) and not is_same:
-            counts = f"{len(batch.rows):,}", self.options.max_active, self.options.result_path
-            task.log.info("Batch: %s rows, up to %d at once. Results: %s", *counts)
+            counts = count_of_rows(len(batch.rows)), self.options.max_active, self.options.result_path
+            task.log.info("Batch: %s, up to %d at once. Results: %s", *counts)
         state.plan = plan
         state.deadline = known["deadline"] if is_same else task.deadline(time_to_end=math.inf, share=_SHARE_TO_END)
         if trigger_timed_out(next_kwargs):

@@ -10,7 +10,7 @@ from airflow_provider_crew.batch.files import FAILED
 from airflow_provider_crew.batch.reasons import most_common
 from airflow_provider_crew.batch.rows import STATUSES, Row, steps_of
 from airflow_provider_crew.batch.state import BatchOptions, BatchRun
-from airflow_provider_crew.batch.watching import counted, line_of
+from airflow_provider_crew.batch.watching import count_of_rows, counted, line_of
 from airflow_provider_crew.client.errors import Cost, CrewError
 from airflow_provider_crew.client.progress import begun, ended
 from airflow_provider_crew.client.wording import duration
@@ -55,12 +55,14 @@ class Display:
 
     def completed(self) -> dict[str, Any]:
         """Return the progress of a batch that succeeds, with an end if executions may be running."""
-        live, cost = self.live() | {"state": "completed"}, self.counts().cost
+        live, cost = self.live(), self.counts().cost
+        lost = live["if_lost"] | {"cost": cost.value, "billed": cost.sentence}
+        known = self.fields() | {"state": "completed", "if_lost": lost}
         if cost in {Cost.UNKNOWN, Cost.RUNNING}:
             event = "The batch succeeded, but some of its executions may be running."
-            error = CrewError(event, cost=cost, next_step=live["if_lost"]["next_step"])
-            live["end"] = live["if_lost"] | ended(live, error, time.time())["end"]
-        return live
+            error = CrewError(event, cost=cost, next_step=lost["next_step"])
+            known["end"] = lost | ended(known, error, time.time())["end"]
+        return known
 
     def log_end(self) -> None:
         """Log the counts of a batch whose attempt has ended, its tokens and its time."""
@@ -127,7 +129,7 @@ def too_many_failed(numbers: Mapping[str, Any], options: BatchOptions) -> BatchF
     """Return the error for a batch in which more rows failed than ``max_failed`` allows."""
     groups = numbers["reasons"][:_MOST_REASONS]
     reasons = tuple(f"{group['reason'].rstrip('. ')} ({group['count']:,})" for group in groups)
-    counts = f"Of {numbers['total']:,} rows, {', '.join(counted(numbers, *_WITHOUT_SUCCESS))}"
+    counts = f"Of {count_of_rows(numbers['total'])}, {', '.join(counted(numbers, *_WITHOUT_SUCCESS))}"
     details = f"Details: {options.result_path}/{FAILED}"
     event = f"{counts} (max_failed: {options.max_failed}): {', '.join(reasons)}. {details}"
     return BatchFailed(event, reasons=reasons)
@@ -145,5 +147,6 @@ def out_of_tokens(batch: BatchRun, numbers: Mapping[str, Any]) -> BatchFailed:
         rest = total - succeeded - numbers["running"]
         needed = estimate(state.tokens, state.metered, batch.executions + rest)
         fix = f"Raise it (estimate: {needed:,}), then clear the task"
-    counts = ", ".join([f"{succeeded:,} of {total:,} rows succeeded", *counted(numbers, *_WITHOUT_SUCCESS)])
+    good = f"{succeeded:,} of {count_of_rows(total)} succeeded"
+    counts = ", ".join([good, *counted(numbers, *_WITHOUT_SUCCESS)])
     return BatchFailed(f"{event}. {counts}. {fix}.")

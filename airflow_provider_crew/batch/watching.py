@@ -232,8 +232,13 @@ class BatchProgress:
 
 def line_of(batch: Mapping[str, Any]) -> str:
     """Return the state of a batch, for the log, the Crew tab and alerts."""
-    ended = f"{batch['ended'] + batch['unread']:,} of {batch['total']:,} rows have ended"
+    ended = f"{batch['ended'] + batch['unread']:,} of {count_of_rows(batch['total'])} ended"
     return ", ".join((ended, *counted(batch, "failed", "uncertain", "running")))
+
+
+def count_of_rows(count: int) -> str:
+    """Return a number of rows in words."""
+    return f"{count:,} row{'' if count == 1 else 's'}"
 
 
 def counted(batch: Mapping[str, Any], *names: str) -> list[str]:

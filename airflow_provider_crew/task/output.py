@@ -131,7 +131,10 @@ class Output:
 
     def show_end(self, kickoff_id: str, end: Verdict) -> None:
         """Push the error that ends the task, with what may follow. Log it if Airflow logs another."""
-        self.progress.ended(kickoff_id, end.failure, end.as_dict())
+        shown = end.as_dict()
+        if end.action == "retry" and self.task.ti.try_number > (self.task.ti.max_tries or 0):
+            shown["action"] = "fail"
+        self.progress.ended(kickoff_id, end.failure, shown)
         if end.action == "pass on":
             self.task.log.error("%s", end.failure)
 

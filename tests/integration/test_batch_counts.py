@@ -89,7 +89,17 @@ def test_reason_of_a_row_is_the_same_everywhere(live_crew, batch, out, task_log,
     (group,) = live_crew.xcoms.progress[-1]["batch"]["reasons"]
     assert (group["reason"], raised.value.reasons) == (reason, (f"{reason} (1)",))
     assert f"Row topic 0, error: {reason}" in task_log.warnings
-    assert f"Of 1 rows, 1 failed (max_failed: 0): {reason} (1)." in live_crew.xcoms.progress[-1]["end"]["event"]
+    assert f"Of 1 row, 1 failed (max_failed: 0): {reason} (1)." in live_crew.xcoms.progress[-1]["end"]["event"]
+
+
+@both_ways
+def test_progress_of_a_successful_batch_tells_of_no_more(live_crew, batch, deferrable):
+    batch(1, deferrable=deferrable).run()
+
+    shown = live_crew.xcoms.progress[-1]
+    assert (shown["state"], shown["end"], shown["if_lost"]["cost"]) == ("completed", None, "ended")
+    assert "choices" not in shown
+    assert shown["doing"] == "1 of 1 row ended"
 
 
 @both_ways

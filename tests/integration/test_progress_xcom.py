@@ -15,7 +15,16 @@ from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.triggers.events import read_event
 from tests.airflow_runs import PATIENCE
 from tests.integration.operators import both_ways, run
-from tests.integration.tasks import SLOW, Task, TaskInstance, WatchedService, fired, trigger_of
+from tests.integration.tasks import (
+    FAILING,
+    SLOW,
+    Task,
+    TaskInstance,
+    TaskStateStore,
+    WatchedService,
+    fired,
+    trigger_of,
+)
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -128,6 +137,19 @@ def test_each_change_is_pushed_once(live_crew, deferrable):
     assert {"dag_id": "research", "task_id": "crew", "run_id": "manual__2026-01-01", "map_index": -1} in (
         live_crew.xcoms.left_for
     )
+
+
+@both_ways
+def test_end_tells_of_a_retry_only_if_one_is_left(live_crew, deferrable):
+    live_crew.scenario = FAILING
+    task = Task(lambda: run(deferrable=deferrable), store=TaskStateStore(), retries=1)
+    actions = []
+    for _ in range(2):
+        with pytest.raises(ExecutionFailed):
+            task.run()
+        actions.append(live_crew.xcoms.progress[-1]["end"]["action"])
+
+    assert actions == ["retry", "fail"]
 
 
 def test_trigger_pushes_seldom_and_keeps_the_last_change(live_crew, timing):

@@ -26,7 +26,7 @@ export function batchOf({ batch, started_at: startedAt, polled_at: polledAt }, g
   const estimate = count("estimate") && ended < total ? [["tokens of all rows", `about ${count("estimate").toLocaleString()}`]] : [];
   const reasons = list(told.reasons).map(object).map(reasonOf);
   return {
-    bar: total ? { value: ended, max: total, says: `${ended.toLocaleString()} of ${total.toLocaleString()} rows have ended` } : null,
+    bar: total ? { value: ended, max: total, says: `${ended.toLocaleString()} of ${rowsOf(total)} ended` } : null,
     facts: [["succeeded", succeeded.toLocaleString()], ...others, ...pace, ...estimate],
     tokens: count("tokens") || undefined,
     path: text(told.result_path),
