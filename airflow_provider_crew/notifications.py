@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -27,7 +27,7 @@ from airflow_provider_crew.versions import HAS_STORE
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-# XCom key of the subject, which a task pushes before it sends its alert. None if the channel failed.
+# XCom key of the subject, which a task pushes once its channel has the alert.
 SENT = "crew_alert"
 # Seconds for the reads of all alerts of a process. Airflow kills a DAG processor after 50, with its other alerts.
 # The first read of a DAG processor took 15 on a busy machine.
@@ -76,26 +76,17 @@ class CrewAlert(BaseNotifier):
         if not (failures := [each for each in found if each]):
             return
         subject, text = _message(context, failures)
-        # Before the alert, which may take longer than Airflow needs to call the DAG's callback.
-        _claim(context, subject)
-        try:
-            if isinstance(self.channel, BaseNotifier):
-                context_merge(context, {"crew_alert": {"subject": subject, "text": text}})
-                copy.copy(self.channel)(context)  # a notifier replaces its templates with the rendered values
-            else:
-                self.channel(subject, text)
-        except Exception:
-            _claim(context, None)
-            raise
-
-
-def _claim(context: Context, subject: str | None) -> None:
-    """Push for the DAG's alert that the task sends its own, or that it could not."""
-    ti: Any = context.get("ti")
-    # A push from the DAG processor would never return. There is no exception, not even None.
-    if "reason" not in context and "exception" in context and ti.state in {"failed", "success"}:
-        with suppress(Exception):
-            ti.xcom_push(key=SENT, value=subject)
+        if isinstance(self.channel, BaseNotifier):
+            context_merge(context, {"crew_alert": {"subject": subject, "text": text}})
+            copy.copy(self.channel)(context)  # a notifier replaces its templates with the rendered values
+        else:
+            self.channel(subject, text)
+        # Only now, because the process may be killed while it sends. The DAG's alert then reports the task.
+        ti: Any = context.get("ti")
+        # A push from the DAG processor would never return. There is no exception, not even None.
+        if "reason" not in context and "exception" in context and ti.state in {"failed", "success"}:
+            with suppress(Exception):
+                ti.xcom_push(key=SENT, value=subject)
 
 
 class _Failure(NamedTuple):
@@ -114,11 +105,15 @@ def _message(context: Context, failures: Sequence[_Failure]) -> tuple[str, str]:
     kind = "being cancelled" if all(each.is_being_cancelled for each in failures) else worst
     page = getattr(context.get("ti"), "log_url", None) or ""
     page = page.partition("/tasks/")[0] if "reason" in context else page
-    text = ["\n".join([f"{each.task}: {each.error}", *each.more]) for each in failures[:_MOST_DESCRIBED]]
+    text = ["\n".join([f"{each.task}: {_shown(each.error)}", *each.more]) for each in failures[:_MOST_DESCRIBED]]
     if len(failures) > _MOST_DESCRIBED:
         text.append(f"Further failed tasks: {len(failures) - _MOST_DESCRIBED}.")
     subject = f"[{kind}] {context['dag'].dag_id}: {tasks} in {context['run_id']}"
     return str(redact(subject)), str(redact("\n\n".join([*text, page]).strip()))
+
+
+def _shown(error: CrewError) -> str:
+    return error.story if type(error) is CrewError else str(error)  # no page tells more about that class
 
 
 def _exception(context: Context) -> BaseException | None:
@@ -218,8 +213,7 @@ def _failure(context: Context, task_id: str, map_index: int, state: str) -> _Fai
         more.append(f"Dashboard: {dashboard}")
     loop = None if is_of_run else cast("dict[str, Any]", context).get("loop")  # Airflow 3.4
     names: list[Any] = [loop and f"iteration {loop.index}", map_index >= 0 and read(ROW)]
-    name = _name(task_id, map_index, ", ".join(filter(None, names)))
-    return _Failure(name, error, more, is_being_cancelled)
+    return _Failure(_name(task_id, map_index, ", ".join(filter(None, names))), error, more, is_being_cancelled)
 
 
 def _has_ended_well(state: str, progress: Any, kickoff_id: str, read: Callable[[str], Any]) -> bool:
@@ -306,13 +300,23 @@ def task_states(context: Context) -> dict[tuple[str, int], str]:
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     dag_id, tasks, run_id = context["dag"].dag_id, context["dag"].task_dict, context["run_id"]
-    ask = partial(RuntimeTaskInstance.get_task_states, dag_id=dag_id, run_ids=[run_id])
-    states = {}
-    for name, state in (_answer(ask) or {}).get(run_id, {}).items():
-        task_id, _, index = name.rpartition("_")  # Airflow appends the map index to the name of a mapped task
-        is_mapped = name not in tasks and index.isdigit()
-        states[(task_id, int(index)) if is_mapped else (name, -1)] = state
+
+    def states_of(*only: str) -> dict[tuple[str, int], str]:
+        ask = partial(RuntimeTaskInstance.get_task_states, dag_id=dag_id, run_ids=[run_id])
+        found = (_answer(partial(ask, task_ids=[*only] or None)) or {}).get(run_id, {})
+        return {_instance(name, only or tasks): state for name, state in found.items()}
+
+    states = states_of()
+    for name in tasks:
+        if (mapped := _instance(name)[0]) != name and mapped in tasks:  # both may have the same name
+            states |= states_of(mapped) | states_of(name)
     return states
+
+
+def _instance(name: str, tasks: Collection[str] = ()) -> tuple[str, int]:
+    """Return the task and the map index of a name from Airflow, which appends the index to that of the task."""
+    task_id, _, index = name.rpartition("_")
+    return (task_id, int(index)) if name not in tasks and index.isdecimal() else (name, -1)
 
 
 def read_xcom(context: Context, task_id: str, map_index: int, key: str) -> Any:

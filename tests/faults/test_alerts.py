@@ -28,6 +28,8 @@ from airflow_provider_crew.notifications import CrewAlert
 
 def keep(subject, text):
     time.sleep(0.3)
+    if pathlib.Path(__file__).with_suffix(".kills").exists():
+        killed_once()
     with pathlib.Path(__file__).with_suffix(".alerts").open("a") as file:
         file.write(json.dumps([subject, text]) + "\\n")
 
@@ -91,6 +93,11 @@ def fail(scene):
     scene.crew.set_status(scene.execution(), {"state": "FAILED", "status": "no credit"})
 
 
+def fail_and_kill_alert(scene):
+    scene.file.with_suffix(".kills").touch()
+    fail(scene)
+
+
 def mark(scene):
     scene.mark("failed")
 
@@ -138,6 +145,7 @@ BY_TRIGGER: dict[str, Any] = {
 }
 CASES: dict[str, Case] = {
     "alert_killed_in_successful_run": Case(kill),
+    "alert_killed_while_it_is_sent": Case(fail_and_kill_alert, kinds=("ended",)),
     "alert_lost": Case(kill_with_supervisor),
     "alert_cleared": Case(clear),
     "alert_execution_timeout": Case(wait, options={"execution_timeout": TIMEOUT}),

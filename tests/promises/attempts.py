@@ -350,8 +350,8 @@ def _executed(operator: Any, context: Any) -> Any:
 def patch_airflow(patch: pytest.MonkeyPatch, state: Callable[[str], str], job: Callable[[str], Any]) -> None:
     """Let states and XComs that are not asked of a task instance be those of jobs, by the ID of the task."""
 
-    def states(*, run_ids: list[str], task_ids: Sequence[str] = ("crew",), **_: Any) -> Any:
-        return {run_ids[0]: {task_id: state(task_id) for task_id in task_ids}}
+    def states(*, run_ids: list[str], task_ids: Sequence[str] | None = None, **_: Any) -> Any:
+        return {run_ids[0]: {task_id: state(task_id) for task_id in task_ids or ("crew",)}}
 
     def xcom_set(key: str, value: Any, *, task_id: str, **_: Any) -> None:
         job(task_id).push(key, value)

@@ -100,9 +100,13 @@ def airflow(monkeypatch):
     def wait():
         known.asked += 1
 
-    def get_task_states(*, run_ids, **_):
+    def get_task_states(*, run_ids, task_ids, **_):
         wait()
-        named = {task if index < 0 else f"{task}_{index}": state for (task, index), state in known.states.items()}
+        named = {
+            task if index < 0 else f"{task}_{index}": state
+            for (task, index), state in known.states.items()
+            if task_ids is None or task in task_ids
+        }
         return dict.fromkeys(run_ids, named)
 
     def get_one(*, task_id, map_index, key, **_):
@@ -145,7 +149,7 @@ def of_agent(phase):
     return progress(if_lost=known)
 
 
-COUNTS = "412 of 1,000 rows have ended, 12 failed, 1 uncertain, 16 running"
+COUNTS = "412 of 1,000 rows ended, 12 failed, 1 uncertain, 16 running"
 
 
 def of_rows(*, running=16, gone=0, **told):
@@ -306,16 +310,31 @@ def test_alert_of_dag_describes_the_most_urgent_failures(alert, dag, airflow, se
     assert "Further failed tasks: 10" in text
 
 
+def test_mapped_task_and_task_of_the_same_name_are_two(alert, dag, airflow, sent):
+    with dag:
+        CrewRunOperator(task_id="each_1", inputs={})
+    airflow.states = {("each", 0): "success", ("each", 1): "failed", ("each_1", -1): "success"}
+
+    alert(of_run(dag))
+    airflow.states |= {("each", 1): "success", ("each_1", -1): "failed"}
+    alert(of_run(dag))
+
+    assert [subject.split()[-3] for subject, _ in sent] == ["each[1]", "each_1"]
+
+
 @pytest.mark.parametrize("reason", ["task_failure", "success"])
-def test_alert_of_dag_leaves_out_tasks_that_have_sent_theirs(alert, dag, airflow, sent, reason):
+@pytest.mark.parametrize("failure", [ZeroDivisionError, SystemExit])  # of the channel, or of the whole process
+def test_alert_of_dag_leaves_out_tasks_that_have_sent_theirs(alert, dag, airflow, sent, reason, failure):
     airflow.states = {("report", -1): "failed", ("each", 0): "failed"}
+
+    def fail(*_):
+        raise failure
 
     def push(key, value):
         airflow.xcoms["report", -1, key] = value
 
-    with pytest.raises(ZeroDivisionError):
-        CrewAlert(lambda *_: 1 / 0)(of_task(dag, FAILED, push=push))
-    assert airflow.xcoms["report", -1, "crew_alert"] is None
+    with pytest.raises(failure):
+        CrewAlert(fail)(of_task(dag, FAILED, push=push))
     alert(of_run(dag, reason))
     alert(of_task(dag, FAILED, push=push))
     alert(of_run(dag, reason))
