@@ -108,7 +108,7 @@ class Starter:
             self._secret, self._has_secret = webhook_secret(task), True
         try:
             doubts = compare_inputs(row.inputs, self._listed) if self._listed else []
-            request = request_of(task, row.inputs, self._secret, f"{BATCH}_{group}", row=row.key)
+            request = request_of(task, row.inputs, self._secret, f"{BATCH}_{group}", row.index, row=row.key)
         except errors.InvalidInputs as error:
             end_row(row, "error", error, "inputs")
             self._batch.output.measure("kickoff.not_taken")

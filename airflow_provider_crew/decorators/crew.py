@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from airflow.providers.common.compat.sdk import (
@@ -40,11 +41,18 @@ class _CrewDecoratedOperator(DecoratedOperator, CrewRunOperator):
     def kickoff_inputs(self, context: Context) -> Any:
         """Call the function. Airflow shows its return value as the rendered inputs without rendering it again."""
         from airflow_provider_crew.client.payload import plain
+        from airflow_provider_crew.task.task import is_nothing, reject_nothing
 
         context_merge(context, self.op_kwargs)
         arguments = determine_kwargs(self.python_callable, self.op_args, context)
         self.inputs = plain(self.python_callable(*self.op_args, **arguments), "inputs")
         self.overwrite_rtif_after_execution = True
+        names, given = inspect.signature(self.python_callable).parameters, self.given
+        templates = {**dict(zip(names, given["op_args"], strict=False)), **given["op_kwargs"]}
+        held = {**dict(zip(names, self.op_args, strict=False)), **self.op_kwargs}
+        for name, value in self.inputs.items() if isinstance(self.inputs, dict) else ():
+            if name in held and (value is held[name] or not is_nothing(value)):  # else the function's own
+                reject_nothing(f"inputs.{name}", value, templates[name])
         return self.inputs
 
 

@@ -96,7 +96,7 @@ class CrewTask(BaseOperator):
             except ValueError as error:
                 raise ValueError(f"{self.operator_name}: {name} {error}") from None
             setattr(self, name, checked)
-        self.given = {name: arguments[name] for name in self.template_fields if name in arguments}
+        self.given = {name: getattr(self, name) for name in self.template_fields if hasattr(self, name)}
 
     def _do_render_template_fields(
         self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]

@@ -22,8 +22,6 @@ from airflow_provider_crew.client.text import one_line, warn
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.task.result import adapter_of
 
-# Rendered value of a template that names a task without a result, or a task that does not exist.
-_NOTHING = frozenset({"", "None"})
 _SHOWN = 300
 # Seconds before execution_timeout at which a wait ends, so that the task can say so or cancel the execution.
 _TIME_TO_END = 2.0
@@ -72,7 +70,7 @@ class Options:
 
 def is_nothing(value: Any) -> bool:
     """Whether an option has no value, or the text that Jinja renders no value to."""
-    return value is None or (isinstance(value, str) and value.strip() in _NOTHING)
+    return value is None or (isinstance(value, str) and {*value.split()} <= {"None"})
 
 
 def rendered_to(name: str, value: Any, template: Any) -> str:
@@ -80,6 +78,22 @@ def rendered_to(name: str, value: Any, template: Any) -> str:
     shown = one_line(str(template), _SHOWN) or repr(template)
     check = "Check that the task it reads from returned a value."
     return f"`{name}` rendered to {value!r:.40}. Template: {shown}. {check}"
+
+
+def reject_nothing(name: str, value: Any, template: Any) -> None:
+    """
+    Reject inputs in which something is missing that the author took from a template or another task.
+
+    Data that a task returned may hold anything, so it is not searched.
+    """
+    if isinstance(template, Mapping) and isinstance(value, Mapping):
+        for key in [key for key in template if key in value]:
+            reject_nothing(f"{name}.{key}", value[key], template[key])
+    elif isinstance(template, list | tuple) and isinstance(value, list | tuple):
+        for index, pair in enumerate(zip(value, template, strict=False)):
+            reject_nothing(f"{name}[{index}]", *pair)
+    elif is_nothing(value) and not is_nothing(template):
+        raise errors.InvalidInputs(rendered_to(name, value, template))
 
 
 class Task:
@@ -158,7 +172,6 @@ class Task:
         for name, value in self.options.kickoff.items():
             self._check_option(name, value, errors.InvalidInputs)
         self._check_option("webhook_conn_id", self.options.webhook_conn_id, errors.InvalidSettings)
-        self._check_inputs()
         self.check_output_type()
 
     def check_output_type(self) -> None:
@@ -171,15 +184,6 @@ class Task:
         template = self.options.given.get(name)
         if is_nothing(value) and (is_set or value is not None or template is not None):
             raise kind(rendered_to(name, value, self.options.given.get(name, value)))
-
-    def _check_inputs(self) -> None:
-        """Reject an input whose template found no value. An empty text may be meant."""
-        templates, inputs = self.options.given.get("inputs"), self.options.inputs
-        if isinstance(templates, Mapping) and isinstance(inputs, Mapping):
-            for name, template in templates.items():
-                value = inputs.get(name)
-                if isinstance(template, str) and value in (None, "None") and value != template:
-                    raise errors.InvalidInputs(rendered_to(f"inputs.{name}", value, template))
 
     def cancels_on(self, event: Literal["kill", "timeout"]) -> bool:
         """Whether to cancel an execution on a kill or a timeout. The connection has the default."""

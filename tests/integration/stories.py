@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
 from runpy import run_path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -103,9 +104,18 @@ class Report(BaseModel):
     pages: int = 1
 
 
+def output(value: Any) -> Any:
+    """Return the output of another task, as Airflow takes it from an XComArg."""
+    return SimpleNamespace(resolve=lambda _: value)
+
+
 def decorated(inputs: Any = INPUTS, **options: Any) -> Any:
     decorator: Any = crew_task(task_id="crew", poll_interval=0.02, **options)
-    return decorator(lambda topic, audience="": {"topic": topic, "audience": audience})(**inputs).operator
+
+    def function(topic: Any, audience: str = "") -> dict[str, Any]:
+        return {"topic": topic, "audience": audience or "sailors"}
+
+    return decorator(function)(**inputs).operator
 
 
 def packaged(kickoff_id: str) -> Any:
@@ -132,7 +142,8 @@ KINDS: dict[str, Callable[..., Any]] = {
 
 def named(text: str | None) -> dict[str, Any]:
     """Read options as they stand in a call."""
-    words = {"timedelta": timedelta, "GONE": "{{ 1 // 0 }}", "ROW": TOKENS, "Report": Report}
+    words = {"timedelta": timedelta, "GONE": "{{ 1 // 0 }}", "ROW": TOKENS, "ROWS": batches.rows(3)}
+    words |= {"Report": Report, "output": output}
     options: dict[str, Any] = eval(f"dict({text or ''})", words)  # noqa: S307 - of a table beside the tests
     return options
 
