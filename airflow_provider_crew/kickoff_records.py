@@ -14,7 +14,7 @@ from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_crew.api_server import LAST_STATES
 from airflow_provider_crew.batch.rows import last_kickoff, with_execution
-from airflow_provider_crew.client.text import forms_of, mask, one_line
+from airflow_provider_crew.client.text import mask, maskable, one_line
 from airflow_provider_crew.task.decide import KickoffRecord, Next
 from airflow_provider_crew.task.record import BATCH, CALLS, KEY, as_stored, read_record
 from airflow_provider_crew.task.verdict import AFTER_FORGETTING, after_adopting
@@ -132,7 +132,7 @@ def _airflow(url: str | None) -> Callable[..., Any]:
         except (requests.RequestException, ValueError) as error:  # some texts repeat the token
             raise SystemExit(f"Airflow at {base} returned no usable response: {type(error).__name__}.") from None
         hint = f" Check {_TOKEN}." if status in {401, 403} else ""
-        reason = one_line(mask(response.text, forms_of(token)), _SHOWN)
+        reason = one_line(mask(response.text, maskable(token)), _SHOWN)
         raise SystemExit(f"Airflow at {base} returned {status} for {method} {path}: {reason}{hint}")
 
     return call

@@ -16,7 +16,7 @@ from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import proves_nothing_was_done
 from airflow_provider_crew.client.models import Completed, Failed, Running
 from airflow_provider_crew.client.payload import answer_to_crew
-from airflow_provider_crew.client.text import forms_of, in_words, mask, one_line, quoted
+from airflow_provider_crew.client.text import in_words, mask, maskable, one_line, quoted
 from airflow_provider_crew.client.wording import duration
 from airflow_provider_crew.hooks.connection import load_secret
 from airflow_provider_crew.task.ask import People
@@ -103,7 +103,7 @@ class AnsweringPeople(People):
         """Open the XCom for questions, which Airflow deletes when an attempt starts."""
         earlier = self.waiting.record.last if kickoff_id else None
         if self._can_answer:
-            box = empty_box((earlier or self.task.ti).try_number)
+            box = empty_box((earlier or self.task.ti).try_number, self.task.options.crew_conn_id)
             self.waiting.output.push(QUESTION, box, what="The place for the crew's questions")
         if kickoff_id:
             self.recall()
@@ -154,7 +154,7 @@ class AnsweringPeople(People):
         asked = question_in(ti.xcom_pull(task_ids=ti.task_id, key=QUESTION, map_indexes=ti.map_index))
         if not asked or asked.task_id == question.task_id:
             return False
-        question.draft = mask(asked.draft, forms_of(self.task.hook.connection.settings.token))
+        question.draft = mask(asked.draft, maskable(self.task.hook.connection.settings.token))
         question.task_id, question.number = asked.task_id, question.number + 1
         question.answer_by = limit and time.time() + limit
         question.outcome, question.is_over, question.has_user = "", False, False

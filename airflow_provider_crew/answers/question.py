@@ -153,9 +153,14 @@ class Call(BaseModel):
         raise Undeliverable("no task waits for this execution")
 
 
-def empty_box(try_number: int) -> dict[str, Any]:
-    """Return the XCom before the first question. ``try_number``: attempt that sends the kickoff."""
-    return {"try_number": try_number, "known": []}
+def empty_box(try_number: int, conn_id: str) -> dict[str, Any]:
+    """
+    Return the XCom before the first question.
+
+    :param try_number: Attempt that sends the kickoff.
+    :param conn_id: Connection whose token the receiver masks in drafts.
+    """
+    return {"try_number": try_number, "known": [], "conn_id": conn_id}
 
 
 def question_in(box: Any) -> Question | None:

@@ -11,6 +11,7 @@ import hmac
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from airflow.providers.common.compat.sdk import conf
@@ -21,8 +22,8 @@ from fastapi.responses import JSONResponse, Response
 from airflow_provider_crew.answers.question import QUESTION, Call, Undeliverable
 from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.settings import WebhookSecret
-from airflow_provider_crew.client.text import forms_of, mask
-from airflow_provider_crew.hooks.connection import load_secret
+from airflow_provider_crew.client.text import mask, maskable
+from airflow_provider_crew.hooks.connection import load_connection, load_secret
 
 # A call at the end of an execution contains its result.
 _MOST_BYTES = 4 * 2**20
@@ -63,6 +64,19 @@ def change_xcom(task: Mapping[str, Any], key: str, change: Callable[[Any], Any])
             session.execute(delete(HITLDetail).where(HITLDetail.ti_id == instances[0]))
 
 
+def token_for(task: Mapping[str, Any]) -> str:
+    """Return the token that the crew of a task may repeat. Empty if the connection is unreadable here."""
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with suppress(Exception):  # a question that is not delivered costs more
+        with create_session() as session:
+            box = session.scalars(select(XComModel.value).filter_by(key=QUESTION, **task)).one()
+        return load_connection(box["conn_id"]).settings.token
+    return ""
+
+
 Change = Callable[[Mapping[str, Any], str, Callable[[Any], Any]], None]
 
 
@@ -99,7 +113,8 @@ class Receiver:
         if secret is None or not _has_secret(request.headers.get("authorization", ""), secret):
             raise Undeliverable("the webhook secret is missing or wrong", 401)
         call = Call.of(await json_of(request))
-        call.draft = mask(call.draft, forms_of(*secret.secrets))
+        token = await run_in_threadpool(token_for, call.task)
+        call.draft = await run_in_threadpool(mask, call.draft, maskable(token, *secret.secrets))
         return call
 
     async def known_secret(self) -> WebhookSecret | None:

@@ -24,6 +24,7 @@ from airflow_provider_crew.task.checks import count_kickoffs, listed_inputs, tod
 from airflow_provider_crew.task.record import BATCH
 from airflow_provider_crew.task.send import kick_off, request_of, send, webhook_secret
 from airflow_provider_crew.task.shielded import shielded
+from airflow_provider_crew.task.task import reject_nothing
 
 # A group is one entry of less than 64 KB.
 MOST_IN_GROUP = 50
@@ -108,7 +109,9 @@ class Starter:
             self._secret, self._has_secret = webhook_secret(task), True
         try:
             doubts = compare_inputs(row.inputs, self._listed) if self._listed else []
-            request = request_of(task, row.inputs, self._secret, f"{BATCH}_{group}", row.index, row=row.key)
+            request = request_of(task, row.inputs, self._secret, f"{BATCH}_{group}", row=row.key)
+            if isinstance(templates := task.options.given["inputs"], list | tuple):  # others are data
+                reject_nothing("inputs", request.inputs, templates[row.index])
         except errors.InvalidInputs as error:
             end_row(row, "error", error, "inputs")
             self._batch.output.measure("kickoff.not_taken")

@@ -1,6 +1,5 @@
 """Requests to a crew, and what its responses mean. There is no I/O here, so both clients behave alike."""
 
-import json
 import logging
 import random
 import re
@@ -10,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
-from functools import cached_property
+from functools import cached_property, partial
 from http import HTTPStatus
 from typing import Any, NamedTuple, Self, TypeVar, cast
 
@@ -18,7 +17,7 @@ from pydantic import ValidationError
 
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.errors import CallError, Cost, TransientError
-from airflow_provider_crew.client.models import Completed, Execution, read_execution
+from airflow_provider_crew.client.models import JSON, Completed, Execution, read_execution
 from airflow_provider_crew.client.payload import KickoffRequest, checked_kickoff_id, issued_kickoff_id, some_names
 from airflow_provider_crew.client.settings import (
     ServiceSettings,
@@ -27,7 +26,7 @@ from airflow_provider_crew.client.settings import (
     reason_for,
     secrets_of_proxy,
 )
-from airflow_provider_crew.client.text import forms_of, mask, mask_json, one_line
+from airflow_provider_crew.client.text import mask, mask_json, maskable, one_line
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +51,7 @@ _MISSING_INPUTS = re.compile(r"\s*missing inputs:", re.IGNORECASE)
 
 class Masks(NamedTuple):
     """
-    Spellings of the secrets to mask in a response.
+    Secrets to mask in a response.
 
     ``results`` has the token alone, because a webhook's password may be a word of a result. ``errors`` has all,
     for texts that only messages show: error responses, and all own texts of an execution that has not completed.
@@ -104,7 +103,7 @@ class CrewApi:
         self.proxy = proxy_for(settings)
         self.proxies = {"http": self.proxy, "https": self.proxy} if self.proxy else None
         self._secrets = (settings.token, *secrets, *secrets_of_proxy(self.proxy))
-        self._masks = Masks(forms_of(settings.token), forms_of(*self._secrets))
+        self._masks = Masks(maskable(settings.token), maskable(*self._secrets))
         self._headers = {
             "Accept": "application/json",
             "Accept-Encoding": "identity",
@@ -121,7 +120,7 @@ class CrewApi:
     def kickoff(self, kickoff: KickoffRequest) -> Request:
         """Return the request that starts an execution."""
         headers = self._headers | {"Content-Type": "application/json"}
-        masks = self._masks._replace(errors=forms_of(*self._secrets, *kickoff.secrets))
+        masks = self._masks._replace(errors=maskable(*self._secrets, *kickoff.secrets))
         return Request("POST", self.settings.address, "/kickoff", headers, masks, kickoff.body)
 
     def status(self, kickoff_id: str, path: str) -> Request:
@@ -215,7 +214,7 @@ class Response:
         if not self.is_success:
             raise self.error()
         try:
-            return reader(self._json_object(self.request.masks.results))
+            return reader(self._json_object(self.request.masks.results, in_result=True))
         except ValidationError:
             fault = "a field has an unexpected type"
         except RecursionError:
@@ -290,23 +289,23 @@ class Response:
     def _error_body(self) -> Mapping[str, Any]:
         """The error as a JSON object. Empty if the body is anything else."""
         try:
-            return self._json_object(self.request.masks.errors)
+            return self._json_object(self.request.masks.errors, in_result=False)
         except (ValueError, RecursionError):
             return {}
 
-    def _json_object(self, masks: tuple[str, ...]) -> Mapping[str, Any]:
-        """Return the body as a JSON object. Raise ValueError for anything else."""
+    def _json_object(self, masks: tuple[str, ...], *, in_result: bool) -> Mapping[str, Any]:
+        """Return the body as a JSON object without secrets. Raise ValueError for anything else."""
         # Replace invalid bytes, so that one of them does not cost the whole result.
         text = self.body.decode(errors="replace").removeprefix("\ufeff")
         try:
-            document = json.loads(text)
+            document = JSON.decode(text)
         except ValueError:
             raise ValueError("it is not JSON") from None
         if not isinstance(document, dict):
             raise ValueError("it is not a JSON object")  # noqa: TRY004 - callers handle all unreadable bodies alike
         # Skip the walk through a large body unless it holds a secret, or escapes that may spell one.
-        if "\\" in text or any(secret in text for secret in masks):
-            document = mask_json(document, masks)
+        if any(part in text for part in ("\\", "%", "&", *masks)):
+            document = mask_json(document, partial(mask, secrets=masks, in_result=in_result))
         return cast("Mapping[str, Any]", document)
 
     def _header(self, name: str) -> str:

@@ -19,6 +19,10 @@ _FENCED = re.compile(
 )
 
 
+# Python reads no integer of more than 4,300 digits. It stays a text.
+JSON = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) <= 4_300 else digits)  # noqa: PLR2004
+
+
 def json_of(text: str) -> Any:
     """Return the JSON value of a text or of its only fenced block. ValueError gives the reason on failure."""
     blocks = _FENCED.findall(text)
@@ -40,7 +44,7 @@ def json_within(text: str) -> Any:
 def _read(text: str, begin: int | None = None) -> Any:
     """Return a value that every store accepts. If it has a ``begin``, any text may follow it."""
     try:
-        value = json.loads(text.rstrip()) if begin is None else json.JSONDecoder().raw_decode(text, begin)[0]
+        value = JSON.decode(text.rstrip()) if begin is None else JSON.raw_decode(text, begin)[0]
     except json.JSONDecodeError as error:
         raise ValueError(f"{error.msg.strip(' :')}, in line {error.lineno}, column {error.colno}") from None
     except RecursionError:

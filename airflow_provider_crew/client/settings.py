@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import certifi
 import pydantic
-from pydantic import AfterValidator, Field, HttpUrl, ValidationError, model_validator
+from pydantic import AfterValidator, Field, HttpUrl, StringConstraints, ValidationError, model_validator
 
 from airflow_provider_crew import __version__
 from airflow_provider_crew.client.errors import InvalidSettings
@@ -77,16 +77,16 @@ def usable_proxy(proxy: str) -> str:
         ) from None
 
 
-Token = Annotated[str, pydantic.StringConstraints(strip_whitespace=True, pattern="^[!-~]+$")]
+Token = Annotated[str, StringConstraints(strip_whitespace=True, pattern="^[!-~]+$", min_length=SHORTEST_SECRET)]
 
 
 class WebhookSecret(CheckedFields):
     """Secret that the crew sends to receivers of webhooks, with a login for HTTP Basic."""
 
     password: Token = Field(
-        repr=False, description="the secret of webhooks, in characters that a bearer token may have"
+        repr=False, description="the secret of webhooks, at least 8 characters that a bearer token may have"
     )
-    login: Annotated[str, pydantic.StringConstraints(pattern=r"^[^:\x00-\x1f\x7f]+$")] | None = Field(
+    login: Annotated[str, StringConstraints(pattern=r"^[^:\x00-\x1f\x7f]+$")] | None = Field(
         None, description="a user name without a colon, or be left out"
     )
 
@@ -109,7 +109,8 @@ class ServiceSettings(CheckedFields):
         "with one port, without a path of its API, and without the token, which belongs in the password field"
     )
     token: Token = Field(
-        repr=False, description="the bearer token (password, or user_bearer_token), without the word Bearer"
+        repr=False,
+        description="the bearer token (password, or user_bearer_token): 8 characters or more, without Bearer",
     )
     # A socket rejects a number far beyond a day, but only after the connection is made.
     request_timeout: float = Field(
@@ -137,6 +138,8 @@ class ServiceSettings(CheckedFields):
     @model_validator(mode="after")
     def _reject_unencrypted(self) -> Self:
         reject_secret_in(self.address, self.token)
+        if any(len(secret) < SHORTEST_SECRET for secret in secrets_of_proxy(self.proxy)):
+            raise invalid_field("proxy", "a URL whose password, if it has one, has at least 8 characters")
         if self.address.startswith("https://") or self.allow_http or is_loopback(self.address):
             return self
         raise InvalidSettings(

@@ -1,17 +1,17 @@
 """Sanitize external text for a log or an error: on one line, bounded, and without secrets."""
 
-import base64
 import html
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import unquote
 
 # Airflow's log page folds the text between two of these markers, anywhere in a line, and hides the markers.
 _FOLDS = re.compile(r"::(?=(?:end)?group::)")
 # Some scripts and some emoji need them to be legible.
 _JOINERS = "\u200c\u200d"
+_JSON_ESCAPES = re.compile(r'(?:\\u[\da-fA-F]{4})+|\\["\\/bfnrt]', re.ASCII)
 _MASK = "***"
 # A shorter secret would match inside ordinary words.
 SHORTEST_SECRET = 8
@@ -72,43 +72,45 @@ def _unfolded(text: str) -> str:
     return _FOLDS.sub(lambda mark: f"{mark[0][0]} {mark[0][1:]}", text)
 
 
-def forms_of(*secrets: str) -> tuple[str, ...]:
+def maskable(*secrets: str) -> tuple[str, ...]:
+    """Return the secrets in the order in which to mask them: one may contain another."""
+    return tuple(sorted({each for each in secrets if len(each) >= SHORTEST_SECRET}, key=len, reverse=True))
+
+
+def mask(text: str, secrets: tuple[str, ...], *, in_result: bool = False) -> str:
     """
-    Return the literal forms in which the secrets are masked, longest first.
+    Return the text with the secrets masked. If one is left once escapes are undone, return its size instead.
 
-    A server that repeats a secret in two nested encodings, in UTF-16 or in an unusual spelling can still show it.
+    :param in_result: Whether to mask the secret alone then, because a result was paid for.
     """
-    forms = {form for secret in secrets if secret for form in _forms(secret)}
-    return tuple(sorted((form for form in forms if len(form) >= SHORTEST_SECRET), key=len, reverse=True))
+    for secret in secrets:
+        text = text.replace(secret, _MASK)
+    undone = {text}
+    for undo in (_without_json_escapes, unquote, html.unescape):
+        undone |= {undo(each) for each in undone}
+    if not any(secret in each for each in undone for secret in secrets):
+        return text
+    escaped = "|".join("".join(map(_escapes_of, secret)) for secret in secrets)
+    return re.sub(escaped, _MASK, text) if in_result else f"text of {len(text):,} characters"
 
 
-def mask(text: str, forms: tuple[str, ...]) -> str:
-    """Return the text with the secrets in these forms masked."""
-    for form in forms:
-        text = text.replace(form, _MASK)
-    return text
-
-
-def mask_json(value: Any, forms: tuple[str, ...]) -> Any:
-    """Return parsed JSON with the secrets masked in all names and texts. Numbers stay as they are."""
+def mask_json(value: Any, mask_text: Callable[[str], str]) -> Any:
+    """Return parsed JSON with all names and texts masked. Numbers stay as they are."""
     match value:
         case dict():
-            return {mask(name, forms): mask_json(item, forms) for name, item in value.items()}
+            return {mask_text(name): mask_json(item, mask_text) for name, item in value.items()}
         case list():
-            return [mask_json(item, forms) for item in value]
+            return [mask_json(item, mask_text) for item in value]
         case str():
-            return mask(value, forms)
+            return mask_text(value)
     return value
 
 
-def _forms(secret: str) -> Iterator[str]:
-    in_json = json.dumps(secret)[1:-1]
-    yield from (secret, in_json, in_json.replace("/", r"\/"), html.escape(secret))
-    for in_url in (quote(secret), quote(secret, safe="")):
-        yield from (in_url, re.sub("%..", lambda escape: escape[0].lower(), in_url))
-    # Base64 of a text that contains the secret, in each of three alignments. The characters at both ends are
-    # dropped, because they depend on the adjacent text.
-    for before in range(3):
-        held = bytes(before) + secret.encode()
-        certain = slice(before and before + 1, len(held) * 8 // 6)
-        yield from (encode(held).decode()[certain] for encode in (base64.b64encode, base64.urlsafe_b64encode))
+def _without_json_escapes(text: str) -> str:
+    return _JSON_ESCAPES.sub(lambda escapes: str(json.loads(f'"{escapes[0]}"')), text)
+
+
+def _escapes_of(character: str) -> str:
+    """Return a pattern of a character of a token, which is in ASCII."""
+    code, in_html = ord(character), re.escape(html.escape(character))
+    return rf"(?:{in_html}|\\?{re.escape(character)}|(?i:\\u00{code:x}|%{code:x}|&#0*{code};?|&#x0*{code:x};?))"

@@ -34,7 +34,7 @@ from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, report, stor
 from airflow_provider_crew.task.send import called, kick_off, request_of, send, webhook_secret
 from airflow_provider_crew.task.shielded import shielded
 from airflow_provider_crew.task.stop import UNWATCHED, Stop, as_cut_short, cancelled_if_wanted
-from airflow_provider_crew.task.task import Task
+from airflow_provider_crew.task.task import Task, reject_nothing
 from airflow_provider_crew.task.verdict import Facts, Verdict, verdict
 from airflow_provider_crew.task.wait import Plan, Wait, note_end_of_deferral, trigger_failed
 from airflow_provider_crew.triggers.events import (
@@ -124,6 +124,7 @@ class Attempt:
         reject_retries(task)
         task.check()
         request = request_of(task, task.inputs, webhook_secret(task), self.record.key)
+        reject_nothing("inputs", request.inputs, task.options.given.get("inputs"))
         if listed := listed_inputs(task, task.hook.get_conn()):
             for doubt in compare_inputs(request.inputs, listed):
                 task.warn(doubt)

@@ -11,7 +11,7 @@ from airflow_provider_crew.client.payload import KickoffRequest
 from airflow_provider_crew.get_provider_info import is_on
 from airflow_provider_crew.hooks.connection import load_secret
 from airflow_provider_crew.task.stop import Stop
-from airflow_provider_crew.task.task import Task, reject_nothing
+from airflow_provider_crew.task.task import Task
 
 
 def webhook_secret(task: Task) -> Any:
@@ -20,24 +20,17 @@ def webhook_secret(task: Task) -> Any:
     return load_secret(conn_id) if conn_id else None
 
 
-def request_of(
-    task: Task, inputs: Any, secret: Any, record: str, index: int | None = None, **about: Any
-) -> KickoffRequest:
+def request_of(task: Task, inputs: Any, secret: Any, record: str, **about: Any) -> KickoffRequest:
     """
     Return the kickoff request for some inputs.
 
     :param record: Key of its kickoff record.
-    :param index: Position of the inputs in those of a batch.
     :param about: What the meta says besides the task.
     """
     options: Any = dict(task.options.kickoff)
     if options.get("meta") is None:
         options["meta"] = {"airflow": task.origin() | about}
     request = KickoffRequest.of(inputs, webhook_secret=secret, **options)
-    template = task.options.given.get("inputs")
-    if index is not None:  # rows that another task or a file holds are data
-        template = template[index] if isinstance(template, list | tuple) else None
-    reject_nothing("inputs", request.inputs, template)
     if is_on("settle_kickoffs", task.log):
         from airflow_provider_crew.settle.kickoff import asking
 

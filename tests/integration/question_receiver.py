@@ -24,6 +24,7 @@ from airflow_provider_crew.settle import receiver as calls
 from tests.airflow_runs import eventually
 
 SECRET = "webhook-secret-4711"
+TOKEN = "crew-token+4711"
 _numbers = count(1)
 
 
@@ -107,6 +108,7 @@ def receiving(task: Mapping[str, Any], xcoms: dict[str, Any]) -> Iterator[Questi
     with (
         patch.dict("os.environ", {"AIRFLOW__CREW__WEBHOOK_CONN_ID": "crew_webhook"}),
         patch.object(calls, "task_state", questions.state),
+        patch.object(receiver, "token_for", lambda _: TOKEN),
     ):
         application = receiver.app(own := cast("receiver.Receiver", questions))
         calls.add_route(application, own)

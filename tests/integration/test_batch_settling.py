@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task
 
 @pytest.fixture(autouse=True)
 def settling(monkeypatch: pytest.MonkeyPatch, live_crew: Any) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_CREW_WEBHOOK", json.dumps({"conn_type": "generic", "password": "secret"}))
+    monkeypatch.setenv("AIRFLOW_CONN_CREW_WEBHOOK", json.dumps({"conn_type": "generic", "password": "secret-123"}))
     settings = {"EVENTS_URL": "http://127.0.0.1:9/events", "WEBHOOK_CONN_ID": "crew_webhook"}
     for name, value in (settings | {"SETTLE_KICKOFFS": "True", "SETTLE_WITHIN": "20"}).items():
         monkeypatch.setenv(f"AIRFLOW__CREW__{name}", value)

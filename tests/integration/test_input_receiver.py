@@ -36,7 +36,7 @@ def told(served: tuple[list[dict[str, Any]], str]) -> list[dict[str, Any]]:
     return served[0]
 
 
-@pytest.mark.parametrize("connection", [{"password": SECRET}, {"password": "another"}, None])
+@pytest.mark.parametrize("connection", [{"password": SECRET}, {"password": "another-one"}, None])
 def test_receiver_forwards_the_call_of_a_crew_with_its_secret(
     served: Any, told: list[dict[str, Any]], monkeypatch: Any, connection: dict[str, str] | None
 ) -> None:

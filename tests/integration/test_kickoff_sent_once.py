@@ -66,10 +66,10 @@ SHORT = 1.0
 # What stands before the proxy's host, and what the proxy must receive. RFC 7617 lets it expect either of two.
 CREDENTIALS: dict[str, set[bytes | None]] = {
     "": {None},
-    "user:p%2Fw@": {b"user:p/w"},
-    "user:p%2fw@": {b"user:p/w"},
-    "user:100%@": {b"user:100%"},
-    "user:a:b@": {b"user:a:b"},
+    "user:p%2Fw12345@": {b"user:p/w12345"},
+    "user:p%2fw12345@": {b"user:p/w12345"},
+    "user:12345100%@": {b"user:12345100%"},
+    "user:a:b12345@": {b"user:a:b12345"},
     "user:pässwörd@": {"user:pässwörd".encode(), "user:pässwörd".encode("latin-1")},
 }
 

@@ -75,7 +75,7 @@ def anchors(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "shown", [*wherever("console", "'crew://:TOKEN"), *wherever("console", '"conn_type": "crew"')]
+    "shown", [*wherever("console", "'crew://:YOUR_TOKEN"), *wherever("console", '"conn_type": "crew"')]
 )
 def test_a_connection_as_shown_is_read(monkeypatch, shown):
     value = re.search(r"(?:AIRFLOW_CONN_CREW_DEFAULT|conn_uri|connection)='(.*?)'", shown, re.DOTALL)
@@ -84,7 +84,7 @@ def test_a_connection_as_shown_is_read(monkeypatch, shown):
 
     settings = read_connection(CrewHook.get_connection("crew_default")).settings
 
-    assert (settings.address, settings.token) == ("https://my-crew.crewai.com", "TOKEN")
+    assert (settings.address, settings.token) == ("https://my-crew.crewai.com", "YOUR_TOKEN")
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ class Pages:
             self.messages, address = stack.enter_context(chat())
             self.events, pager = stack.enter_context(chat())
             connections = {
-                "AIRFLOW_CONN_CREW_WEBHOOK": '{"conn_type": "generic", "password": "SECRET"}',
+                "AIRFLOW_CONN_CREW_WEBHOOK": '{"conn_type": "generic", "password": "YOUR_SECRET"}',
                 "AIRFLOW_CONN_CHAT": json.dumps({"conn_type": "http", "password": address}),
                 "AIRFLOW_CONN_PAGERDUTY": json.dumps({"conn_type": "generic", "host": pager, "password": "KEY"}),
             }
@@ -232,7 +232,7 @@ def test_batch_writes_the_results_as_shown(pages):
 
 def test_webhook_secret_is_sent_as_shown(pages):
     (request,) = (each for each in pages.the("crew_events").service.requests if str(each.operation) == "kickoff")
-    assert request.json["webhooks"]["authentication"]["token"] == "SECRET"
+    assert request.json["webhooks"]["authentication"]["token"] == "YOUR_SECRET"
 
 
 def test_migrated_tasks_send_the_same_inputs(pages):

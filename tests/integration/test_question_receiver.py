@@ -18,10 +18,10 @@ from sqlalchemy import create_engine, insert, select
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from airflow_provider_crew.answers.question import QUESTION, empty_box
-from airflow_provider_crew.answers.receiver import change_xcom
+from airflow_provider_crew.answers.receiver import change_xcom, token_for
 from airflow_provider_crew.client.settings import WebhookSecret
 from airflow_provider_crew.settle.address import new_address
-from tests.integration.question_receiver import SECRET, receiving
+from tests.integration.question_receiver import SECRET, TOKEN, receiving
 from tests.supported import AIRFLOW
 
 TASK = {"dag_id": "research", "run_id": "manual__1", "task_id": "crew", "map_index": -1}
@@ -49,7 +49,7 @@ def receiver():
 
 @pytest.fixture
 def questions(receiver):
-    receiver.reset({QUESTION: empty_box(2)})
+    receiver.reset({QUESTION: empty_box(2, "crew_default")})
     return receiver
 
 
@@ -57,7 +57,7 @@ def test_deliveries_have_the_effects_in_the_table(questions, evaluated):
     """Each delivery has its status, and the question that the task gets, or what the sender is told."""
 
     def deliver(body: Any, login: str = "", **headers: str | None) -> tuple[int, Any]:
-        questions.reset({QUESTION: empty_box(2)})
+        questions.reset({QUESTION: empty_box(2, "crew_default")})
         questions.secret = WebhookSecret(password=SECRET, login=login)
         first, again = (questions.deliver(body, **headers) for _ in range(2))
         assert (again.status_code, questions.loads) == (first.status_code, 1)
@@ -73,7 +73,7 @@ def test_deliveries_have_the_effects_in_the_table(questions, evaluated):
 
 
 def test_other_methods_and_paths_are_rejected():
-    with receiving(TASK, {QUESTION: empty_box(2)}) as questions:
+    with receiving(TASK, {QUESTION: empty_box(2, "crew_default")}) as questions:
         for method in ("GET", "PUT", "DELETE", "OPTIONS", "HEAD"):
             assert requests.request(method, questions.url, json=CALL, timeout=30).status_code == 405
         for path in ("/", "/events/", "/docs", "/openapi.json", "/redoc", "/event"):
@@ -152,7 +152,7 @@ DIFFERENCES: list[dict[str, Any]] = [
 
 def box_of(task: dict[str, Any]) -> dict[str, Any]:
     """Return the XCom for the questions of a task's crew, which differs from that of any other task."""
-    return {"try_number": 2, "known": [str(value) for value in task.values()]}
+    return empty_box(2, f"crew_{task['map_index']}") | {"known": [str(value) for value in task.values()]}
 
 
 class Database:
@@ -229,6 +229,13 @@ def test_question_changes_the_task_that_waits_and_no_other(database, state):
         "xcoms": before["xcoms"] | {(*MAPPED.values(), QUESTION): {"changed": True}},
         "requests": {UUID(int=number) for number in range(1, 1 + len(DIFFERENCES))},
     }
+
+
+def test_token_of_the_task_is_masked_in_its_draft(database, monkeypatch):
+    database.add(MAPPED, "running")
+    monkeypatch.setenv(f"AIRFLOW_CONN_CREW_{MAPPED['map_index']}", f"crew://:{TOKEN}@crew.example")
+
+    assert (token_for(MAPPED), token_for(MAPPED | {"map_index": 99})) == (TOKEN, "")
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from airflow_provider_crew.client.api import Masks, Request, Response
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.settings import ServiceSettings
-from airflow_provider_crew.client.text import forms_of
+from airflow_provider_crew.client.text import maskable
 
 TOKEN = "org/Token-0123+45=6789"
-FORMS = forms_of(TOKEN)
+FORMS = maskable(TOKEN)
 PART_OF_TOKEN = r"\borg\b|Token-"
 KICKOFF_ID = "6f1d9c1e-3f0c-4f6e-9f43-2a1f6f0f9a11"
 NOW = 1_750_000_000.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import math
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from airflow_provider_crew.client.api import CrewApi, Response, resend
 from airflow_provider_crew.client.errors import CrewError, ServiceError
 from airflow_provider_crew.client.payload import KickoffRequest
 from airflow_provider_crew.client.settings import WebhookSecret
-from airflow_provider_crew.client.text import forms_of
+from airflow_provider_crew.client.text import maskable
 from tests.unit.crew_builders import KICKOFF_ID, TOKEN, Script, answer, settings
 
 REQUEST = KickoffRequest.of({"topic": "AI"})
@@ -37,7 +38,7 @@ def test_kickoff_request_knows_its_secrets(api: CrewApi) -> None:
     request = api.kickoff(told)
 
     assert {TOKEN, "webhook-secret"} <= {*request.masks.errors}
-    assert request.masks.results == forms_of(TOKEN)
+    assert request.masks.results == maskable(TOKEN)
     assert "webhook-secret" not in repr(request)
     assert "webhook-secret" not in api.kickoff(REQUEST).masks.errors
 
@@ -78,7 +79,7 @@ def test_path_of_a_status_is_found_as_in_the_table(tabulated: Any) -> None:
     tabulated("status_paths.txt", 2, outcomes)
 
 
-@pytest.mark.parametrize("credentials", ["me:hunter2-0123", "m:x", "me:p%2fword-0123"])
+@pytest.mark.parametrize("credentials", ["me:hunter2-0123", "m:12345678", "me:p%2fword-0123"])
 @pytest.mark.parametrize("by_environment", [False, True])
 def test_request_knows_its_proxy_credentials(
     monkeypatch: pytest.MonkeyPatch, credentials: str, by_environment: Any
@@ -90,6 +91,18 @@ def test_request_knows_its_proxy_credentials(
     basic = base64.b64encode(unquote(credentials).encode()).decode()
     assert Response(request, 407, {}, f"Basic {basic}".encode()).excerpt() == "***"
     assert credentials not in repr(request)
+
+
+def test_integer_that_python_does_not_read_costs_no_result() -> None:
+    digits, count = "9" * 5_000, '"successful_requests": 1'
+    usage = f'{{"total_tokens": {digits}, {count}}}'
+    body = f'{{"status": "completed", "result": {{"output": {{"n": {digits}}}}}, "usage_metrics": {usage}}}'
+
+    result = answer(200, body.encode()).execution().result()
+
+    stored = json.loads(json.dumps(result))
+    assert (stored["output"], stored["output_json"]) == (f'{{"n": "{digits}"}}', {"n": digits})
+    assert stored["usage"] == {"successful_requests": 1}
 
 
 class Repeated:

@@ -147,15 +147,15 @@ def test_meta_names_the_task_unless_the_author_sets_another(options, about, meta
 
 
 def test_request_has_the_options_and_the_secret(monkeypatch):
-    monkeypatch.setenv("AIRFLOW_CONN_WEBHOOK", "generic://crew:secret@")
+    monkeypatch.setenv("AIRFLOW_CONN_WEBHOOK", "generic://crew:secret-123@")
     with_secret = task(webhook_conn_id="webhook", kickoff={"human_input_webhook_url": URL})
     secret = webhook_secret(with_secret)
     request = request_of(with_secret, {}, secret, "crew_kickoff")
 
-    assert (secret.login, secret.password) == ("crew", "secret")
+    assert (secret.login, secret.password) == ("crew", "secret-123")
     assert set(secret.secrets) <= set(request.secrets)
     assert sent(request)["humanInputWebhook"]["url"] == URL
-    proofs = ("secret", base64.b64encode(b"crew:secret").decode())
+    proofs = ("secret-123", base64.b64encode(b"crew:secret-123").decode())
     assert any(proof in request.body.decode() for proof in proofs)
     assert webhook_secret(task()) is None
 
@@ -173,7 +173,7 @@ def test_request_has_the_options_and_the_secret(monkeypatch):
     ],
 )
 def test_kickoff_asks_for_a_call_with_the_webhooks_that_are_left(options, asks, monkeypatch):
-    monkeypatch.setenv("AIRFLOW_CONN_WEBHOOK", "generic://:secret@")
+    monkeypatch.setenv("AIRFLOW_CONN_WEBHOOK", "generic://:secret-123@")
     settings = {"EVENTS_URL": "https://airflow.example", "WEBHOOK_CONN_ID": "webhook", "SETTLE_KICKOFFS": "True"}
     for name, value in settings.items():
         monkeypatch.setenv(f"AIRFLOW__CREW__{name}", value)
