@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field, HttpUrl, StringConstraints, Validati
 from airflow_provider_crew import __version__
 from airflow_provider_crew.client.errors import InvalidSettings
 from airflow_provider_crew.client.options import REQUEST_TIMEOUT
-from airflow_provider_crew.client.text import SHORTEST_SECRET
+from airflow_provider_crew.client.text import SHORTEST_SECRET, mask, maskable
 
 USER_AGENT = f"airflow-provider-crew/{__version__} Python/{platform.python_version()}"
 _CONNECT_TIMEOUT = 10.0
@@ -149,10 +149,9 @@ class ServiceSettings(CheckedFields):
 
 def reject_secret_in(address: str, *secrets: str) -> None:
     """Reject an address that contains a secret, because messages, logs and records show the address."""
-    spelled = {text.lower() for text in (address, unquote(address))}
-    for secret in filter(None, map(str.strip, secrets)):
-        if len(secret) >= SHORTEST_SECRET and any(secret.lower() in text for text in spelled):
-            raise invalid_field("address", ServiceSettings.model_fields["address"].description or "")
+    lower = address.lower()  # as the host is shown
+    if mask(lower, maskable(*(each.strip().lower() for each in secrets))) != lower:
+        raise invalid_field("address", ServiceSettings.model_fields["address"].description or "")
 
 
 def secrets_of_proxy(proxy: str | None) -> tuple[str, ...]:

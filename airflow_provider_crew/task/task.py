@@ -90,8 +90,7 @@ def reject_nothing(name: str, value: Any, template: Any) -> None:
         for key in [key for key in template if key in value]:
             reject_nothing(f"{name}.{key}", value[key], template[key])
     elif isinstance(template, list | tuple) and isinstance(value, list | tuple):
-        for index, pair in enumerate(zip(value, template, strict=False)):
-            reject_nothing(f"{name}[{index}]", *pair)
+        reject_nothing(name, dict(enumerate(value)), dict(enumerate(template)))
     elif is_nothing(value) and not is_nothing(template):
         raise errors.InvalidInputs(rendered_to(name, value, template))
 
