@@ -20,6 +20,7 @@ from airflow_provider_crew.client.errors import CallError, Cost, TransientError
 from airflow_provider_crew.client.models import JSON, Completed, Execution, read_execution
 from airflow_provider_crew.client.payload import KickoffRequest, checked_kickoff_id, issued_kickoff_id, some_names
 from airflow_provider_crew.client.settings import (
+    USER_AGENT,
     ServiceSettings,
     is_caused_by,
     proxy_for,
@@ -108,7 +109,7 @@ class CrewApi:
             "Accept": "application/json",
             "Accept-Encoding": "identity",
             "Authorization": f"Bearer {settings.token}",
-            "User-Agent": settings.user_agent,
+            "User-Agent": USER_AGENT,
         }
         self.status_paths: tuple[str, ...] = ("/status/{}", "/{}/status")
         """Status paths that the crew may have. The first successful poll leaves one."""

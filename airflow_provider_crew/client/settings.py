@@ -122,7 +122,6 @@ class ServiceSettings(CheckedFields):
     )
     proxy: Annotated[str, AfterValidator(usable_proxy)] | None = Field(None, repr=False)
     allow_http: bool = Field(default=False, description="true or false")
-    user_agent: str = USER_AGENT
 
     @property
     def host(self) -> str:

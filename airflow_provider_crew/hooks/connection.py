@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from airflow import __version__ as airflow_version
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, Connection, mask_secret
 from asgiref.sync import sync_to_async
 from pydantic import AfterValidator, Field, Json, SkipValidation, TypeAdapter, ValidationError
@@ -16,7 +15,6 @@ from airflow_provider_crew import api_server
 from airflow_provider_crew.client.errors import Cost, CrewError, InvalidSettings, Unreachable
 from airflow_provider_crew.client.payload import checked_kickoff_id
 from airflow_provider_crew.client.settings import (
-    USER_AGENT,
     CheckedFields,
     ServiceSettings,
     WebhookSecret,
@@ -134,8 +132,7 @@ def read_connection(connection: Connection) -> CrewConnection:
             | {"password": connection.password}
         )
         kind, token = _chosen_token(fields)
-        agent = f"{USER_AGENT} Airflow/{airflow_version}"
-        given = {"address": _address(fields), "token": token, "user_agent": agent}
+        given = {"address": _address(fields), "token": token}
         reject_secret_in(given["address"], fields.password or "", fields.user_bearer_token or "")
         settings = ServiceSettings.model_validate(extra | given)
         return CrewConnection.model_validate(extra | {"settings": settings, "token_type": kind})

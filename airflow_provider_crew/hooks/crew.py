@@ -122,8 +122,7 @@ class CrewHook(BaseHook):
 
     async def status_async(self, kickoff_id: str) -> Execution:
         """Return the status of an execution."""
-        with _about(kickoff_id):
-            return await self._in_thread(self.status, kickoff_id)
+        return await self._in_thread(self.status, kickoff_id)
 
     def cancel(self, kickoff_id: str, continued_as: str = "", address: str = "") -> Completed | Failed:
         """
@@ -150,8 +149,7 @@ class CrewHook(BaseHook):
 
     async def cancel_async(self, kickoff_id: str, continued_as: str = "", address: str = "") -> Completed | Failed:
         """Stop an execution and return its end, like cancel()."""
-        with _about(kickoff_id):
-            return await self._in_thread(self.cancel, kickoff_id, continued_as, address)
+        return await self._in_thread(self.cancel, kickoff_id, continued_as, address)
 
     def wait(
         self,
@@ -175,9 +173,9 @@ class CrewHook(BaseHook):
         or ExecutionNotFound if the wait ended before the execution was seen to end.
         """
         rules = {"poll_interval": poll_interval, "max_outage": max_outage, "human_input": human_input}
-        with self._watching(kickoff_id, timeout, **rules) as poller:
+        with _about(kickoff_id):
             self.get_conn()  # a missing connection is not an outage of the crew
-            return poller.to_end()
+            return self._poller(kickoff_id, timeout, rules).to_end()
 
     async def wait_async(
         self,
@@ -190,9 +188,9 @@ class CrewHook(BaseHook):
     ) -> Completed:
         """Wait until an execution has completed, like wait(), without blocking the event loop."""
         rules = {"poll_interval": poll_interval, "max_outage": max_outage, "human_input": human_input}
-        with self._watching(kickoff_id, timeout, **rules) as poller:
+        with _about(kickoff_id):
             await SharedConnection.of(self).crew()  # a missing connection is not an outage of the crew
-            return await poller.to_end_async()
+            return await self._poller(kickoff_id, timeout, rules).to_end_async()
 
     @cached_property
     def _client(self) -> "CrewClient":
@@ -228,23 +226,10 @@ class CrewHook(BaseHook):
         """Call a synchronous method in a thread from which Airflow can look up a connection."""
         return await sync_to_async(method, thread_sensitive=False)(*args)
 
-    @contextmanager
-    def _watching(self, kickoff_id: str, timeout: float, **rules: Any) -> Iterator[Poller]:
-        """Provide a poller. If an interruption ends the wait, log that the execution keeps running."""
+    def _poller(self, kickoff_id: str, timeout: float, rules: Mapping[str, Any]) -> Poller:
         kicked_off_at = self._kicked_off_at.get(kickoff_id)
         origin: dict[str, Any] = {"kicked_off_at": kicked_off_at, "exists": kicked_off_at is not None}
-        try:
-            with _about(kickoff_id):
-                yield Poller(self, kickoff_id, WatchRules(deadline=time.time() + timeout, **origin, **rules))
-        except Exception:
-            raise
-        except BaseException:
-            self.log.warning(
-                "Interrupted while waiting for execution %s, which is still running and billed. Its kickoff ID is "
-                "enough to wait for it again.",
-                kickoff_id,
-            )
-            raise
+        return Poller(self, kickoff_id, WatchRules(deadline=time.time() + timeout, **origin, **rules))
 
 
 @contextmanager
