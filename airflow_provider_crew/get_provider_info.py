@@ -67,59 +67,50 @@ CONNECTION_FIELDS = {
 }
 
 
-def _switch(description: str, default: str) -> dict[str, Any]:
-    return _text(description, default) | {"type": "boolean"}
-
-
-def _text(description: str, default: str = "", example: str | None = None) -> dict[str, Any]:
-    return {
-        "description": description,
-        "version_added": "0.1.0",
-        "type": "string",
-        "example": example,
-        "default": default,
-    }
+def _option(description: str, default: str = "True", kind: str = "boolean", **more: str) -> dict[str, Any]:
+    own = {"description": description, "type": kind, "default": default, "version_added": "0.1.0"}
+    return {"example": None, **own, **more}
 
 
 CONFIGURATION: dict[str, Any] = {
     "crew": {
         "description": "What tasks and triggers show of crews, and how crews reach this Airflow.",
         "options": {
-            "log_output": _switch(
+            "log_output": _option(
                 "Show the crew's output in the task's log, up to 4 KB. Set it to False if the output may "
                 "contain personal data. A task keeps its own out of the log with log_output=False.",
-                "True",
             ),
-            "progress_xcom": _switch(
+            "progress_xcom": _option(
                 "Whether triggers push progress to the XCom crew_progress. Tasks do so in the worker in any case.",
-                "True",
             ),
-            "tab": _switch("Whether the Airflow UI has the Crew tab and the Crews page.", "True"),
-            "required_actions": _switch(
+            "tab": _option("Whether the Airflow UI has the Crew tab and the Crews page."),
+            "required_actions": _option(
                 "On Airflow 3.3 and later, whether a deferred task shows up under Required Actions while its "
                 "crew waits for human input.",
-                "True",
             ),
-            "events_url": _text(
+            "events_url": _option(
                 "Address of this Airflow's /crew/events, as crews reach it. Turns on the receiver of human input "
                 "webhooks, which answer_in_airflow and settle_kickoffs need.",
+                "",
+                "string",
                 example="https://airflow.example.com/crew/events",
             ),
-            "webhook_conn_id": _text(
+            "webhook_conn_id": _option(
                 "Connection whose password crews send to this receiver. It also signs the addresses that crews "
                 "call with settle_kickoffs.",
+                "",
+                "string",
                 example="crew_webhook",
             ),
-            "settle_kickoffs": _switch(
+            "settle_kickoffs": _option(
                 "Experimental: whether each kickoff asks the crew to call this receiver when it has started. A "
                 "kickoff whose response is lost then finds its execution. Needs events_url, webhook_conn_id and "
                 "Airflow 3.3. Set it for the API server as well.",
                 "False",
             ),
-            "settle_within": _text(
-                "Seconds that a task waits for that call after a kickoff without a response.", "120"
-            )
-            | {"type": "float"},
+            "settle_within": _option(
+                "Seconds that a task waits for that call after a kickoff without a response.", "120", "float"
+            ),
         },
     },
 }
@@ -148,23 +139,16 @@ def get_provider_info() -> dict[str, Any]:
         "integrations": [
             {"integration-name": "Crew", "external-doc-url": "https://docs.crewai.com/", "tags": ["ai", "llm"]}
         ],
-        "operators": [_module("airflow_provider_crew.operators.crew", "airflow_provider_crew.batch.operator")],
-        "sensors": [_module("airflow_provider_crew.sensors.crew")],
-        "triggers": [
-            _module(
-                *(
-                    f"airflow_provider_crew.{name}"
-                    for name in ("triggers.crew", "batch.trigger", "answers.trigger")
-                )
-            )
-        ],
+        "operators": _modules("operators.crew", "batch.operator"),
+        "sensors": _modules("sensors.crew"),
+        "triggers": _modules("triggers.crew", "batch.trigger", "answers.trigger"),
         "task-decorators": [{"class-name": "airflow_provider_crew.decorators.crew.crew_task", "name": "crew"}],
         "notifications": ["airflow_provider_crew.notifications.CrewAlert"],
         "extra-links": ["airflow_provider_crew.links.crew.CrewDashboardLink"],
         "plugins": [{"name": "crew", "plugin-class": "airflow_provider_crew.plugins.crew.CrewPlugin"}],
         "cli": ["airflow_provider_crew.cli.airflow_commands"],
         "config": CONFIGURATION,
-        "hooks": [_module("airflow_provider_crew.hooks.crew", "airflow_provider_crew.tool.agent")],
+        "hooks": _modules("hooks.crew", "tool.agent"),
         "connection-types": [
             {
                 "connection-type": "crew",
@@ -185,5 +169,5 @@ def get_provider_info() -> dict[str, Any]:
     }
 
 
-def _module(*names: str) -> dict[str, Any]:
-    return {"integration-name": "Crew", "python-modules": [*names]}
+def _modules(*names: str) -> list[dict[str, Any]]:
+    return [{"integration-name": "Crew", "python-modules": [f"airflow_provider_crew.{name}" for name in names]}]
