@@ -403,18 +403,6 @@ def proves_nothing_was_done(error: CallError) -> bool:
     return isinstance(error, errors.NotAuthenticated | errors.NotAllowed | errors.RateLimited)
 
 
-def not_cancelled(kickoff_id: str, failure: CallError | None, cost: Cost) -> errors.NotCancelled:
-    """Return the error for an execution whose end is not confirmed. ``failure``: the last error of the crew."""
-    why = failure.event if failure else "The crew accepted the request, but has not ended the execution yet."
-    verdict = "was not cancelled" if cost is Cost.RUNNING else "may have been cancelled"
-    return errors.NotCancelled(
-        f"The execution {verdict}. {why}",
-        cost=cost,
-        kickoff_id=kickoff_id,
-        passes=failure is None or isinstance(failure, TransientError),
-    )
-
-
 def resend(
     call: Callable[[], T],
     *,

@@ -21,11 +21,10 @@ from airflow_provider_crew.client.api import (
     Response,
     after_kickoff,
     most_bytes,
-    not_cancelled,
     unknown_at_all_paths,
     unreachable,
 )
-from airflow_provider_crew.client.errors import CallError, Cost
+from airflow_provider_crew.client.errors import CallError, Cost, NotCancelled, TransientError
 from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, Failed, read_inputs
 from airflow_provider_crew.client.payload import KickoffRequest
 from airflow_provider_crew.client.settings import (
@@ -122,7 +121,10 @@ class CrewClient:
                 return execution
         except CallError as error:
             failure, cost = error, Cost.UNKNOWN
-        raise not_cancelled(kickoff_id, failure, cost)
+        verdict = "was not cancelled" if cost is Cost.RUNNING else "may have been cancelled"
+        why = failure.event if failure else "The crew accepted the request, but has not ended the execution yet."
+        passes = failure is None or isinstance(failure, TransientError)
+        raise NotCancelled(f"The execution {verdict}. {why}", cost=cost, kickoff_id=kickoff_id, passes=passes)
 
     def answer(self, kickoff_id: str, answer: bytes) -> str:
         """
