@@ -21,7 +21,7 @@ from airflow_provider_crew.client.models import Completed, CrewInputs, Execution
 from airflow_provider_crew.client.options import TIMEOUT
 from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.watch import WatchRules
-from airflow_provider_crew.client.wording import describe_end, describe_progress, execution_failed
+from airflow_provider_crew.client.wording import describe_end, execution_failed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.kickoff_records import adopt, forget
@@ -105,8 +105,7 @@ def _described(execution: Execution) -> dict[str, Any]:
             facts = {"state": "completed", "cost": Cost.ENDED.value, "next_step": AFTER_COMPLETION}
             return facts | {"result": execution.result()}
     step = WHILE_PAUSED if isinstance(execution, Paused) else WHILE_RUNNING
-    progress = describe_progress(execution)
-    return {"state": execution.status, "progress": progress, "cost": Cost.RUNNING.value, "next_step": step}
+    return {"state": execution.status, "progress": execution.doing, "cost": Cost.RUNNING.value, "next_step": step}
 
 
 def _shown(error: CrewError) -> dict[str, str]:

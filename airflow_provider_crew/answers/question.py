@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
-from airflow_provider_crew.client.errors import text_of
+from airflow_provider_crew.client.models import text_of
 
 # XCom key of the last question. The task opens it before its kickoff.
 QUESTION = "crew_question"

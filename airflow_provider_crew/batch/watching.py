@@ -20,8 +20,7 @@ from airflow_provider_crew.client.errors import (
     WatchBroken,
     error_record,
 )
-from airflow_provider_crew.client.history import WHEN_USED
-from airflow_provider_crew.client.models import Completed
+from airflow_provider_crew.client.models import WHEN_USED, Completed
 from airflow_provider_crew.client.options import MAX_OUTAGE
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import one_line, warn

@@ -1,6 +1,5 @@
 """Errors, and their conversion to plain JSON data that one process can pass to another."""
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -21,13 +20,6 @@ _MAX_DEPTH = 64
 def storable_text(text: str) -> str:
     """Replace characters that PostgreSQL or JSON cannot store: NUL and lone surrogates."""
     return _UNSTORABLE.sub("\ufffd", text)
-
-
-def text_of(value: Any) -> str:
-    """Return a string as it is, None as an empty string, and anything else as JSON."""
-    if value is None:
-        return ""
-    return storable_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def storable_json(value: Any, depth: int = 0) -> Any:

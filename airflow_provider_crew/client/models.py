@@ -7,12 +7,16 @@ cannot cost the result of a billed execution.
 
 import json
 import re
+import sys
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, OnErrorOmit
+from pydantic.dataclasses import dataclass
 
-from airflow_provider_crew.client.errors import MAX_INT, MIN_INT, storable_json, storable_text, text_of
+from airflow_provider_crew.client.errors import MAX_INT, MIN_INT, storable_json, storable_text
+from airflow_provider_crew.client.text import one_line
 
 _FENCED = re.compile(
     r"^[ \t]*+`{3,}+[ \t]*+json\b[^\n]*+\n(.*?)(?:^[ \t]*+`{3,}|\Z)", re.DOTALL | re.IGNORECASE | re.MULTILINE
@@ -21,6 +25,13 @@ _FENCED = re.compile(
 
 # Python reads no integer of more than 4,300 digits. It stays a text.
 JSON = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) <= 4_300 else digits)  # noqa: PLR2004
+
+
+def text_of(value: Any) -> str:
+    """Return a string as it is, None as an empty string, and anything else as JSON."""
+    if value is None:
+        return ""
+    return storable_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def json_of(text: str) -> Any:
@@ -54,6 +65,15 @@ def _read(text: str, begin: int | None = None) -> Any:
 
 Meaning = Literal["running", "paused", "completed", "error", "stopped", "not found"]
 
+# Build at first use: a task's process uses one or two models, and none if it resumes with a result.
+WHEN_USED = ConfigDict(defer_build=True)
+
+_MAX_NAME = 200
+_MOST_STEPS = 50
+# Outputs are too large for a trigger's row or the task state store. Only the newest tasks are kept.
+_MOST_CARRIED = 16 * 1024
+# A triggerer keeps thousands of watches in memory for days.
+_MOST_KEPT = 64 * 1024
 # No crew has this many tasks. A 2 MB response can list 700,000 empty ones, which take seconds to read.
 _MOST_TASKS_READ = 10_000
 
@@ -163,8 +183,7 @@ Meta = Annotated[dict[str, Any] | None, OrNone, Field(validation_alias=AliasPath
 
 
 class _Shape(BaseModel):
-    # Build each model at its first use: a task's process uses one or two of them.
-    model_config = ConfigDict(frozen=True, extra="ignore", validate_by_name=True, defer_build=True)
+    model_config = WHEN_USED | ConfigDict(frozen=True, extra="ignore", validate_by_name=True)
 
 
 class Progress(_Shape):
@@ -202,6 +221,26 @@ class _Ongoing(_Shape):
     def is_known(self) -> bool:
         """Whether the crew's name for the state is documented or was observed in the field."""
         return self.word.lower() in MEANINGS
+
+    @property
+    def place(self) -> str:
+        """Position: ``task 2 of 3, writing_task (Writer)``, or for a flow ``step 4, write_summary``."""
+        parts = []
+        if (progress := self.progress) and progress.total != 0:
+            step, total = progress.completed + 1, progress.total
+            parts.append(f"{progress.unit} {step if total is None else f'{min(step, total)} of {total}'}")
+        if self.current_task:
+            agent = f" ({self.current_agent})" if self.current_agent else ""
+            parts.append(f"{self.current_task}{agent}")
+        return one_line(", ".join(parts), _MAX_NAME)
+
+    @property
+    def doing(self) -> str:
+        """Position, followed by the state if there is no position or the state is unrecognized."""
+        where = self.place
+        if where and self.is_known:
+            return where
+        return one_line(", ".join(filter(None, (where, self.word.lower()))), _MAX_NAME)
 
 
 class Running(_Ongoing):
@@ -284,6 +323,78 @@ class CrewInputs(_Shape):
     def names(self) -> tuple[str, ...]:
         """All listed names, in the crew's order."""
         return tuple(each.name for each in self.inputs)
+
+
+@dataclass(slots=True, config=WHEN_USED)
+class SeenTask:
+    """Task of a crew or step of a flow in progress, the number of those before it, and the first such poll."""
+
+    task_id: str
+    agent: str
+    number: int | None
+    started_at: Time
+
+
+@dataclass(slots=True, config=WHEN_USED)
+class History:
+    """
+    Tasks of one execution from its polls, for its result and for display. No decision depends on it.
+
+    It is plain data, so that the next process can add to it.
+    """
+
+    tasks: list[TaskResult] = Field(default_factory=list)
+    """Outputs of the crew's tasks, as far as they were seen. Some crews report only the last task."""
+    steps: list[SeenTask] = Field(default_factory=list)
+    """Newest tasks or steps that polls saw in progress."""
+    began_at: Time | None = None
+    """Start time of the execution. ``None`` if the crew does not report how long it has run."""
+    position: dict[str, Any] = Field(default_factory=dict)
+    """Last known position. The full response would be too large."""
+    changed_at: Time = 0.0
+    """Time at which a poll last saw another position or state."""
+
+    def follow(self, execution: Running | Paused, now: float) -> None:
+        """Keep the output of the last task, and the task in progress."""
+        self.keep(execution.last_task)
+        if self.began_at is None and execution.duration is not None:
+            self.began_at = max(now - execution.duration, 0.0)
+        name = one_line(execution.current_task or "", _MAX_NAME)
+        number = execution.progress.completed if execution.progress else None
+        last = self.steps[-1] if self.steps else None
+        if name and (last is None or (last.task_id, last.number) != (name, number)):
+            agent = one_line(execution.current_agent or "", _MAX_NAME)
+            self.steps = [*self.steps, SeenTask(name, agent, number, now)][-_MOST_STEPS:]
+
+    def keep(self, task: TaskResult | None) -> None:
+        """Keep the output of a task if it is new, and drop the oldest outputs beyond the size limit."""
+        tasks = self.tasks
+        if task is None or task in reversed(tasks) or _size(task) > _MOST_KEPT:
+            return
+        tasks.append(task)
+        while sum(map(_size, tasks)) > _MOST_KEPT:
+            tasks.pop(0)
+
+    def added_to(self, execution: Completed) -> Completed:
+        """Return a completed execution with the tasks that polls saw, unless it lists all of them."""
+        if execution.lists_tasks or not self.tasks:
+            return execution
+        return execution.model_copy(update={"tasks": tuple(dict.fromkeys((*self.tasks, *execution.tasks)))})
+
+
+def carried(history: dict[str, Any]) -> dict[str, Any]:
+    """Return a history as plain data with only its newest tasks, which another process may get."""
+    return history | {name: _newest(history[name]) for name in ("tasks", "steps")}
+
+
+def _newest(items: list[Any]) -> list[Any]:
+    sizes = accumulate(len(json.dumps(item)) for item in reversed(items))
+    return items[len(items) - sum(size <= _MOST_CARRIED for size in sizes) :]
+
+
+def _size(task: TaskResult) -> int:
+    """Return the memory size of a task's texts without encoding them."""
+    return sum(map(sys.getsizeof, (task.task_id, task.agent, task.output)))
 
 
 def read_execution(body: Mapping[str, Any], kickoff_id: str) -> Execution | None:

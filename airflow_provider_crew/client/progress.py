@@ -11,11 +11,10 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from airflow_provider_crew.client import errors, timing
-from airflow_provider_crew.client.history import SeenTask
-from airflow_provider_crew.client.models import Execution, Paused, Running, TaskResult
+from airflow_provider_crew.client.models import Execution, Paused, Running, SeenTask, TaskResult
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.client.watch import NOTHING_SEEN, Watch
-from airflow_provider_crew.client.wording import SHOWN_TEXT, describe_progress, duration
+from airflow_provider_crew.client.wording import SHOWN_TEXT, duration
 
 # XCom key of the progress.
 PROGRESS = "crew_progress"
@@ -87,7 +86,7 @@ class ProgressReport:
         if isinstance(execution, Running | Paused):
             last = memory.history.position if isinstance(execution, Paused) else {}  # it may report no position
             memory.history.position = last | _position(execution)
-            self._paused_at = describe_progress(execution) if isinstance(execution, Paused) else ""
+            self._paused_at = execution.doing if isinstance(execution, Paused) else ""
         elif execution or not self.has_content:
             return False
         before, self._reported = self._reported, self._current()

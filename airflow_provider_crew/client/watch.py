@@ -16,18 +16,20 @@ from pydantic.dataclasses import dataclass
 
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client import options as limits
-from airflow_provider_crew.client.history import WHEN_USED, History, carried
-from airflow_provider_crew.client.models import LAST_TIME, Completed, Execution, Failed, Paused, Running, Time
-from airflow_provider_crew.client.text import one_line
-from airflow_provider_crew.client.wording import (
-    SHOWN_TEXT,
-    after,
-    describe_progress,
-    duration,
-    execution_failed,
-    place,
-    unknown_elsewhere,
+from airflow_provider_crew.client.models import (
+    LAST_TIME,
+    WHEN_USED,
+    Completed,
+    Execution,
+    Failed,
+    History,
+    Paused,
+    Running,
+    Time,
+    carried,
 )
+from airflow_provider_crew.client.text import one_line
+from airflow_provider_crew.client.wording import SHOWN_TEXT, after, duration, execution_failed, unknown_elsewhere
 
 _JITTER = 0.1
 _LONGEST_SPREAD = 15.0
@@ -49,17 +51,9 @@ Trouble = Literal["rejected", "silent", "unknown", "paused"]
 _TROUBLES: tuple[Trouble, ...] = get_args(Trouble)
 
 
-class Line(NamedTuple):
-    """Log line."""
-
-    level: int
-    text: str
-
-
 class Step(NamedTuple):
-    """Action after a poll: log the lines, then end with a result or an error, or poll again later."""
+    """Action after a poll: end with a result or an error, or poll again later."""
 
-    lines: tuple[Line, ...] = ()
     completed: Completed | None = None
     error: errors.CrewError | None = None
     poll_again_in: float = 0.0
@@ -179,6 +173,8 @@ class Watch:
         self.polled_at = clock()
         """Time of the current poll's response."""
         self.memory = memory or WatchState(started_at=self.polled_at)
+        self.lines: list[tuple[int, str]] = []
+        """Level and text of each log line about the current poll."""
         self.is_in_doubt = False
         """Whether the execution may not exist, or is not known yet. Only another poll, soon, can tell."""
         self.request_timeout = limits.REQUEST_TIMEOUT
@@ -233,19 +229,22 @@ class Watch:
             case Running():
                 self.memory.works = True
                 self.memory.history.follow(execution, self.polled_at)
-                return self._poll_again((*self._recovered(), *self._report_progress(execution)))
+                self._recovered()
+                self._report_progress(execution)
+                return self._poll_again()
             case Paused():
                 self.memory.history.follow(execution, self.polled_at)
                 self._lasted("paused")
-                lines = self._report_trouble("waiting for human input. Polling continues.", is_expected=True)
-                return self._wait_for_input(lines)
+                self._report_trouble("waiting for human input. Polling continues.", is_expected=True)
+                return self._wait_for_input()
             case Completed():
-                execution = self.memory.history.added_to(execution)
-                lines = (*self._recovered(), Line(logging.INFO, f"completed{after(execution)}"))
-                return Step(lines, completed=execution)
+                self._recovered()
+                self._log(f"completed{after(execution)}")
+                return Step(completed=self.memory.history.added_to(execution))
             case Failed():
                 self.memory.history.keep(execution.last_task)
-                return Step(self._recovered(), error=execution_failed(execution, self.memory.place))
+                self._recovered()
+                return Step(error=execution_failed(execution, self.memory.place))
 
     def on_error(self, error: errors.CallError | errors.InvalidSettings) -> Step:
         """Decide the next step after a poll without a response."""
@@ -270,10 +269,11 @@ class Watch:
 
     def _take_time(self) -> None:
         """
-        Read the clock. Count at most one pause and one timeout since the last poll.
+        Begin a poll, and read the clock. Count at most one pause and one timeout since the last poll.
 
         A change of the clock or a suspended machine must not extend the duration of a trouble.
         """
+        self.lines = []
         memory, now = self.memory, self._clock()
         if memory.polled_at:
             elapsed = now - memory.polled_at
@@ -299,23 +299,23 @@ class Watch:
         if lasted >= max_outage:
             return self._still_unknown(lasted)
         limit = "until the timeout" if max_outage == math.inf else f"for up to {duration(max_outage)}"
-        lines = self._report_trouble(
+        self._report_trouble(
             "the crew reports NOT FOUND, as it does while it waits for human input. The execution may be running "
             f"and billed. Polling continues {limit}.",
             is_expected=rules.human_input,
         )
         if lasted < pace.not_found_grace:
-            return self._poll_again(lines, at_most=min(pace.unknown_poll, max_outage - lasted))
-        return self._wait_for_input(lines, at_most=max_outage - lasted)
+            return self._poll_again(at_most=min(pace.unknown_poll, max_outage - lasted))
+        return self._wait_for_input(at_most=max_outage - lasted)
 
-    def _wait_for_input(self, lines: tuple[Line, ...], at_most: float = math.inf) -> Step:
+    def _wait_for_input(self, at_most: float = math.inf) -> Step:
         """Poll less often while a person decides, and often for a while after an answer."""
         rules, pace = self.rules, timing.current()
         if rules.answered_at is not None and self.polled_at - rules.answered_at < pace.people_poll:
-            return self._poll_again(lines, at_most=min(pace.unknown_poll, at_most))
+            return self._poll_again(at_most=min(pace.unknown_poll, at_most))
         if rules.stops_for_input and (rules.human_input or "paused" in self.memory.troubles):
-            return self._end(errors.HumanInputNeeded, "The crew waits for human input.")._replace(lines=lines)
-        return self._poll_again(lines, at_least=pace.people_poll, at_most=at_most)
+            return self._end(errors.HumanInputNeeded, "The crew waits for human input.")
+        return self._poll_again(at_least=pace.people_poll, at_most=at_most)
 
     def _still_unknown(self, lasted: float) -> Step:
         return self._end(
@@ -331,11 +331,11 @@ class Watch:
         if left <= 0:
             # A gateway may respond to anything for a while. A token or a connection stays wrong until it is fixed.
             return self._lost(error, lasted) if isinstance(error, errors.Rejected) else self._broken(error)
-        lines = self._report_trouble(
+        self._report_trouble(
             f"{error.event} The connection is read again before each poll, for up to {duration(limit)}.",
             about=error,
         )
-        return self._poll_again(lines, at_most=left)._replace(renew_token=isinstance(error, errors.CallError))
+        return self._poll_again(at_most=left)._replace(renew_token=isinstance(error, errors.CallError))
 
     def _silent(self, error: errors.TransientError) -> Step:
         lasted = self._lasted("silent")
@@ -344,9 +344,9 @@ class Watch:
             return self._lost(error, lasted)
         unlimited = self._max_outage == math.inf
         limit = "until the crew responds" if unlimited else f"for up to {duration(self._max_outage)}"
-        lines = self._report_trouble(f"no usable response. {error.event} Polling continues {limit}.", about=error)
+        self._report_trouble(f"no usable response. {error.event} Polling continues {limit}.", about=error)
         asked_for = min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER_IN_WATCH)
-        return self._poll_again(lines, at_least=asked_for, at_most=left)
+        return self._poll_again(at_least=asked_for, at_most=left)
 
     def _lost(self, error: errors.CallError, lasted: float) -> Step:
         event = f"The crew returned no usable response for {duration(lasted)}. {error.event}"
@@ -358,7 +358,7 @@ class Watch:
         return self._end(errors.WatchBroken, event, cause=error)
 
     def _out_of_time(self) -> Step:
-        memory = self.memory
+        memory, self.lines = self.memory, []  # polling does not continue
         if unknown_since := memory.troubles.get("unknown"):
             return self._still_unknown(self.polled_at - unknown_since)
         trouble = f" At the last poll: {memory.said_trouble}" if memory.said_trouble else ""
@@ -373,9 +373,7 @@ class Watch:
         at = "" if self.memory.progress == NOTHING_SEEN else self.memory.progress
         return Step(error=kind(event, kickoff_id=self.kickoff_id, at=at, **facts))
 
-    def _poll_again(
-        self, lines: tuple[Line, ...] = (), *, at_least: float = 0.0, at_most: float = math.inf
-    ) -> Step:
+    def _poll_again(self, *, at_least: float = 0.0, at_most: float = math.inf) -> Step:
         left = self.rules.deadline - self.polled_at
         if left <= 0:
             return self._out_of_time()
@@ -383,7 +381,7 @@ class Watch:
         # The crew would reject a poll before the time that it requested.
         pause = max(self._interval(chance), at_least * (1 + _JITTER * chance))
         self.memory.pause = min(pause, at_most, left)
-        return Step(lines, poll_again_in=self.memory.pause)
+        return Step(poll_again_in=self.memory.pause)
 
     def _interval(self, chance: float = 0.5) -> float:
         """Return the time between two polls, with jitter, so that watches do not stay synchronized."""
@@ -405,9 +403,12 @@ class Watch:
             since = troubles[trouble] = self.polled_at
         return self.polled_at - since
 
+    def _log(self, text: str, level: int = logging.INFO) -> None:
+        self.lines.append((level, text))
+
     def _report_trouble(
         self, text: str, *, about: errors.CrewError | None = None, is_expected: bool = False
-    ) -> tuple[Line, ...]:
+    ) -> None:
         """
         Log a trouble when it is new, and again at intervals while it lasts.
 
@@ -419,32 +420,27 @@ class Watch:
             status = getattr(about, "http_status", None)
             kind = about.event if status is None else f"{type(about).__name__} {status}"
         reminder = _REMINDER_WHILE_PEOPLE_DECIDE if is_expected else _REMINDER
-        if kind == memory.said_about and self.polled_at - memory.said_at < reminder:
-            return ()
-        memory.said_trouble, memory.said_about, memory.said_at = text, kind, self.polled_at
-        return (Line(logging.INFO if is_expected else logging.WARNING, text),)
+        if kind != memory.said_about or self.polled_at - memory.said_at >= reminder:
+            memory.said_trouble, memory.said_about, memory.said_at = text, kind, self.polled_at
+            self._log(text, logging.INFO if is_expected else logging.WARNING)
 
-    def _recovered(self) -> tuple[Line, ...]:
-        memory = self.memory
-        over, memory.troubles = memory.troubles, {}
-        was_reported, memory.said_trouble, memory.said_about = bool(memory.said_trouble), "", ""
-        if not was_reported:
-            return ()
-        if "paused" in over:
-            return (Line(logging.INFO, "continues"),)
-        return (Line(logging.INFO, "the execution is known again" if "unknown" in over else "responds again"),)
+    def _recovered(self) -> None:
+        memory, over = self.memory, self.memory.troubles
+        if memory.said_trouble:
+            again = "the execution is known again" if "unknown" in over else "responds again"
+            self._log("continues" if "paused" in over else again)
+        memory.troubles, memory.said_trouble, memory.said_about = {}, "", ""
 
-    def _report_progress(self, running: Running) -> tuple[Line, ...]:
+    def _report_progress(self, running: Running) -> None:
         memory, now = self.memory, self.polled_at
-        progress = describe_progress(running)
+        progress = running.doing
         if progress == memory.progress:
-            if now - memory.said_at < _REMINDER:
-                return ()
-            memory.said_at = now
-            return (Line(logging.INFO, f"{progress}, for {duration(now - memory.progress_since)}"),)
+            if now - memory.said_at >= _REMINDER:
+                memory.said_at = now
+                self._log(f"{progress}, for {duration(now - memory.progress_since)}")
+            return
         memory.progress, memory.progress_since, memory.said_at = progress, now, now
-        memory.place = place(running)
-        if running.is_known:
-            return (Line(logging.INFO, progress),)
-        unknown_state = f"unknown state {one_line(running.word, _WORD)!r}, treated as running"
-        return (Line(logging.WARNING, unknown_state), Line(logging.INFO, progress))
+        memory.place = running.place
+        if not running.is_known:
+            self._log(f"unknown state {one_line(running.word, _WORD)!r}, treated as running", logging.WARNING)
+        self._log(progress)

@@ -5,33 +5,14 @@ from dataclasses import fields
 from typing import Any
 
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.models import Completed, Failed, Paused, Running
+from airflow_provider_crew.client.models import Completed, Failed
 from airflow_provider_crew.client.text import one_line
 
 # Text from the crew may be as long as a response. Logs, errors and stored data are limited.
-_PROGRESS = 200
 SHOWN_TEXT = 2_000
 _KEPT_ERROR = 64 * 1024
 _MOST_TASKS_LOGGED = 100
 _NAME = 60
-
-
-def place(execution: Running | Paused) -> str:
-    """Return the position: ``task 2 of 3, writing_task (Writer)``, or for a flow ``step 4, write_summary``."""
-    parts = []
-    if (progress := execution.progress) and progress.total != 0:
-        step, total = progress.completed + 1, progress.total
-        parts.append(f"{progress.unit} {step if total is None else f'{min(step, total)} of {total}'}")
-    if execution.current_task:
-        agent = f" ({execution.current_agent})" if execution.current_agent else ""
-        parts.append(f"{execution.current_task}{agent}")
-    return one_line(", ".join(parts), _PROGRESS)
-
-
-def describe_progress(execution: Running | Paused) -> str:
-    """Return the position, followed by the state if there is no position or the state is unrecognized."""
-    where, word = place(execution), execution.word.lower()
-    return where if where and execution.is_known else one_line(", ".join(filter(None, (where, word))), _PROGRESS)
 
 
 def duration(seconds: float) -> str:

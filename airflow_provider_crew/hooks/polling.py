@@ -251,8 +251,8 @@ class Poller:
         return self._told(step, execution)
 
     def _told(self, step: Step, execution: Execution | None) -> Step:
-        for line in step.lines:
-            self.log.log(line.level, "%s: %s", self.subject, line.text)
+        for level, text in self.watch.lines:
+            self.log.log(level, "%s: %s", self.subject, text)
         if self.observer:
             try:
                 self.observer(self.report, self.report.update(execution))

@@ -122,9 +122,9 @@ def assert_watches_agree(result: Any) -> None:
         watch, step = Watch("4711", rules, clock=lambda: NOW, random=lambda: 0.5), None
         for _ in range(2):
             step = watch.on_error(result) if isinstance(result, errors.CallError) else watch.on_status(result)
-            for line in step.lines:
-                assert line.text.encode()
-                assert "\x00" not in line.text
+            for _, line in watch.lines:
+                assert line.encode()
+                assert "\x00" not in line
             assert_storable(watch.memory.carried())
             memory = WatchState.recalled(sent(watch.memory.carried()))
             assert memory

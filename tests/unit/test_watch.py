@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import CrewError, ExecutionNotFound, ServiceError
-from airflow_provider_crew.client.history import History
 from airflow_provider_crew.client.models import (
     Completed,
     Failed,
+    History,
     Paused,
     Progress,
     TaskResult,
@@ -154,7 +154,7 @@ def played(told: str, *, carried: bool) -> Iterator[str]:
         else:
             what, is_last = outcome.removesuffix(" until the end"), outcome.endswith(" until the end")
             step = (story.see_until_the_end if is_last else story.see)(outcome_of(what))
-            logs = "; ".join(logged(step))
+            logs = "; ".join(logged(story.watch))
             does = then(story, step) + (f" at {story.time:g} s, after {story.looks} polls" if is_last else "")
         yield f"{at:>6} {outcome:<32} | {logs:<31} | {does}".rstrip(" |")
         if step and step.completed and step.completed.tasks:
@@ -240,9 +240,9 @@ def life(*, carried: bool = False, **rules: Any) -> Story:
     )
 
 
-def comparable(step: Step) -> Any:
+def comparable(step: Step, story: Story) -> Any:
     error = step.error and (type(step.error), str(step.error), getattr(step.error, "lasted", None))
-    return step.lines, step.completed, error, step.poll_again_in, step.renew_token
+    return story.watch.lines, step.completed, error, step.poll_again_in, step.renew_token
 
 
 @given(
@@ -262,7 +262,7 @@ def test_watch_carried_after_every_poll_takes_the_same_steps(
             staying.watch.token_renewed()
             carried.watch.token_renewed()
         step = staying.see(outcome, after=after)
-        assert comparable(step) == comparable(carried.see(outcome, after=after))
+        assert comparable(step, staying) == comparable(carried.see(outcome, after=after), carried)
         if step.error or step.completed:
             break
         assert staying.watch.memory.carried() == carried.watch.memory.carried()

@@ -92,15 +92,15 @@ class Story:
             self.time += step.poll_again_in
 
 
-def logged(step: Step) -> list[str]:
+def logged(watch: Watch) -> list[str]:
     """
-    Return the beginning of each log line of a step, or ``warning``.
+    Return the beginning of each log line about a poll, or ``warning``.
 
     The lines of one warning count once, because their number depends on the wording.
     """
     carried: list[str] = []
-    for line in step.lines:
-        assert len(line.text) <= 300 or line.level == logging.WARNING
-        text = "warning" if line.level == logging.WARNING else line.text.partition(".")[0][:60]
+    for level, line in watch.lines:
+        assert len(line) <= 300 or level == logging.WARNING
+        text = "warning" if level == logging.WARNING else line.partition(".")[0][:60]
         carried += [] if carried[-1:] == [text] == ["warning"] else [text]
     return carried
