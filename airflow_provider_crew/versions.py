@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from airflow import __version__ as airflow_version
+from airflow import sdk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +25,9 @@ HAS_REQUIRED_ACTIONS = _RELEASE >= (3, 3)
 # A trigger learns that a user has marked its task, and can cancel the execution.
 TRIGGERS_CANCEL = _RELEASE >= (3, 3)
 
+# Keep a store entry as long as its run. Airflow deletes other entries earlier.
+RETENTION = {"retention": sdk.NEVER_EXPIRE} if HAS_STORE else {}  # type: ignore[attr-defined]  # the stub lacks it
+
 NO_RETRIES = (
     "Before Airflow 3.3, a task that starts executions needs retries=0: a retry would start another execution "
     "(billed). Use CrewKickoffOperator with retries=0, and CrewExecutionSensor with retries."
@@ -36,15 +40,6 @@ def resumed_with_old_error(next_kwargs: Mapping[str, Any], ti: Any) -> bool:
     """Whether Airflow resumes a retry with the event that failed an earlier attempt."""
     is_old = KEEPS_OLD_EVENTS and next_kwargs.get("try_number", ti.try_number) != ti.try_number
     return is_old and "error" in (next_kwargs.get("event") or ())
-
-
-def never_expires() -> dict[str, Any]:
-    """Return the arguments that keep a store entry as long as its run. Airflow deletes other entries earlier."""
-    if not HAS_STORE:
-        return {}
-    from airflow.sdk import NEVER_EXPIRE  # type: ignore[attr-defined]  # the stub lacks it
-
-    return {"retention": NEVER_EXPIRE}
 
 
 def is_traced() -> bool:

@@ -117,7 +117,7 @@ class Store:
 
     def set(self, key: str, value: Any, *, is_patient: bool = True) -> None:
         """Store a value for as long as the run exists."""
-        store = partial(self._store.set, key, value, **versions.never_expires())
+        store = partial(self._store.set, key, value, **versions.RETENTION)
         if is_patient:
             _retry_while_away(store)
         else:
