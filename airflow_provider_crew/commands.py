@@ -124,7 +124,7 @@ def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: C
     about["token"] = hook.connection.token_type
     expected = None
     try:
-        expected = resend(crew.inputs, wake_up_within=timing.current().waking_up)
+        expected = resend(crew.inputs, wake_up_within=timing.WAKING_UP)
         about["inputs"] = _listed(expected)
     except errors.NotAllowed as error:  # a task starts an execution
         about["warning"] = f"The crew does not list its inputs, so a task cannot check them. {error.event}"

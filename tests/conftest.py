@@ -10,15 +10,12 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from pprint import saferepr
 from typing import Any
 
 import hypothesis
 import pytest
-
-from airflow_provider_crew.client.timing import replaced
 
 pytest_plugins = ["airflow_provider_crew.local.pytest_plugin"]
 
@@ -55,10 +52,14 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture
-def timing() -> Iterator[Callable[..., None]]:
+def timing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Replace pauses and limits of the package until the test ends."""
-    with ExitStack() as stack:
-        yield lambda **seconds: stack.enter_context(replaced(**seconds))
+
+    def replace(**seconds: float) -> None:
+        for name, value in seconds.items():
+            monkeypatch.setattr(f"airflow_provider_crew.client.timing.{name.upper()}", value)
+
+    return replace
 
 
 @pytest.fixture

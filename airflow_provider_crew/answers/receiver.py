@@ -167,7 +167,7 @@ async def _body_of(request: Request) -> bytes:
     """Return the body. It may not be too large, whatever length it declares."""
     body = bytearray()
     try:
-        async with asyncio.timeout(timing.current().webhook_body):
+        async with asyncio.timeout(timing.WEBHOOK_BODY):
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > _MOST_BYTES:

@@ -39,7 +39,7 @@ class AnswerTrigger(CrewExecutionTrigger):
                 if is_new or (self.asked and self.answer_by and time.time() >= self.answer_by):
                     self.asked = not is_new  # the receiver has deleted the request that was open
                     raise HumanInputNeeded("The crew waits for human input.", kickoff_id=self.kickoff_id)
-                await asyncio.wait({end}, timeout=timing.current().question_look)
+                await asyncio.wait({end}, timeout=timing.QUESTION_LOOK)
             return await end
         finally:
             end.cancel()

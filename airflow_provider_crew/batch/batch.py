@@ -195,7 +195,7 @@ class Batch:
                 self.display.push_if_due(is_news=progress.saw(now), known=progress.as_dict)
 
             # A new watch forgets how long the crew has not responded, so only a task that may defer begins one.
-            longest = timing.current().batch_wait if self.options.deferrable else math.inf
+            longest = timing.BATCH_WAIT if self.options.deferrable else math.inf
             self._loop.run(watching.to_wake(batch.stop.is_told, saw, longest=longest))
             state.logged_at = progress.logged_at
             self._heed()
@@ -206,7 +206,7 @@ class Batch:
         state = self.batch.carried
         while time.time() < state.not_before and not self.batch.is_late:
             self.display.push_if_due(is_news=False)
-            time.sleep(timing.current().look)
+            time.sleep(timing.LOOK)
             self._heed()
 
     def _take_event(self, event: Mapping[str, Any], results: Mapping[str, Any]) -> None:

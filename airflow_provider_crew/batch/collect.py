@@ -50,7 +50,7 @@ def collect(batch: BatchRun, ends: Sequence[tuple[Row, RowEnd]], pushed: Callabl
                 del batch.running[row.kickoff_id]
             pushed()
         if ends := [(row, end) for row, end in ends if row.kickoff_id in asked]:
-            time.sleep(timing.current().cancel_pause)
+            time.sleep(timing.CANCEL_PAUSE)
     open_groups = {row.group for row in (*batch.rows, *batch.running.values()) if row.sent_at is not None}
     delete_groups(batch, groups - open_groups - {""})
 

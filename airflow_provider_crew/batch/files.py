@@ -56,7 +56,7 @@ class ResultFiles:
             raise InvalidResultPath(event)
         if found is None:
             self.write(OWNER, [owner])
-            time.sleep(timing.current().batch_claim)  # another batch may be writing as well
+            time.sleep(timing.BATCH_CLAIM)  # another batch may be writing as well
             found = next(self.read(OWNER), None)
         if found != owner:
             other = json.dumps(found)
@@ -88,7 +88,7 @@ class ResultFiles:
                 if not fault:
                     return
                 if attempt < _ATTEMPTS:
-                    time.sleep(timing.current().storage_pause * 2 ** (attempt - 1))
+                    time.sleep(timing.STORAGE_PAUSE * 2 ** (attempt - 1))
         raise CrewTaskError(f"The result file {self.path}/{name} was not written: {fault}.")
 
     @staticmethod

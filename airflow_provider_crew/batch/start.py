@@ -49,7 +49,7 @@ class Starter:
             shielded(partial(self._start_group, rows))
             if time.time() >= batch.carried.not_before:
                 batch.carried.window = min(batch.carried.window * 2, most)
-            time.sleep(random.random() * timing.current().batch_jitter)  # noqa: S311 - not a secret
+            time.sleep(random.random() * timing.BATCH_JITTER)  # noqa: S311 - not a secret
 
     def _may_start(self) -> bool:
         batch = self._batch
@@ -199,7 +199,7 @@ class Starter:
         state.outage_since = state.outage_since or now
         lasting = now - state.outage_since
         wanted = error.retry_after if isinstance(error, errors.TransientError) else None
-        least = timing.current().batch_back_off
+        least = timing.BATCH_BACK_OFF
         state.not_before = now + max(least, min(max(wanted or 0.0, lasting), _LONGEST_BACK_OFF))
         if limit is not None and lasting > limit and not batch.running:  # if rows are running, the crew is busy
             batch.trouble = error

@@ -214,7 +214,7 @@ class BatchRun:
 
     def renew(self, max_age: float | None = None) -> None:
         """Read the connection again, unless that was done recently."""
-        max_age = timing.current().connection_age if max_age is None else max_age
+        max_age = timing.CONNECTION_AGE if max_age is None else max_age
         self.task.hook = renewed(self.task.hook, max_age)
 
     def each(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[list[tuple[T, Future[R]]]]:

@@ -100,11 +100,11 @@ class Watching:
             while not (self.error or is_told_to_end() or now() >= self.rules.deadline):
                 lasted = time.monotonic() - began
                 is_due = time.time() >= (self.rules.wake_at or math.inf) or lasted >= longest
-                if is_due or self.news >= quota or (self.news and lasted >= timing.current().batch_wait):
+                if is_due or self.news >= quota or (self.news and lasted >= timing.BATCH_WAIT):
                     break
                 _raise_unexpected(tasks)
                 saw(self)
-                await asyncio.sleep(timing.current().batch_look)
+                await asyncio.sleep(timing.BATCH_LOOK)
         finally:
             for task in tasks:
                 task.cancel()
@@ -121,7 +121,7 @@ class Watching:
     def is_quick(self) -> bool:
         """Whether rows end so quickly that a deferral, which takes 10 to 20 s, would leave places empty."""
         quarter = min(len(self.running), self.window) / _SHARE_OF_WINDOW
-        return self.news * timing.current().batch_wait >= quarter * (time.time() - self.since)
+        return self.news * timing.BATCH_WAIT >= quarter * (time.time() - self.since)
 
     async def _watch(self, kickoff_id: str, sent_at: float, first_poll_at: float | None) -> None:
         own = replace(
@@ -166,20 +166,20 @@ class Watching:
     async def _hears_others(self, kickoff_id: str) -> bool:
         """Whether the crew responds, and only not about this execution, which may have failed."""
         # The others need a moment for their first polls.
-        until = time.time() + (timing.current().batch_wait if len(self.running) > 1 else 0.0)
+        until = time.time() + (timing.BATCH_WAIT if len(self.running) > 1 else 0.0)
         while True:
             others = [at for name, at in self._heard_at.items() if name != kickoff_id]
             if max(others, default=0.0) > time.time() - (self.rules.max_outage or MAX_OUTAGE) / 2:
                 return True
             if time.time() >= until:
                 return False
-            await asyncio.sleep(timing.current().batch_look)
+            await asyncio.sleep(timing.BATCH_LOOK)
 
     def _deadline(self, kickoff_id: str) -> float:
         """Return the time at which a row's time is over. It begins with the execution: deployments queue."""
         limit, began = self.rules.row_timeout, self._began[kickoff_id]
         # Beyond the deadline of the batch, which ends all of them at once.
-        return float(began + limit if limit and began else self.rules.deadline + timing.current().batch_wait)
+        return float(began + limit if limit and began else self.rules.deadline + timing.BATCH_WAIT)
 
     def as_event(self) -> dict[str, Any]:
         """Return what has ended as plain data, and what the next watch has to know."""
@@ -219,7 +219,7 @@ class BatchProgress:
         now = self._known["batch"] | {"running": self._running - watching.news, "unread": watching.news}
         fields = {"batch": now, "doing": line_of(now), "trouble": watching.trouble, "polled_at": time.time()}
         self._known |= fields
-        if time.time() - self.logged_at >= timing.current().batch_wait:
+        if time.time() - self.logged_at >= timing.BATCH_WAIT:
             self.logged_at = time.time()
             self._log.info("Batch: %s. %s", line_of(now), watching.trouble)
         return is_news

@@ -48,7 +48,7 @@ class CrewPolls:
             "ssl": tls_context(settings) or False,
             "timeout": aiohttp.ClientTimeout(settings.request_timeout, connect=settings.connect_timeout),
         }
-        self._places = asyncio.Semaphore(timing.current().concurrent_polls)
+        self._places = asyncio.Semaphore(timing.CONCURRENT_POLLS)
 
     async def status(self, kickoff_id: str, *, deadline: float, largest: int | None = None) -> Execution:
         """

@@ -49,8 +49,7 @@ class Pace:
     @property
     def refresh(self) -> float:
         """Seconds from one sign of life to the next."""
-        pace = timing.current()
-        return max(pace.progress_refresh, pace.progress_refresh_each * self._writers())
+        return max(timing.PROGRESS_REFRESH, timing.PROGRESS_REFRESH_EACH * self._writers())
 
     def is_due(self, is_news: bool) -> bool:  # noqa: FBT001 - as for an Observer
         """Whether to push now. News that is not due stays news."""
@@ -61,7 +60,7 @@ class Pace:
     def pushed(self) -> None:
         """Take note of a push."""
         self._has_news, self._pushed_at = False, time.monotonic()
-        self._not_before = self._pushed_at + timing.current().progress_pause
+        self._not_before = self._pushed_at + timing.PROGRESS_PAUSE
 
 
 class ProgressReport:
@@ -202,7 +201,7 @@ def _ended(progress: Mapping[str, Any], now: float) -> dict[str, Any]:
 
 def _stale_after(pause: float) -> float:
     """Return the seconds after a poll within which the next push follows, if all is well."""
-    return timing.current().progress_refresh + pause + _GRACE
+    return timing.PROGRESS_REFRESH + pause + _GRACE
 
 
 def _last_poll(progress: Mapping[str, Any], now: float) -> float:

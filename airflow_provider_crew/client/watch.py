@@ -287,14 +287,14 @@ class Watch:
         rules, seen = self.rules, self.memory.seen
         if rules.address and error.address and rules.address != error.address:
             return Step(error=unknown_elsewhere(self.kickoff_id, rules.address, error.address))
-        since, pace = rules.kicked_off_at, timing.current()
-        is_young = since is not None and self.polled_at - since < pace.not_found_grace
+        since = rules.kicked_off_at
+        is_young = since is not None and self.polled_at - since < timing.NOT_FOUND_GRACE
         if not (rules.exists or rules.human_input or seen):
             self.is_in_doubt = True
-            return self._poll_again(at_most=pace.unknown_poll) if is_young else Step(error=error)
+            return self._poll_again(at_most=timing.UNKNOWN_POLL) if is_young else Step(error=error)
         lasted = self._lasted("unknown")
-        if is_young and not seen and lasted < pace.not_found_grace:  # not known yet, so no outage
-            return self._poll_again(at_most=pace.unknown_poll)
+        if is_young and not seen and lasted < timing.NOT_FOUND_GRACE:  # not known yet, so no outage
+            return self._poll_again(at_most=timing.UNKNOWN_POLL)
         max_outage = math.inf if rules.human_input else self._max_outage
         if lasted >= max_outage:
             return self._still_unknown(lasted)
@@ -304,18 +304,18 @@ class Watch:
             f"and billed. Polling continues {limit}.",
             is_expected=rules.human_input,
         )
-        if lasted < pace.not_found_grace:
-            return self._poll_again(at_most=min(pace.unknown_poll, max_outage - lasted))
+        if lasted < timing.NOT_FOUND_GRACE:
+            return self._poll_again(at_most=min(timing.UNKNOWN_POLL, max_outage - lasted))
         return self._wait_for_input(at_most=max_outage - lasted)
 
     def _wait_for_input(self, at_most: float = math.inf) -> Step:
         """Poll less often while a person decides, and often for a while after an answer."""
-        rules, pace = self.rules, timing.current()
-        if rules.answered_at is not None and self.polled_at - rules.answered_at < pace.people_poll:
-            return self._poll_again(at_most=min(pace.unknown_poll, at_most))
+        rules = self.rules
+        if rules.answered_at is not None and self.polled_at - rules.answered_at < timing.PEOPLE_POLL:
+            return self._poll_again(at_most=min(timing.UNKNOWN_POLL, at_most))
         if rules.stops_for_input and (rules.human_input or "paused" in self.memory.troubles):
             return self._end(errors.HumanInputNeeded, "The crew waits for human input.")
-        return self._poll_again(at_least=pace.people_poll, at_most=at_most)
+        return self._poll_again(at_least=timing.PEOPLE_POLL, at_most=at_most)
 
     def _still_unknown(self, lasted: float) -> Step:
         return self._end(
@@ -326,7 +326,7 @@ class Watch:
 
     def _rejected(self, error: errors.CallError | errors.InvalidSettings) -> Step:
         lasted = self._lasted("rejected")
-        limit = timing.current().longest_rejection
+        limit = timing.LONGEST_REJECTION
         left = limit - lasted
         if left <= 0:
             # A gateway may respond to anything for a while. A token or a connection stays wrong until it is fixed.
@@ -388,10 +388,10 @@ class Watch:
         spread = 2 * _JITTER * chance
         if self.rules.poll_interval is not None:
             return self.rules.poll_interval * (1 - _JITTER + spread)
-        age, pace = self.polled_at - self.started_at, timing.current()
-        interval = min(max(age * _SHARE_OF_AGE, pace.shortest_interval), pace.longest_interval)
+        age = self.polled_at - self.started_at
+        interval = min(max(age * _SHARE_OF_AGE, timing.SHORTEST_INTERVAL), timing.LONGEST_INTERVAL)
         # Only shorten the interval: the adaptive value is the documented maximum, and the minimum is short enough.
-        return interval - spread * (interval - pace.shortest_interval)
+        return interval - spread * (interval - timing.SHORTEST_INTERVAL)
 
     def _lasted(self, trouble: Trouble) -> float:
         """Return the duration of a trouble. Clear the troubles that reveal less about the execution."""

@@ -145,7 +145,7 @@ class CrewHook(BaseHook):
             except NotCancelled:
                 if not asking.is_open:
                     raise
-            time.sleep(timing.current().cancel_pause)
+            time.sleep(timing.CANCEL_PAUSE)
 
     async def cancel_async(self, kickoff_id: str, continued_as: str = "", address: str = "") -> Completed | Failed:
         """Stop an execution and return its end, like cancel()."""

@@ -97,14 +97,14 @@ class SharedConnection:
 
     async def crew(self, max_age: float | None = None) -> "CrewPolls":
         """Return the crew behind the connection, which is read again unless that was done recently."""
-        max_age = timing.current().connection_age if max_age is None else max_age
+        max_age = timing.CONNECTION_AGE if max_age is None else max_age
         if self._looking_up is None or self._looking_up.done():
             if self._crew and time.monotonic() - self._read_at < max_age:
                 return self._crew
             # A task of its own outlives the watch that happens to be the first.
             self._looking_up = asyncio.create_task(self._look_up())
         looking_up = self._looking_up
-        longest = timing.current().connection_lookup
+        longest = timing.CONNECTION_LOOKUP
         await asyncio.wait({looking_up}, timeout=longest)
         if not looking_up.done():
             raise self._unreadable(f"Airflow did not return it within {longest:g} s")
@@ -120,7 +120,7 @@ class SharedConnection:
     async def renewed(self, old: "CrewPolls", log: Any) -> "CrewPolls":
         """Return the crew with the current token, or the same crew, by the same rule as for a hook."""
         try:
-            fresh = await self.crew(timing.current().connection_age_if_rejected)
+            fresh = await self.crew(timing.CONNECTION_AGE_IF_REJECTED)
         except CrewError as error:
             warn(log, _UNREAD.format(self._conn_id, error.event))
             return old
@@ -215,7 +215,7 @@ class Poller:
         sleep(step.poll_again_in)
         if step.renew_token:
             old = self._hook
-            self._hook = renewed(old, timing.current().connection_age_if_rejected)
+            self._hook = renewed(old, timing.CONNECTION_AGE_IF_REJECTED)
             self._note_token(old.get_conn(), self._hook.get_conn())
 
     async def to_end_async(self, *, largest: int | None = None) -> Completed:

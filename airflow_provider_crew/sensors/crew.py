@@ -73,7 +73,7 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
     ) -> None:
         self._set_arguments(locals())
         self.poll_interval: float | None = self.poke_interval
-        interval = self.poll_interval or timing.current().longest_interval
+        interval = self.poll_interval or timing.LONGEST_INTERVAL
         super().__init__(poke_interval=interval, timeout=self.timeout, **kwargs)
         if self.silent_fail:  # continues after a failed poke, so an outage must not end the wait either
             self.max_outage = None

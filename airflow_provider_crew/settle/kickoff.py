@@ -86,4 +86,4 @@ def wait_for_calls(
                 log.info("Started execution %s, as its crew has called. The kickoff has no response.", kickoff_id)
         if is_last or len(found) == len(calls):
             return found
-        interrupted.wait(timing.current().settle_look)
+        interrupted.wait(timing.SETTLE_LOOK)

@@ -27,7 +27,7 @@ def listed_inputs(task: Task, crew: "CrewClient") -> CrewInputs | None:
     """
     validate = task.options.validate_inputs
     try:
-        listed = resend(crew.inputs, wake_up_within=timing.current().waking_up)
+        listed = resend(crew.inputs, wake_up_within=timing.WAKING_UP)
     except (errors.NotAllowed, errors.Rejected) as error:
         if validate:
             task.warn(f"Inputs are not checked, because the crew does not list them. {error.event}")

@@ -357,7 +357,7 @@ class _Deliveries:
     def __call__(self, _: Context) -> None:
         # If Airflow clears the task in the same second, it may have read the state of the running task, and drop
         # the success and the return value. So this reads the state a moment later.
-        time.sleep(timing.current().time_to_clear)
+        time.sleep(timing.TIME_TO_CLEAR)
         if api_server.has_succeeded(self._ti):
             for record in self.records:
                 record.update(delivered=True)
@@ -365,7 +365,7 @@ class _Deliveries:
 
 def _retry_while_away(ask: Callable[[], Any]) -> Any:
     """Return the response of the store, and ask again while Airflow's API server is unreachable."""
-    until = time.monotonic() + timing.current().store_outage
+    until = time.monotonic() + timing.STORE_OUTAGE
     while True:
         try:
             return ask()
@@ -373,4 +373,4 @@ def _retry_while_away(ask: Callable[[], Any]) -> Any:
             if not api_server.is_away(error) or time.monotonic() > until:
                 raise
             warn(log, f"Airflow's API server does not respond. Trying again: {error}")
-        time.sleep(timing.current().store_pause)
+        time.sleep(timing.STORE_PAUSE)

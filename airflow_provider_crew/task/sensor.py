@@ -108,8 +108,7 @@ class SensorAttempt(Attempt):
         seen.keep(poller.watch.memory)
         # Without a store, every "unknown" looks like the first one, so polling sooner does not help.
         is_first = not seen.lasts and "unknown" in poller.watch.memory.troubles
-        pace = timing.current()
-        least = pace.people_poll if is_first else pace.shortest_deferral
+        least = timing.PEOPLE_POLL if is_first else timing.SHORTEST_DEFERRAL
         pause = timedelta(seconds=max(step.poll_again_in, least))
         raise AirflowRescheduleException(datetime.now(tz=UTC) + pause)  # type: ignore[no-untyped-call]
 

@@ -56,7 +56,7 @@ class Pulse:
         """Beat forever."""
         pause = Event()
         while True:
-            pause.wait(timing.current().beat)
+            pause.wait(timing.BEAT)
             self.was_suspended()
 
 
@@ -129,7 +129,7 @@ class Stop:
         """Sleep, and call a function at times if Airflow is ending the task."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, timing.current().look))
+            time.sleep(min(left, timing.LOOK))
             if self.is_told():
                 heed()
 

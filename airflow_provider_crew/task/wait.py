@@ -83,7 +83,7 @@ class Wait:
             return self.read(WatchEnd(kickoff_id=self.kickoff_id, completed=True))
         rules = self.rules(plan.deadline or self.task.deadline(), **plan.rules)
         # Defer only after the execution was found or the grace period is over: a new triggerer does not know.
-        grace = 0.0 if rules.exists or rules.human_input else timing.current().not_found_grace
+        grace = 0.0 if rules.exists or rules.human_input else timing.NOT_FOUND_GRACE
         defers_at = time.time() + grace
         poller = self.poller(rules, WatchState.recalled(plan.memory))
         while not (step := poller.poll()).completed:

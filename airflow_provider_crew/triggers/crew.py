@@ -117,6 +117,6 @@ class CrewExecutionTrigger(BaseTrigger):
 
     def _too_early_by(self) -> float:
         """Seconds until the event may fire. Bounded, because the worker's clock may be ahead of this one."""
-        shortest = timing.current().shortest_deferral
+        shortest = timing.SHORTEST_DEFERRAL
         since = shortest if self.deferred_at is None else time.time() - self.deferred_at
         return min(max(shortest - since, 0.0), shortest)

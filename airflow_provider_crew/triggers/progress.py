@@ -73,13 +73,13 @@ class TriggerProgress:
             self._pace.pushed()
             try:
                 value = self._sentences | report.as_dict()
-                value["stale_after"] += self._pace.refresh - timing.current().progress_refresh
+                value["stale_after"] += self._pace.refresh - timing.PROGRESS_REFRESH
                 await self._push(value)
             except Exception as error:  # noqa: BLE001 - progress is best effort
                 if not self._shared.has_failed:
                     warn(log, f"Progress was not pushed to XCom, but polling continues: {error}")
                 self._shared.has_failed = True
-            await asyncio.sleep(timing.current().progress_turn)
+            await asyncio.sleep(timing.PROGRESS_TURN)
 
     async def _push(self, value: dict[str, Any]) -> None:
         """Push in a thread, because a custom XCom backend may take any amount of time."""

@@ -63,8 +63,7 @@ try:
 except ImportError:  # up to Airflow 3.1
     from airflow.models.dagbag import DagBag
 
-pace = timing.replaced(shortest_deferral=0.0, shortest_interval=0.1)
-pace.__enter__()  # and kept: it would end with its variable
+timing.SHORTEST_DEFERRAL, timing.SHORTEST_INTERVAL = 0.0, 0.1
 for number, (connection, shown) in enumerate(json.load(sys.stdin)):
     os.environ["AIRFLOW_CONN_CREW_DEFAULT"] = connection
     file = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"], f"shown_{number}.py")

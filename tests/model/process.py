@@ -26,11 +26,10 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
 from airflow_provider_crew.batch.files import ResultFiles
-from airflow_provider_crew.client import errors
+from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Running
 from airflow_provider_crew.client.progress import PROGRESS
 from airflow_provider_crew.client.settings import WebhookSecret
-from airflow_provider_crew.client.timing import replaced
 from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.exceptions import CrewTaskError
 from airflow_provider_crew.hooks.connection import load_connection
@@ -357,7 +356,9 @@ def played(task: Task) -> Iterator[None]:
         "AIRFLOW__CREW__REQUIRED_ACTIONS": "True",
     }
     secret = WebhookSecret(password=SECRET)
-    with pytest.MonkeyPatch.context() as patch, replaced(batch_jitter=0.0, batch_claim=0.0):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing, "BATCH_JITTER", 0.0)
+        patch.setattr(timing, "BATCH_CLAIM", 0.0)
         for name, value in settings.items():
             patch.setenv(name, value)
         connection = load_connection("crew_default")

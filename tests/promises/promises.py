@@ -18,6 +18,7 @@ from itertools import count
 from typing import Any
 from unittest.mock import Mock
 
+import pytest
 import requests
 
 from airflow_provider_crew.client import timing
@@ -585,7 +586,8 @@ def execution_that_runs_on_is_asked_three_times(world: World, make: MakeJob) -> 
     world.crew.faults.answer(200, on="stop", body={}, for_seconds=60)
     job = make(world, rows=2)
     world.at("status", job.mark, number=3)
-    with timing.replaced(cancel_pause=0.0):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing, "CANCEL_PAUSE", 0.0)
         job.attempt()
     assert sorted(world.stopped_ids) == sorted(world.kickoff_ids * 3)
     if not job.options.get("deferrable"):  # a worker is killed soon

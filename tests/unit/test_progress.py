@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.client import errors, progress
+from airflow_provider_crew.client import errors, progress, timing
 from airflow_provider_crew.client.models import Paused, Progress, TaskResult
 from airflow_provider_crew.client.progress import ProgressReport
-from airflow_provider_crew.client.timing import Timing
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, running
 
@@ -108,6 +107,6 @@ def test_progress_of_a_healthy_run_is_never_stale(interval):
         news = told.see(RESEARCH, at=at)
         age = NOW + at - pushed["polled_at"]
         assert age < pushed["stale_after"]
-        if news or age >= Timing().progress_refresh:
+        if news or age >= timing.PROGRESS_REFRESH:
             pushed = told.report.as_dict()
         at += told.story.watch.memory.pause
