@@ -18,21 +18,9 @@ class EndedTask(BaseException):
     def __init__(self, failure: CrewError) -> None:
         super().__init__(failure)
         self.failure = failure
-
-    @property
-    def kickoff_id(self) -> str:
-        """Kickoff ID of the execution, if there is one."""
-        return self.failure.kickoff_id
-
-    @property
-    def cost(self) -> Cost:
-        """Billing status of the execution."""
-        return self.failure.cost
-
-    @property
-    def error(self) -> str:
-        """Reason given by the crew, or else the event."""
-        return self.failure.error
+        self.kickoff_id = failure.kickoff_id
+        self.cost = failure.cost
+        self.error = failure.error
 
 
 class CrewTaskFailed(EndedTask, sdk.AirflowFailException):

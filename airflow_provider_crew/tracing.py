@@ -47,10 +47,32 @@ def record_execution(  # noqa: PLR0913 - the facts of a span
     ti = task.ti
     ended_at = seen.get("polled_at") or time.time()
     started_at = min(last.kicked_off_at if last else seen.get("started_at", ended_at), ended_at - (took or 0.0))
-    span = _start_span(task, kickoff_id, started_at, usage, type(error).__name__ if error else None)
-    if row is not None:
-        span.set_attribute("crew.row", row)
-    below, common, tracer = trace.set_span_in_context(span), _common(ti, kickoff_id), trace.get_tracer(__name__)
+    tracer, name = trace.get_tracer(__name__), task.options.crew_conn_id
+    common = {
+        "crewai.execution_uuid": kickoff_id,
+        "gen_ai.provider.name": "crewai",
+        "airflow.dag_id": ti.dag_id,
+        "airflow.task_id": ti.task_id,
+        "airflow.dag_run.run_id": ti.run_id,
+        "airflow.task_instance.try_number": ti.try_number,
+        "airflow.task_instance.map_index": -1 if ti.map_index is None else ti.map_index,
+        "airflow.task_instance.id": str(ti.id),
+    }
+    # Version 0.1.0 of the conventions renamed the first name to the second. Tools read either.
+    names = dict.fromkeys(("gen_ai.workflow.name", "gen_ai.agent.name", "crew.conn_id"), name)
+    about = {"gen_ai.operation.name": "invoke_workflow", "crew.cost": Cost.ENDED.value, **names}
+    about |= {_USAGE[name]: count for name, count in (usage or {}).items() if name in _USAGE}
+    about |= {} if row is None else {"crew.row": row}
+    span = tracer.start_span(
+        f"invoke_workflow {name}",
+        kind=SpanKind.CLIENT,
+        attributes=common | about,
+        start_time=_nanoseconds(started_at),
+    )
+    if error:
+        span.set_attribute("error.type", type(error).__name__)
+        span.set_status(StatusCode.ERROR, type(error).__name__)
+    below = trace.set_span_in_context(span)
     for step in seen.get("steps", ()):
         about = {"gen_ai.operation.name": "invoke_agent", "crew.task": step["task_id"]}
         about |= {"gen_ai.agent.name": step["agent"]} if step["agent"] else {}
@@ -63,37 +85,6 @@ def record_execution(  # noqa: PLR0913 - the facts of a span
         )
         child.end(_nanoseconds(step["ended_at"] or ended_at))
     span.end(_nanoseconds(ended_at))
-
-
-def _start_span(
-    task: Any, kickoff_id: str, started_at: float, usage: Mapping[str, Any] | None, failure: str | None
-) -> trace.Span:
-    name = task.options.crew_conn_id
-    attributes = _common(task.ti, kickoff_id) | {"gen_ai.operation.name": "invoke_workflow"}
-    # Version 0.1.0 of the conventions renamed the first attribute to the second. Tools read either.
-    attributes |= {"gen_ai.workflow.name": name, "gen_ai.agent.name": name}
-    attributes |= {"crew.conn_id": name, "crew.cost": Cost.ENDED.value}
-    attributes |= {_USAGE[name]: count for name, count in (usage or {}).items() if name in _USAGE}
-    span = trace.get_tracer(__name__).start_span(
-        f"invoke_workflow {name}", kind=SpanKind.CLIENT, attributes=attributes, start_time=_nanoseconds(started_at)
-    )
-    if failure:
-        span.set_attribute("error.type", failure)
-        span.set_status(StatusCode.ERROR, failure)
-    return span
-
-
-def _common(ti: Any, kickoff_id: str) -> dict[str, Any]:
-    return {
-        "crewai.execution_uuid": kickoff_id,
-        "gen_ai.provider.name": "crewai",
-        "airflow.dag_id": ti.dag_id,
-        "airflow.task_id": ti.task_id,
-        "airflow.dag_run.run_id": ti.run_id,
-        "airflow.task_instance.try_number": ti.try_number,
-        "airflow.task_instance.map_index": -1 if ti.map_index is None else ti.map_index,
-        "airflow.task_instance.id": str(ti.id),
-    }
 
 
 def _nanoseconds(seconds: float) -> int:

@@ -156,8 +156,13 @@ def _find(conn_id: str) -> Connection:
         if not api_server.is_away(error):
             raise
         why = "Airflow's API server did not respond"
+    raise unreadable(conn_id, why, Cost.NONE)
+
+
+def unreadable(conn_id: str, why: str, cost: Cost) -> Unreachable:
+    """Return the error for a connection that Airflow does not return."""
     event = f"Connection {conn_id!r} is unreadable: {why}."
-    raise Unreachable(event, cost=Cost.NONE, sent=False, lacks_connection=True)
+    return Unreachable(event, cost=cost, sent=False, lacks_connection=True)
 
 
 def _mask(*secrets: Any) -> None:

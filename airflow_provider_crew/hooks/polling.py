@@ -12,12 +12,12 @@ from weakref import WeakKeyDictionary
 from asgiref.sync import sync_to_async
 
 from airflow_provider_crew.client import timing
-from airflow_provider_crew.client.errors import CallError, Cost, CrewError, InvalidSettings, Unreachable
+from airflow_provider_crew.client.errors import CallError, Cost, CrewError, InvalidSettings
 from airflow_provider_crew.client.models import Completed, Execution
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import in_words, warn
 from airflow_provider_crew.client.watch import Step, Watch, WatchRules, WatchState
-from airflow_provider_crew.hooks.connection import load_connection_async, load_secrets
+from airflow_provider_crew.hooks.connection import load_connection_async, load_secrets, unreadable
 
 if TYPE_CHECKING:
     from airflow_provider_crew.client.client import CrewClient
@@ -107,14 +107,12 @@ class SharedConnection:
         longest = timing.CONNECTION_LOOKUP
         await asyncio.wait({looking_up}, timeout=longest)
         if not looking_up.done():
-            raise self._unreadable(f"Airflow did not return it within {longest:g} s")
-        if looking_up.cancelled():
-            raise self._unreadable("its look-up was cancelled")
+            raise unreadable(self._conn_id, f"Airflow did not return it within {longest:g} s", Cost.RUNNING)
         error = looking_up.exception()
         if isinstance(error, CallError | InvalidSettings):
             raise error.with_traceback(None)
         if error:
-            raise self._unreadable(in_words(error))
+            raise unreadable(self._conn_id, in_words(error), Cost.RUNNING)
         return looking_up.result()
 
     async def renewed(self, old: "CrewPolls", log: Any) -> "CrewPolls":
@@ -135,10 +133,6 @@ class SharedConnection:
         self._secrets = secrets
         self._read_at = time.monotonic()
         return self._crew
-
-    def _unreadable(self, why: str) -> Unreachable:
-        event = f"Connection {self._conn_id!r} is unreadable: {why}."
-        return Unreachable(event, cost=Cost.RUNNING, sent=False, lacks_connection=True)
 
 
 # Connections by event loop.
