@@ -1,7 +1,6 @@
 """Failed rows of a batch, grouped by the reason. Each group is JSON data, so that it survives a deferral."""
 
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -26,11 +25,6 @@ def count_reason(groups: list[dict[str, Any]], key: str, status: str, message: s
     for group in alike:
         group["count"] += 1
         group["keys"] = [*group["keys"], key][:_MOST_KEYS]
-
-
-def most_common(groups: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the groups, with the most common reason first."""
-    return sorted(groups, key=lambda group: -group["count"])
 
 
 @lru_cache(maxsize=2 * _MOST_GROUPS)

@@ -7,7 +7,6 @@ from typing import Any
 
 from airflow_provider_crew.batch.budget import estimate
 from airflow_provider_crew.batch.files import FAILED
-from airflow_provider_crew.batch.reasons import most_common
 from airflow_provider_crew.batch.rows import STATUSES, Row, steps_of
 from airflow_provider_crew.batch.state import BatchOptions, BatchRun
 from airflow_provider_crew.batch.watching import count_of_rows, counted, line_of
@@ -42,7 +41,7 @@ class Display:
         about = {
             "tokens": state.tokens,
             "estimate": estimate(state.tokens, state.metered, batch.executions + waiting),
-            "reasons": most_common(state.reasons),
+            "reasons": sorted(state.reasons, key=lambda group: -group["count"]),
             "result_path": batch.options.result_path,
         }
         own = {"batch": numbers | about, "doing": line_of(numbers), "since": now, "polled_at": now}

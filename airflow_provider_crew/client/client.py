@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import Any
 
 import requests
 import urllib3
@@ -60,7 +60,7 @@ class _Adapter(HTTPAdapter):
 
 class CrewClient:
     """
-    Client for one crew. Use it as a context manager, or close it.
+    Client for one crew.
 
     :param settings: Address and token of the crew.
     :param secrets: Secrets to mask in messages besides the token, such as that of the crew's webhooks.
@@ -141,14 +141,6 @@ class CrewClient:
     def close(self) -> None:
         """Close the kept connections."""
         self._adapter.close()
-
-    def __enter__(self) -> Self:
-        """Return the client itself."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Close the client."""
-        self.close()
 
     def _connect(self) -> None:
         self._adapter = _Adapter()

@@ -10,7 +10,7 @@ import subprocess
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -200,7 +200,7 @@ def echo(talk: Talk) -> None:
 
 def test_client_used_before_fork_opens_a_connection_of_its_own(hostile):
     hostile.steps = [echo]
-    with CrewClient(ServiceSettings(address=hostile.url, token=TOKEN, request_timeout=60)) as crew:
+    with closing(CrewClient(ServiceSettings(address=hostile.url, token=TOKEN, request_timeout=60))) as crew:
         assert crew.status("before").output == "before"
         with warnings.catch_warnings():
             # There are threads, which the child leaves alone.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import re
 import ssl
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import pytest
@@ -48,7 +49,7 @@ class Sent(NamedTuple):
 def send(settings: ServiceSettings) -> Sent:
     """Send a kickoff as the hook does."""
     pauses: list[float] = []
-    with CrewClient(settings) as crew:
+    with closing(CrewClient(settings)) as crew:
         try:
             assert resend(lambda: crew.kickoff(KICKOFF), only_if_not_started=True, sleep=pauses.append) == "k-1"
         except CrewError as error:

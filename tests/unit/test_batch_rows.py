@@ -10,7 +10,7 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-from airflow_provider_crew.batch.reasons import count_reason, most_common
+from airflow_provider_crew.batch.reasons import count_reason
 from airflow_provider_crew.batch.rows import Row, RowUsage, decision_of, merged, rows_of
 from airflow_provider_crew.batch.state import BatchRun, Carried
 
@@ -99,7 +99,10 @@ def reasons() -> list[tuple[Any, ...]]:
     count_reason(groups, "poor", "error", "402: out of credit")
     for number in range(5):
         count_reason(groups, f"busy {number}", "error", "503: busy")
-    return [(each["count"], each["status"], each["reason"], each["keys"]) for each in most_common(groups)]
+    return [
+        (each["count"], each["status"], each["reason"], each["keys"])
+        for each in sorted(groups, key=lambda group: -group["count"])
+    ]
 
 
 def spent(*lines: tuple[Any, ...]) -> Any:
