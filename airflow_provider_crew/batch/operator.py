@@ -127,14 +127,6 @@ class CrewBatchOperator(KickoffTask):
             raise ValueError("pilot needs max_failed.")
         self._set_arguments(locals())
 
-    def execute(self, context: Context) -> Any:
-        """Run the batch, and return its manifest."""
-        return self._run(context)
-
-    def execute_complete(self, context: Context, **next_kwargs: Any) -> Any:
-        """Continue the batch after a deferral."""
-        return self._run(context, next_kwargs)
-
     def _steps(self, attempt: Batch) -> Any:
         if self._render_error:
             raise self._render_error
@@ -143,8 +135,6 @@ class CrewBatchOperator(KickoffTask):
     def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> Batch:
         from airflow_provider_crew.batch.batch import Batch
         from airflow_provider_crew.batch.state import BatchOptions
-        from airflow_provider_crew.task.task import Task
 
-        options = self._options(BatchOptions)
-        task = Task(options, context, self.log, is_told_to_end=self._is_ending)
-        return Batch(task, options, next_kwargs=next_kwargs or {})
+        task: Any = self._task(context, BatchOptions)
+        return Batch(task, task.options, next_kwargs=next_kwargs or {})

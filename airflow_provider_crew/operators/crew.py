@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import BaseOperatorLink, Context, XComArg
 
     from airflow_provider_crew.task.attempt import Attempt
+    from airflow_provider_crew.task.task import Task
 
 
 # A longer time overflows dates in Airflow and its database, and the error would come after the kickoff.
@@ -121,6 +122,14 @@ class CrewTask(BaseOperator):
             self._render_error = error
             self.log.warning("The templates cannot be rendered: %s", error)
 
+    def execute(self, context: Context) -> Any:
+        """Run the task. It may defer."""
+        return self._run(context)
+
+    def execute_complete(self, context: Context, **next_kwargs: Any) -> Any:
+        """Continue after a deferral, with or without an event."""
+        return self._run(context, next_kwargs)
+
     def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> Any:
         """Return the attempt of this process."""
         raise NotImplementedError
@@ -158,19 +167,20 @@ class CrewTask(BaseOperator):
             facts.kickoff_id = (next_kwargs.get("event") or {}).get("kickoff_id", "")
         return verdict(error, facts).exception()
 
-    def _options(self, kind: type[Any], **more: Any) -> Any:
-        """Return the arguments of this operator as options. It has an attribute for each that it takes."""
+    def _task(self, context: Context, kind: type[Any] | None = None, **more: Any) -> Task:
+        """Return the task with the arguments of this operator as options. It has an attribute for each."""
+        from airflow_provider_crew.task.task import Options, Task
+
+        kind = kind or Options
         names = [each.name for each in fields(kind) if each.name not in more and hasattr(self, each.name)]
-        return kind(**{name: getattr(self, name) for name in names}, **more)
+        options = kind(**{name: getattr(self, name) for name in names}, **more)
+        return Task(options, context, self.log, is_told_to_end=lambda: self.is_told_to_end)
 
     def post_execute(self, context: Context, result: Any = None) -> None:
         """Add the execution to the asset events, and note the delivery, after the author's own post_execute."""
         super().post_execute(context, result)
         if attempt := self._attempt:
             attempt.succeeded(self)
-
-    def _is_ending(self) -> bool:
-        return self.is_told_to_end
 
     def on_kill(self) -> None:
         """Prevent a kickoff that is not yet sent. The attempt notices, and may cancel its execution."""
@@ -180,13 +190,12 @@ class CrewTask(BaseOperator):
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Resume after a deferral. If the trigger failed, Airflow's own method would fail the task."""
-        resume = getattr(self, "execute_complete", None)
-        if resume is None or next_method not in {"execute_complete", TRIGGER_FAILED}:  # a subclass has its own
+        if next_method not in {"execute_complete", TRIGGER_FAILED}:  # a subclass has its own
             return super().resume_execution(next_method, next_kwargs, context)
         next_kwargs = dict(next_kwargs or {})
         if next_method == TRIGGER_FAILED:
             next_kwargs.setdefault("error", "its event cannot be read")
-        return resume(context, **next_kwargs)
+        return self.execute_complete(context, **next_kwargs)
 
 
 class KickoffTask(CrewTask):
@@ -227,10 +236,7 @@ class KickoffTask(CrewTask):
         return self.kickoff_inputs(context)
 
     def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> Any:
-        from airflow_provider_crew.task.task import Options, Task
-
-        options = self._options(Options, compute_inputs=lambda: self._rendered_inputs(context))
-        task = Task(options, context, self.log, is_told_to_end=self._is_ending)
+        task = self._task(context, compute_inputs=lambda: self._rendered_inputs(context))
         return resolve_name(self._attempt_class)(task, next_kwargs=next_kwargs)
 
 
@@ -292,12 +298,8 @@ class CrewKickoffOperator(KickoffTask):
             raise ValueError(f"{self.operator_name}: multiple_outputs needs a mapping, not a kickoff ID.")
         self._set_arguments(locals())
 
-    def execute(self, context: Context) -> Any:
-        """Start an execution and return its kickoff ID."""
-        return self._run(context)
-
     def _steps(self, attempt: Attempt) -> Any:
-        return attempt.resume() or attempt.reattach() or attempt.kick_off()
+        return attempt.reattach() or attempt.kick_off()
 
 
 class CrewRunOperator(KickoffTask):
@@ -378,14 +380,6 @@ class CrewRunOperator(KickoffTask):
         self.human_input = may_ask if human_input is None else human_input
         if answer_in_airflow:
             self._attempt_class = "airflow_provider_crew.answers.people:AnsweringAttempt"
-
-    def execute(self, context: Context) -> Any:
-        """Start an execution, wait for it, and return its result."""
-        return self._run(context)
-
-    def execute_complete(self, context: Context, **next_kwargs: Any) -> Any:
-        """Return the result after a deferral, with or without an event."""
-        return self._run(context, next_kwargs)
 
     def _steps(self, attempt: Attempt) -> Any:
         attempt.resume() or attempt.reattach() or attempt.kick_off()

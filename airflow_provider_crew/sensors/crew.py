@@ -78,14 +78,6 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         if self.silent_fail:  # continues after a failed poke, so an outage must not end the wait either
             self.max_outage = None
 
-    def execute(self, context: Context) -> Any:
-        """Wait for the execution and return its result."""
-        return self._run(context)
-
-    def execute_complete(self, context: Context, **next_kwargs: Any) -> Any:
-        """Return the result after a deferral, with or without an event."""
-        return self._run(context, next_kwargs)
-
     def _steps(self, attempt: SensorAttempt) -> Any:
         if self._render_error and attempt.next_kwargs is None:
             raise self._render_error
@@ -95,13 +87,11 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
 
     def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> SensorAttempt:
         from airflow_provider_crew.task.sensor import SensorAttempt
-        from airflow_provider_crew.task.task import Options, Task
 
         # In mode reschedule, the limit starts again at each poke.
         limit = None if self.reschedule and not self.deferrable else self.execution_timeout
-        options = self._options(Options, execution_timeout=limit)
         return SensorAttempt(
-            Task(options, context, self.log, is_told_to_end=self._is_ending),
+            self._task(context, execution_timeout=limit),
             given_id=self.kickoff_id,
             skips="never_fail" if self.never_fail else "soft_fail" if self.soft_fail else "",
             next_kwargs=next_kwargs,
