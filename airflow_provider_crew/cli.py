@@ -112,7 +112,7 @@ def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
         _add_task(command, name)
     if name in {"status", "cancel", "adopt"}:
         where = "see the task's log or the crew's dashboard"
-        add("kickoff_id", metavar="KICKOFF_ID", type=_kickoff_id, help=where)
+        add("kickoff_id", metavar="KICKOFF_ID", help=where)
     if name in {"inputs", "status", "cancel", "adopt"}:
         add("--conn-id", default="crew_default", help="Airflow connection; default: %(default)s")
     if name in {"cancel", "check", "adopt", "forget"}:
@@ -152,13 +152,3 @@ def _inputs(text: str) -> dict[str, Any]:
         if isinstance(inputs := json.loads(text), dict):
             return inputs
     raise argparse.ArgumentTypeError(f'not a JSON object, such as {{"topic": "ferries"}}: {text}')
-
-
-def _kickoff_id(text: str) -> str:
-    from airflow_provider_crew.client.errors import InvalidKickoffId
-    from airflow_provider_crew.client.payload import checked_kickoff_id
-
-    try:
-        return checked_kickoff_id(text)
-    except InvalidKickoffId as error:
-        raise argparse.ArgumentTypeError(error.event) from None

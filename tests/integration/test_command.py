@@ -65,7 +65,7 @@ def test_commands_ask_and_tell_as_in_the_table(command, printed, monkeypatch):
 @pytest.mark.parametrize(
     "arguments",
     [
-        *((), ("kickoff",), ("status",), ("status", ""), ("inputs", "--token=x")),
+        *((), ("kickoff",), ("status",), ("inputs", "--token=x")),
         *(("check", "crew", "--inputs", text) for text in ("[1]", "topic", '"x"')),
         ("forget", "dag", "run", "task", "--token", "x"),
     ],
