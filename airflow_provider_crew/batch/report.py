@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from airflow_provider_crew.batch.budget import estimate
 from airflow_provider_crew.batch.files import FAILED
 from airflow_provider_crew.batch.rows import STATUSES, Row, steps_of
 from airflow_provider_crew.batch.state import BatchOptions, BatchRun
@@ -40,7 +39,7 @@ class Display:
         numbers |= {"waiting": 0 if batch.is_blind else waiting, "earlier": state.earlier}
         about = {
             "tokens": state.tokens,
-            "estimate": estimate(state.tokens, state.metered, batch.executions + waiting),
+            "estimate": _estimate(state.tokens, state.metered, batch.executions + waiting),
             "reasons": sorted(state.reasons, key=lambda group: -group["count"]),
             "result_path": batch.options.result_path,
         }
@@ -108,6 +107,11 @@ class Display:
         self._batch.output.progress.push(known)
 
 
+def _estimate(tokens: int, metered: int, rows: int) -> int | None:
+    """Return the tokens of all rows if each uses the average, to two digits. None if no tokens are known."""
+    return int(float(f"{tokens / metered * rows:.2g}")) if metered else None
+
+
 def manifest(
     batch: BatchRun, reason: str, statuses: Mapping[Any, int], usage: Mapping[str, float]
 ) -> dict[str, Any]:
@@ -144,7 +148,7 @@ def out_of_tokens(batch: BatchRun, numbers: Mapping[str, Any]) -> BatchFailed:
         others = f", if {unknown:,} executions without reported tokens used the average" if unknown else ""
         event = f"max_tokens reached: {state.tokens:,} of {batch.options.max_tokens:,}{others}"
         rest = total - succeeded - numbers["running"]
-        needed = estimate(state.tokens, state.metered, batch.executions + rest)
+        needed = _estimate(state.tokens, state.metered, batch.executions + rest)
         fix = f"Raise it (estimate: {needed:,}), then clear the task"
     good = f"{succeeded:,} of {count_of_rows(total)} succeeded"
     counts = ", ".join([good, *counted(numbers, *_WITHOUT_SUCCESS)])

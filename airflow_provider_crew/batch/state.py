@@ -1,5 +1,6 @@
 """Batch in the current process: its rows, its state, and the clients and threads that its parts share."""
 
+import math
 import threading
 import time
 from collections import Counter, deque
@@ -10,7 +11,6 @@ from functools import cached_property, partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from airflow_provider_crew.batch import budget
 from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.rows import Rerun, Row, Status, packed, unpacked
 from airflow_provider_crew.client import timing
@@ -30,6 +30,9 @@ _THREADS = 8
 FIRST_WINDOW = 4
 # Rows that have ended before a share of failed ones counts as too many.
 _ENOUGH_TO_TELL = 50
+# With max_tokens: executions that may run before one has reported its tokens, and that may start before that.
+_UNMETERED_AT_ONCE = 4
+_UNMETERED = 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,11 +160,22 @@ class BatchRun:
 
     @property
     def affordable(self) -> float:
-        """Number of rows that ``max_tokens`` lets start now."""
-        state, running, counts = self.carried, len(self.running) + len(self.carried.outlasting), self.statuses
-        has_result = state.has_result or counts["success"] + counts["invalid_output"] > 0
-        known = self.options.max_tokens, state.tokens, state.metered, self.executions, running
-        return budget.affordable(*known, has_result=has_result)
+        """
+        Number of rows that ``max_tokens`` lets start now. 0 or less: none may.
+
+        It follows from facts that each process and attempt knows. An execution whose tokens are unknown, such as a
+        running one, counts as an average one.
+        """
+        state, limit, counts = self.carried, self.options.max_tokens, self.statuses
+        if limit is None:
+            return math.inf
+        if state.tokens:
+            left = math.ceil((limit - state.tokens) * state.metered / state.tokens)
+            return left - (self.executions - state.metered)
+        if state.has_result or counts["success"] + counts["invalid_output"] > 0:  # the crew reports no tokens
+            return 0
+        running = len(self.running) + len(state.outlasting)
+        return min(_UNMETERED_AT_ONCE - running, _UNMETERED - self.executions)
 
     @property
     def executions(self) -> int:
