@@ -428,14 +428,12 @@ def resend(
             is_over = time.monotonic() >= until if is_waking else attempt >= _ATTEMPTS
             if is_over or (only_if_not_started and not proves_nothing_was_done(error)):
                 raise
-            pause = max(_wait(attempt, error), timing.WAKING_PAUSE if is_waking else 0.0)
+            # Add the jitter to Retry-After, or all clients that received the same value would return together.
+            longest = min(2 ** (attempt - 2), timing.LONGEST_BACK_OFF)
+            pause = min(error.retry_after or 0.0, timing.LONGEST_RETRY_AFTER)
+            pause += random.uniform(0.0, longest)  # noqa: S311 - not a secret
+            pause = max(pause, timing.WAKING_PAUSE if is_waking else 0.0)
             why = f", as the crew may need up to {wake_up_within / 60:.0f} minutes to start" if is_waking else ""
             log.warning("%s Retrying in %.1f s%s.", error.event, pause, why)
         sleep(pause)
         attempt += 1
-
-
-def _wait(attempt: int, error: TransientError) -> float:
-    # Add the jitter to Retry-After, or all clients that received the same value would return together.
-    jitter = random.uniform(0.0, min(2 ** (attempt - 2), timing.LONGEST_BACK_OFF))  # noqa: S311 - not a secret
-    return jitter + min(error.retry_after or 0.0, timing.LONGEST_RETRY_AFTER)

@@ -43,6 +43,9 @@ _WORD = 100
 Interval = Annotated[float, Field(strict=True, gt=0, le=LAST_TIME)]
 Pause = Annotated[float, Field(strict=True, ge=0, le=LAST_TIME)]
 Limit = Annotated[float, Field(strict=True, ge=0)]
+# Outcomes of a poll.
+PollError = errors.CallError | errors.InvalidSettings
+Outcome = Execution | PollError
 # Progress before the first successful poll.
 NOTHING_SEEN = "nothing"
 _NOT_BEGUN = frozenset({NOTHING_SEEN, "queued", "pending"})
@@ -201,7 +204,7 @@ class Watch:
             return Step(poll_again_in=min(max(self.rules.first_poll_at - self.polled_at, 0.0), left))
         return Step(poll_again_in=min(self._random() * min(self._interval(), _LONGEST_SPREAD), left))
 
-    def whichever(self, found: list[Execution | errors.CallError]) -> Execution:
+    def whichever(self, found: list[Outcome]) -> Execution:
         """
         Return the status of an execution that may have two IDs, from the outcome of a poll of each.
 
@@ -217,7 +220,7 @@ class Watch:
         counts = Completed | Running | Paused if is_unknown else Completed
         if first is not last and isinstance(last, counts):
             return last.model_copy(update={"kickoff_id": self.kickoff_id})
-        if isinstance(first, errors.CallError):
+        if isinstance(first, errors.CrewError):
             raise first
         return first
 
@@ -246,7 +249,7 @@ class Watch:
                 self._recovered()
                 return Step(error=execution_failed(execution, self.memory.place))
 
-    def on_error(self, error: errors.CallError | errors.InvalidSettings) -> Step:
+    def on_error(self, error: PollError) -> Step:
         """Decide the next step after a poll without a response."""
         self._take_time()
         match error:
@@ -324,7 +327,7 @@ class Watch:
             lasted=lasted,
         )
 
-    def _rejected(self, error: errors.CallError | errors.InvalidSettings) -> Step:
+    def _rejected(self, error: PollError) -> Step:
         lasted = self._lasted("rejected")
         limit = timing.LONGEST_REJECTION
         left = limit - lasted
@@ -352,7 +355,7 @@ class Watch:
         event = f"The crew returned no usable response for {duration(lasted)}. {error.event}"
         return self._end(errors.LostContact, event, cause=error)
 
-    def _broken(self, error: errors.CallError | errors.InvalidSettings) -> Step:
+    def _broken(self, error: PollError) -> Step:
         """End a watch that cannot continue until its cause is fixed."""
         event = f"{error.event} The execution can no longer be polled."
         return self._end(errors.WatchBroken, event, cause=error)

@@ -16,7 +16,7 @@ from airflow_provider_crew.client.errors import CallError, Cost, CrewError, Inva
 from airflow_provider_crew.client.models import Completed, Execution
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import in_words, warn
-from airflow_provider_crew.client.watch import Step, Watch, WatchRules, WatchState
+from airflow_provider_crew.client.watch import Outcome, Step, Watch, WatchRules, WatchState
 from airflow_provider_crew.hooks.connection import load_connection_async, load_secrets, unreadable
 
 if TYPE_CHECKING:
@@ -188,21 +188,15 @@ class Poller:
 
     def poll(self) -> Step:
         """Poll once, log what is new, and raise any error that ends the watch. The step holds the pause."""
-        execution = None
-        try:
-            client = self._hook.get_conn()
-            self.watch.request_timeout = client.settings.request_timeout
-            found: list[Execution | CallError] = []
-            for kickoff_id in self.watch.ids:
-                try:
-                    found.append(self.call(client.status, kickoff_id))
-                except CallError as error:
-                    found.append(error)
-            execution = self.watch.whichever(found)
-            step = self.watch.on_status(execution)
-        except (CallError, InvalidSettings) as error:
-            step = self.watch.on_error(error)
-        return self._told(step, execution)
+        found: list[Outcome] = []
+        for kickoff_id in self.watch.ids:
+            try:
+                client = self._hook.get_conn()
+                self.watch.request_timeout = client.settings.request_timeout
+                found.append(self.call(client.status, kickoff_id))
+            except (CallError, InvalidSettings) as error:
+                found.append(error)
+        return self._decided(found)
 
     def pause(self, step: Step, sleep: Callable[[float], object] = time.sleep) -> None:
         """Sleep until the next poll, then renew the token if the step requires it."""
@@ -226,22 +220,25 @@ class Poller:
 
     async def _poll_async(self, shared: SharedConnection, largest: int | None) -> Step:
         """Poll once, like poll()."""
-        execution, watch = None, self.watch
+        found, deadline = list[Outcome](), self.watch.rules.deadline
+        for kickoff_id in self.watch.ids:
+            try:
+                self._crew = crew = self._crew or await shared.crew()
+                self.watch.request_timeout = crew.settings.request_timeout
+                found.append(await crew.status(kickoff_id, deadline=deadline, largest=largest))
+            except TimeoutError:  # until the deadline, too many other polls were under way
+                return self._told(self.watch.on_deadline(), None)
+            except (CallError, InvalidSettings) as error:
+                found.append(error)
+        return self._decided(found)
+
+    def _decided(self, found: list[Outcome]) -> Step:
+        execution = None
         try:
-            self._crew = crew = self._crew or await shared.crew()
-            watch.request_timeout = crew.settings.request_timeout
-            found: list[Execution | CallError] = []
-            for kickoff_id in watch.ids:
-                try:
-                    found.append(await crew.status(kickoff_id, deadline=watch.rules.deadline, largest=largest))
-                except CallError as error:
-                    found.append(error)
-            execution = watch.whichever(found)
-            step = watch.on_status(execution)
-        except TimeoutError:  # until the deadline, too many other polls were under way
-            step = watch.on_deadline()
+            execution = self.watch.whichever(found)
+            step = self.watch.on_status(execution)
         except (CallError, InvalidSettings) as error:
-            step = watch.on_error(error)
+            step = self.watch.on_error(error)
         return self._told(step, execution)
 
     def _told(self, step: Step, execution: Execution | None) -> Step:

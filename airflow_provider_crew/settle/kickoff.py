@@ -33,10 +33,8 @@ def asking(task: Task, request: KickoffRequest, record: str) -> KickoffRequest:
 
     It uses only webhooks that the options leave out, and none if the crew's call would repeat another kickoff ID.
     """
-    sent, (at_start, at_end) = (
-        json.loads(request.body),
-        (SENT_AS["webhooks"].name, SENT_AS["crew_webhook_url"].name),
-    )
+    sent = json.loads(request.body)
+    at_start, at_end = SENT_AS["webhooks"].name, SENT_AS["crew_webhook_url"].name
     if sent.keys() >= {at_start, at_end} or ids_in({"meta": sent.get("meta")}) or not (key := _signing_key(task)):
         return request
     own = {name: getattr(task.ti, name) for name in TaskColumns.model_fields}
