@@ -13,7 +13,7 @@ from typing import Any, Literal
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.models import Execution, Paused, Running, SeenTask, TaskResult
 from airflow_provider_crew.client.text import one_line
-from airflow_provider_crew.client.watch import NOTHING_SEEN, Watch
+from airflow_provider_crew.client.watch import Watch
 from airflow_provider_crew.client.wording import SHOWN_TEXT, duration
 
 # XCom key of the progress.
@@ -127,7 +127,7 @@ class ProgressReport:
         elif "unknown" in memory.troubles and memory.said_trouble:
             # Until the trouble is logged, the crew may just not know the new execution yet.
             state = "unknown"
-        doing = self._paused_at or ("" if memory.progress == NOTHING_SEEN else memory.progress)
+        doing = self._paused_at or memory.progress
         # Compare the newest task, not the number of tasks: the oldest are dropped to make room.
         newest = memory.history.tasks[-1] if memory.history.tasks else None
         return state, doing, newest, memory.said_trouble

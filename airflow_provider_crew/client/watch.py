@@ -46,9 +46,8 @@ Limit = Annotated[float, Field(strict=True, ge=0)]
 # Outcomes of a poll.
 PollError = errors.CallError | errors.InvalidSettings
 Outcome = Execution | PollError
-# Progress before the first successful poll.
-NOTHING_SEEN = "nothing"
-_NOT_BEGUN = frozenset({NOTHING_SEEN, "queued", "pending"})
+# Progress of an execution that no poll has found at work.
+_NOT_BEGUN = frozenset({"", "queued", "pending"})
 # Ordered by how much each one reveals about the execution, least first.
 Trouble = Literal["rejected", "silent", "unknown", "paused"]
 _TROUBLES: tuple[Trouble, ...] = get_args(Trouble)
@@ -104,8 +103,8 @@ class WatchState:
     """Whether any poll has found the execution."""
     works: StrictBool = False
     """Whether a poll has found it at work since the task has asked a user."""
-    progress: str = NOTHING_SEEN
-    """Description of the last known progress."""
+    progress: str = ""
+    """Description of the last known progress. Empty before the first successful poll."""
     place: str = ""
     """Last known task or step."""
     progress_since: Time = 0.0
@@ -373,8 +372,7 @@ class Watch:
         )
 
     def _end(self, kind: type[errors.WatchError], event: str, **facts: Any) -> Step:
-        at = "" if self.memory.progress == NOTHING_SEEN else self.memory.progress
-        return Step(error=kind(event, kickoff_id=self.kickoff_id, at=at, **facts))
+        return Step(error=kind(event, kickoff_id=self.kickoff_id, at=self.memory.progress, **facts))
 
     def _poll_again(self, *, at_least: float = 0.0, at_most: float = math.inf) -> Step:
         left = self.rules.deadline - self.polled_at
