@@ -13,7 +13,11 @@ from airflow_provider_crew.client.errors import Cost, CrewError, WaitedTooLong, 
 
 
 class EndedTask(BaseException):
-    """Base of the Airflow exceptions that end a task because of a CrewError, their ``failure``."""
+    """
+    Base of the Airflow exceptions that end a task because of a CrewError, their ``failure``.
+
+    ``kickoff_id``, ``cost`` and ``error`` are those of the failure.
+    """
 
     def __init__(self, failure: CrewError) -> None:
         super().__init__(failure)
