@@ -47,17 +47,7 @@ def record_execution(  # noqa: PLR0913 - the facts of a span
     ti = task.ti
     ended_at = seen.get("polled_at") or time.time()
     started_at = min(last.kicked_off_at if last else seen.get("started_at", ended_at), ended_at - (took or 0.0))
-    tracer, name = trace.get_tracer(__name__), task.options.crew_conn_id
-    common = {
-        "crewai.execution_uuid": kickoff_id,
-        "gen_ai.provider.name": "crewai",
-        "airflow.dag_id": ti.dag_id,
-        "airflow.task_id": ti.task_id,
-        "airflow.dag_run.run_id": ti.run_id,
-        "airflow.task_instance.try_number": ti.try_number,
-        "airflow.task_instance.map_index": -1 if ti.map_index is None else ti.map_index,
-        "airflow.task_instance.id": str(ti.id),
-    }
+    tracer, common, name = trace.get_tracer(__name__), _common(ti, kickoff_id), task.options.crew_conn_id
     # Version 0.1.0 of the conventions renamed the first name to the second. Tools read either.
     names = dict.fromkeys(("gen_ai.workflow.name", "gen_ai.agent.name", "crew.conn_id"), name)
     about = {"gen_ai.operation.name": "invoke_workflow", "crew.cost": Cost.ENDED.value, **names}
@@ -85,6 +75,19 @@ def record_execution(  # noqa: PLR0913 - the facts of a span
         )
         child.end(_nanoseconds(step["ended_at"] or ended_at))
     span.end(_nanoseconds(ended_at))
+
+
+def _common(ti: Any, kickoff_id: str) -> dict[str, Any]:
+    return {
+        "crewai.execution_uuid": kickoff_id,
+        "gen_ai.provider.name": "crewai",
+        "airflow.dag_id": ti.dag_id,
+        "airflow.task_id": ti.task_id,
+        "airflow.dag_run.run_id": ti.run_id,
+        "airflow.task_instance.try_number": ti.try_number,
+        "airflow.task_instance.map_index": -1 if ti.map_index is None else ti.map_index,
+        "airflow.task_instance.id": str(ti.id),
+    }
 
 
 def _nanoseconds(seconds: float) -> int:

@@ -241,7 +241,7 @@ class Watch:
                 return self._wait_for_input()
             case Completed():
                 self._recovered()
-                self._log(f"completed{after(execution)}")
+                self.lines.append((logging.INFO, f"completed{after(execution)}"))
                 return Step(completed=self.memory.history.added_to(execution))
             case Failed():
                 self.memory.history.keep(execution.last_task)
@@ -404,9 +404,6 @@ class Watch:
             since = troubles[trouble] = self.polled_at
         return self.polled_at - since
 
-    def _log(self, text: str, level: int = logging.INFO) -> None:
-        self.lines.append((level, text))
-
     def _report_trouble(
         self, text: str, *, about: errors.CrewError | None = None, is_expected: bool = False
     ) -> None:
@@ -423,13 +420,13 @@ class Watch:
         reminder = _REMINDER_WHILE_PEOPLE_DECIDE if is_expected else _REMINDER
         if kind != memory.said_about or self.polled_at - memory.said_at >= reminder:
             memory.said_trouble, memory.said_about, memory.said_at = text, kind, self.polled_at
-            self._log(text, logging.INFO if is_expected else logging.WARNING)
+            self.lines.append((logging.INFO if is_expected else logging.WARNING, text))
 
     def _recovered(self) -> None:
         memory, over = self.memory, self.memory.troubles
         if memory.said_trouble:
             again = "the execution is known again" if "unknown" in over else "responds again"
-            self._log("continues" if "paused" in over else again)
+            self.lines.append((logging.INFO, "continues" if "paused" in over else again))
         memory.troubles, memory.said_trouble, memory.said_about = {}, "", ""
 
     def _report_progress(self, running: Running) -> None:
@@ -438,10 +435,11 @@ class Watch:
         if progress == memory.progress:
             if now - memory.said_at >= _REMINDER:
                 memory.said_at = now
-                self._log(f"{progress}, for {duration(now - memory.progress_since)}")
+                self.lines.append((logging.INFO, f"{progress}, for {duration(now - memory.progress_since)}"))
             return
         memory.progress, memory.progress_since, memory.said_at = progress, now, now
         memory.place = running.place
         if not running.is_known:
-            self._log(f"unknown state {one_line(running.word, _WORD)!r}, treated as running", logging.WARNING)
-        self._log(progress)
+            unknown_state = f"unknown state {one_line(running.word, _WORD)!r}, treated as running"
+            self.lines.append((logging.WARNING, unknown_state))
+        self.lines.append((logging.INFO, progress))
