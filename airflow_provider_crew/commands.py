@@ -26,11 +26,11 @@ from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.kickoff_records import adopt, forget
 from airflow_provider_crew.task.shielded import shielded
-from airflow_provider_crew.task.verdict import (
-    AFTER_COMPLETION,
-    WHILE_PAUSED,
-    WHILE_RUNNING,
-    WHILE_UNKNOWN,
+
+_AFTER_COMPLETION = "If no task has returned the result, read it with CrewExecutionSensor and this kickoff ID."
+_WHILE_UNKNOWN = (
+    "Check the kickoff ID. If it is right, look in the crew's dashboard before you start another execution: the "
+    "crew may be waiting for human input."
 )
 
 
@@ -102,14 +102,15 @@ def _described(execution: Execution) -> dict[str, Any]:
         case Failed():
             return {"state": "failed", "usage": execution.usage, **_shown(execution_failed(execution, ""))}
         case Completed():
-            facts = {"state": "completed", "cost": Cost.ENDED.value, "next_step": AFTER_COMPLETION}
+            facts = {"state": "completed", "cost": Cost.ENDED.value, "next_step": _AFTER_COMPLETION}
             return facts | {"result": execution.result()}
-    step = WHILE_PAUSED if isinstance(execution, Paused) else WHILE_RUNNING
+    what = "Answer the crew in its dashboard" if isinstance(execution, Paused) else "Wait"
+    step = f"{what}. Do not start another execution."
     return {"state": execution.status, "progress": execution.doing, "cost": Cost.RUNNING.value, "next_step": step}
 
 
 def _shown(error: CrewError) -> dict[str, str]:
-    step = WHILE_UNKNOWN if isinstance(error, ExecutionNotFound) else error.fix
+    step = _WHILE_UNKNOWN if isinstance(error, ExecutionNotFound) else error.fix
     return {**error.as_dict(), "next_step": step}
 
 

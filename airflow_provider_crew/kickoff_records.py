@@ -17,12 +17,16 @@ from airflow_provider_crew.batch.rows import last_kickoff, with_execution
 from airflow_provider_crew.client.text import mask, maskable, one_line
 from airflow_provider_crew.task.decide import KickoffRecord, Next
 from airflow_provider_crew.task.record import BATCH, CALLS, KEY, as_stored, read_record
-from airflow_provider_crew.task.verdict import AFTER_FORGETTING, after_adopting
+from airflow_provider_crew.task.verdict import AFTER_FORGETTING, if_lost
 from airflow_provider_crew.versions import KEEP
 
 # That of Airflow's airflowctl. An argument would show the token in the list of processes.
 _TOKEN = "AIRFLOW_CLI_TOKEN"  # noqa: S105 - a name
 _TIMEOUT = 60.0
+_OTHER_ROWS = (
+    " A row with a later execution keeps that one. Clearing also starts the other rows that failed or were not "
+    "started (billed)."
+)
 _SHOWN = 500
 
 
@@ -39,7 +43,7 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Callable[..., None
     about |= {"task": task.name, "row": options.row, "replaces": _described(last)}
     end: Any = about["state"] if about["state"] in {"completed", "failed"} else None
     then = Next(KickoffRecord(0, 0.0, options.kickoff_id, end))
-    about["next_step"] = after_adopting(then, keeping=task.keeping, is_row=key != KEY)
+    about["next_step"] = if_lost(then, task.keeping)["next_step"] + ("" if key == KEY else _OTHER_ROWS)
     about["doubts"] = _doubts(options, about)
     if options.yes and about["doubts"] and not (options.force and about["state"] == "unknown"):
         raise SystemExit(f"{about['doubts']} Nothing was changed.")

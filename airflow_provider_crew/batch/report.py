@@ -13,7 +13,8 @@ from airflow_provider_crew.client.errors import Cost, CrewError
 from airflow_provider_crew.client.progress import begun, ended
 from airflow_provider_crew.client.wording import duration
 from airflow_provider_crew.exceptions import BatchFailed
-from airflow_provider_crew.task.verdict import KEEPS, RowCounts, Step, while_rows_run
+from airflow_provider_crew.task.decide import KEEPS, RowCounts, Step
+from airflow_provider_crew.task.verdict import while_rows_run
 from airflow_provider_crew.task.wait import mark_cancels
 
 _MOST_REASONS = 3

@@ -14,9 +14,8 @@ from airflow_provider_crew.client.errors import CrewError, InvalidInputs
 from airflow_provider_crew.client.payload import plain, some_names
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.client.watch import Trouble
-from airflow_provider_crew.task.decide import Decision, End, KickoffRecord, PolledStatus, decide, foreseen
+from airflow_provider_crew.task.decide import Decision, End, KickoffRecord, PolledStatus, Step, decide, foreseen
 from airflow_provider_crew.task.record import BATCH, fingerprint
-from airflow_provider_crew.task.verdict import Step
 
 Status = Literal["success", "error", "invalid_output", "cancelled", "uncertain", "not_started"]
 STATUSES: tuple[Status, ...] = ("success", "error", "invalid_output", "cancelled", "uncertain", "not_started")

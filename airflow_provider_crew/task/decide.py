@@ -7,12 +7,14 @@ another after an error that reports an uncertain kickoff. An execution without o
 replaced, because one odd response may have reported its end. ``verdict()`` is its twin for the end of a task.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
+from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.client.models import Time
 from airflow_provider_crew.client.payload import issued_kickoff_id
 
@@ -176,3 +178,63 @@ class Next:
             return "running" if self.record.kickoff_id else "may have started"
         is_kept = replace(self, is_unnamed=False).decision(cleared=False) is Decision.REATTACH
         return "completed" if is_kept else "none"
+
+
+# What the next attempt does with rows, and what kind of rows these are. Steps that are billed come last.
+Step = tuple[str, str]
+VERBS = ("keeps", "rechecks", "waits for", "reports", "reruns", "starts")
+KEEPS = frozenset(VERBS[:4])
+KINDS = ("successful", "stopped", "invalid", "failed", "uncertain", "running", "rejected", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowCounts:
+    """
+    Rows of a batch at its end, or while it runs.
+
+    :param retried: Number of rows by what a retry does with them, and by their kind.
+    :param cleared: The same if the task is cleared.
+    :param is_billed: Whether an execution was started, also by an earlier attempt.
+    :param lost: Number of other rows that have no later execution than one of an uncertain kickoff.
+    :param is_blind: Whether earlier processes may have started rows, and this one has not read which.
+    :param runs_all: Whether clearing the task runs all rows again.
+    :param is_stuck: Whether a retry starts nothing, because the failed rows that it keeps exceed ``max_failed``.
+    :param is_stuck_if_cleared: The same if the task is cleared.
+    :param is_spent: Whether ``max_tokens`` lets no more rows start, whatever the running ones use.
+    """
+
+    retried: Mapping[Step, int]
+    cleared: Mapping[Step, int]
+    is_billed: bool
+    lost: int = 0
+    is_blind: bool = False
+    runs_all: bool = False
+    is_stuck: bool = False
+    is_stuck_if_cleared: bool = False
+    is_spent: bool = False
+
+    @property
+    def cost(self) -> Cost:
+        """Billing state of all executions together."""
+        if self.uncertain or self.is_blind:
+            return Cost.UNKNOWN
+        if self.is_waiting:
+            return Cost.RUNNING
+        return Cost.ENDED if self.is_billed else Cost.NONE
+
+    @property
+    def uncertain(self) -> int:
+        """Number of rows of which an unknown execution may be running."""
+        return self.lost + sum(count for (_, kind), count in self.retried.items() if kind == "uncertain")
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a retry starts rows or waits for some."""
+        return self.is_waiting or not (
+            self.is_stuck or self.is_spent or {verb for verb, _ in self.retried} <= KEEPS
+        )
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether executions are running."""
+        return ("waits for", "running") in self.retried

@@ -5,7 +5,7 @@ Verdict on a task that ends without a result: what Airflow does, the cost, and t
 ``tests/unit/verdicts.txt`` has the table as text.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -25,17 +25,19 @@ from airflow_provider_crew.exceptions import (
     InvalidResultPath,
     OtherInputs,
 )
-from airflow_provider_crew.task.decide import Decision, End, KickoffRecord, Next, PolledStatus
+from airflow_provider_crew.task.decide import (
+    KEEPS,
+    KINDS,
+    VERBS,
+    Decision,
+    End,
+    KickoffRecord,
+    Next,
+    PolledStatus,
+    RowCounts,
+)
 from airflow_provider_crew.versions import KEEPING
 
-# Next steps of ``python -m airflow_provider_crew status``.
-AFTER_COMPLETION = "If no task has returned the result, read it with CrewExecutionSensor and this kickoff ID."
-WHILE_PAUSED = "Answer the crew in its dashboard. Do not start another execution."
-WHILE_RUNNING = "Wait. Do not start another execution."
-WHILE_UNKNOWN = (
-    "Check the kickoff ID. If it is right, look in the crew's dashboard before you start another execution: the "
-    "crew may be waiting for human input."
-)
 # Next step if a task has left none, for alerts and the Crew tab.
 UNREPORTED = "Check the log and the crew's dashboard before you clear the task."
 
@@ -100,95 +102,6 @@ _ROWS_MAY_RUN = (
 _NEED_RECORD = frozenset({_WAITS, _READS, _CHECKS, _REPORTS, _STARTS_UNLESS_RUNNING})
 
 
-# What the next attempt does with rows, and what kind of rows these are. Steps that are billed come last.
-Step = tuple[str, str]
-_VERBS = ("keeps", "rechecks", "waits for", "reports", "reruns", "starts")
-KEEPS = frozenset(_VERBS[:4])
-_KINDS = ("successful", "stopped", "invalid", "failed", "uncertain", "running", "rejected", "")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowCounts:
-    """
-    Rows of a batch at its end, or while it runs.
-
-    :param retried: Number of rows by what a retry does with them, and by their kind.
-    :param cleared: The same if the task is cleared.
-    :param is_billed: Whether an execution was started, also by an earlier attempt.
-    :param lost: Number of other rows that have no later execution than one of an uncertain kickoff.
-    :param is_blind: Whether earlier processes may have started rows, and this one has not read which.
-    :param runs_all: Whether clearing the task runs all rows again.
-    :param is_stuck: Whether a retry starts nothing, because the failed rows that it keeps exceed ``max_failed``.
-    :param is_stuck_if_cleared: The same if the task is cleared.
-    :param is_spent: Whether ``max_tokens`` lets no more rows start, whatever the running ones use.
-    """
-
-    retried: Mapping[Step, int]
-    cleared: Mapping[Step, int]
-    is_billed: bool
-    lost: int = 0
-    is_blind: bool = False
-    runs_all: bool = False
-    is_stuck: bool = False
-    is_stuck_if_cleared: bool = False
-    is_spent: bool = False
-
-    @property
-    def cost(self) -> Cost:
-        """Billing state of all executions together."""
-        if self.uncertain or self.is_blind:
-            return Cost.UNKNOWN
-        if self.is_waiting:
-            return Cost.RUNNING
-        return Cost.ENDED if self.is_billed else Cost.NONE
-
-    @property
-    def uncertain(self) -> int:
-        """Number of rows of which an unknown execution may be running."""
-        return self.lost + sum(count for (_, kind), count in self.retried.items() if kind == "uncertain")
-
-    @property
-    def has_more(self) -> bool:
-        """Whether a retry starts rows or waits for some."""
-        return self.is_waiting or not (
-            self.is_stuck or self.is_spent or {verb for verb, _ in self.retried} <= KEEPS
-        )
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether executions are running."""
-        return ("waits for", "running") in self.retried
-
-    def effect(self, *, is_cleared: bool) -> str:
-        """Return the effect of a retry, or of clearing the task."""
-        if self.is_blind:
-            return _CONTINUES_WITH_ALL if is_cleared and self.runs_all else _CONTINUES
-        steps = self.cleared if is_cleared else self.retried
-        is_billed = any(verb not in KEEPS for verb, _ in steps)
-        is_spent = self.is_spent and is_billed
-        is_stuck = is_spent or (self.is_stuck_if_cleared if is_cleared else self.is_stuck)
-        if not steps and not is_stuck:
-            return _STARTS_ROWS
-        noun, parts = "row", list[str]()
-        for verb in _VERBS:
-            counts = {kind: steps[verb, kind] for kind in _KINDS if (verb, kind) in steps}
-            if not counts or (is_stuck and verb not in KEEPS):
-                continue
-            of = "other" if parts and "" in counts else noun
-            which = _listed([f"{count:,} {kind}".strip() for kind, count in counts.items()])
-            parts.append(f"{verb} {which} {of}{'' if sum(counts.values()) == 1 else 's'}")
-            noun = "one"
-        if is_stuck:
-            limit = "until max_tokens is raised or removed" if is_spent else "while max_failed is exceeded"
-            return _listed([*parts, f"starts nothing {limit}"])
-        cost = " (billed)" if is_billed else ", at no further cost" if self.is_waiting else ", at no cost"
-        return f"{_listed(parts)}{cost}"
-
-
-def _listed(parts: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
-
-
 @dataclass(slots=True, kw_only=True)
 class Facts:
     """
@@ -233,6 +146,36 @@ def _effect_of(found: Next, status: PolledStatus | None = None, *, cleared: bool
         is_kept = found.decision(end, cleared=cleared) is Decision.REATTACH
         return _WAITS if is_kept else _STARTS_UNLESS_RUNNING
     return _EFFECTS.get(decision, _STARTS_ANOTHER)
+
+
+def _effect_on(rows: RowCounts, *, cleared: bool) -> str:
+    """Return what a retry does with rows, or clearing the task."""
+    if rows.is_blind:
+        return _CONTINUES_WITH_ALL if cleared and rows.runs_all else _CONTINUES
+    steps = rows.cleared if cleared else rows.retried
+    is_billed = any(verb not in KEEPS for verb, _ in steps)
+    is_spent = rows.is_spent and is_billed
+    is_stuck = is_spent or (rows.is_stuck_if_cleared if cleared else rows.is_stuck)
+    if not steps and not is_stuck:
+        return _STARTS_ROWS
+    noun, parts = "row", list[str]()
+    for verb in VERBS:
+        counts = {kind: steps[verb, kind] for kind in KINDS if (verb, kind) in steps}
+        if not counts or (is_stuck and verb not in KEEPS):
+            continue
+        of = "other" if parts and "" in counts else noun
+        which = _listed([f"{count:,} {kind}".strip() for kind, count in counts.items()])
+        parts.append(f"{verb} {which} {of}{'' if sum(counts.values()) == 1 else 's'}")
+        noun = "one"
+    if is_stuck:
+        limit = "until max_tokens is raised or removed" if is_spent else "while max_failed is exceeded"
+        return _listed([*parts, f"starts nothing {limit}"])
+    cost = " (billed)" if is_billed else ", at no further cost" if rows.is_waiting else ", at no cost"
+    return f"{_listed(parts)}{cost}"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,15 +283,6 @@ def if_lost(found: Next, keeping: str = KEEPING) -> dict[str, Any]:
     }
 
 
-def after_adopting(found: Next, *, keeping: str, is_row: bool) -> str:
-    """Return the next step after a task, or a row of a batch, was given an execution."""
-    others = (
-        " A row with a later execution keeps that one. Clearing also starts the other rows that failed or were "
-        "not started (billed)."
-    )
-    return str(if_lost(found, keeping)["next_step"]) + (others if is_row else "")
-
-
 def if_lost_without_record(facts: Facts) -> dict[str, Any]:
     """Return the sentences of ``if_lost()`` for a sensor, or for a task whose next attempt may read no record."""
     end: End | None = "completed" if facts.phase == "ended" else None
@@ -386,7 +320,7 @@ def while_waiting(facts: Facts, *, cancels: bool, cancels_at_timeout: bool = Fal
 
 def while_rows_run(rows: RowCounts, *, cancels: bool) -> dict[str, Any]:
     """Return the sentences for a batch that has not ended, and for one whose process was killed (``if_lost``)."""
-    if_cleared = rows.effect(is_cleared=True)
+    if_cleared = _effect_on(rows, cleared=True)
     after = _choices(if_cleared, Cost.UNKNOWN, is_of_batch=True)
     mark = _CANCELS[1] if cancels else f"no further row starts, and {_LEFT[Cost.RUNNING][1]}"
     return {
@@ -394,7 +328,7 @@ def while_rows_run(rows: RowCounts, *, cancels: bool) -> dict[str, Any]:
         "if_lost": {
             "cost": Cost.UNKNOWN.value,
             "billed": _ROWS_MAY_RUN,
-            "if_retried": rows.effect(is_cleared=False),
+            "if_retried": _effect_on(rows, cleared=False),
             "next_step": " ".join(filter(None, (_look_first(rows), _sentence(_clearing(if_cleared))))),
             "choices": after,
         },
@@ -471,31 +405,24 @@ def _row_after(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR0911 -
             return _Row("fail", cleared, f"Wait for the execution with {_sensor(facts)}.")
         case errors.ExecutionUnknown(elsewhere=""):
             return _Row("fail", cleared, error.fix, _start_over(facts))
-    return replace(_row_of_any(error, again), cleared=cleared)
+    return _row_of_any(error, again, cleared)
 
 
-def _meta_of(facts: Facts) -> str:
-    return f"its meta, which contains {facts.meta[1:-1]}" if facts.meta else "the meta of this task"
-
-
-def _row_of_any(error: CrewError, effect: str) -> _Row:
+def _row_of_any(error: CrewError, effect: str, cleared: str = "") -> _Row:
     """Return the row of an error that its table does not list."""
-    if isinstance(error, CutShort):
-        return _Row("time out", effect)
-    if not _is_passing(error):
-        return _Row("fail", effect, error.fix)
     is_optional = error.fix == errors.TRY_LATER or isinstance(error, errors.WaitedTooLong)
-    return _Row("retry", effect, "" if is_optional else error.fix)
+    fix = "" if is_optional and _is_passing(error) else error.fix
+    action: Action = "retry" if _is_passing(error) else "fail"
+    return _Row("time out" if isinstance(error, CutShort) else action, effect, fix, cleared=cleared)
 
 
 def _row_of_batch(error: CrewError, rows: RowCounts) -> _Row:
     """Return the row of a batch."""
     if isinstance(error, InvalidResultPath):
         return _Row("fail" if error.owner else "retry", _STARTS_NOTHING, error.fix)
-    row = _row_of_any(error, rows.effect(is_cleared=False))
+    row = _row_of_any(error, _effect_on(rows, cleared=False), _effect_on(rows, cleared=True))
     action: Action = "retry" if isinstance(error, BatchFailed) and rows.has_more else row.action
-    fix = " ".join(filter(None, (row.fix, _look_first(rows))))
-    return replace(row, action=action, fix=fix, cleared=rows.effect(is_cleared=True))
+    return replace(row, action=action, fix=" ".join(filter(None, (row.fix, _look_first(rows)))))
 
 
 def _row_before(error: CrewError, facts: Facts) -> _Row:
@@ -503,7 +430,8 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:
     cleared = facts.effect(cleared=True)
     match error:
         case errors.UncertainKickoff():
-            fix = f"Find the execution in the crew's dashboard by {_meta_of(facts)}."
+            meta = f"its meta, which contains {facts.meta[1:-1]}" if facts.meta else "the meta of this task"
+            fix = f"Find the execution in the crew's dashboard by {meta}."
             if facts.next.record and not facts.is_tool and not facts.is_ending:
                 fix += f" {_ADOPTING}"
             return _Row("fail", cleared if facts.next.record else _STARTS_ANOTHER, fix)
@@ -514,10 +442,10 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:
         case OtherInputs():
             fix = f"Read the execution's result with {_sensor(facts)}."
             return _Row("fail", _IF_SAME, fix, _start_over(facts))
-    row = _row_of_any(error, facts.effect())
+    row = _row_of_any(error, facts.effect(), cleared)
     if facts.next.earlier == "may have started" and cleared in {_STARTS, _STARTS_ANOTHER}:
         row = replace(row, fix=f"{row.fix} Look for that execution in the crew's dashboard first.".lstrip())
-    return replace(row, cleared=cleared)
+    return row
 
 
 def _row_of_sensor(error: CrewError, facts: Facts) -> _Row:
@@ -544,17 +472,14 @@ def _row_of_failed_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0
         case errors.ExecutionUnknown(has_completed=True):
             return _Row("fail", _ENDS_AGAIN, error.fix)
         case errors.InvalidKickoffId():
-            return _Row("fail", _WAITS_FOR_GIVEN, _CHECK_KICKOFF_TASK)
+            fix = "Check what the kickoff task returned. After a mapped kickoff task, map the sensor: "
+            return _Row("fail", _WAITS_FOR_GIVEN, f"{fix}.expand(kickoff_id=kickoff.output).")
     return _row_of_any(error, again)
 
 
 _ADOPTING = (
     "If the execution is there, run `python -m airflow_provider_crew adopt` first: clearing the task"
     f"{KEEPING} then waits for it. Otherwise,"
-)
-_CHECK_KICKOFF_TASK = (
-    "Check what the kickoff task returned. After a mapped kickoff task, map the sensor: "
-    ".expand(kickoff_id=kickoff.output)."
 )
 
 

@@ -10,7 +10,8 @@ from typing import Any
 from airflow_provider_crew.batch.watching import line_of
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.client.progress import begun
-from airflow_provider_crew.task.verdict import RowCounts, while_rows_run
+from airflow_provider_crew.task.decide import RowCounts
+from airflow_provider_crew.task.verdict import while_rows_run
 
 CONTENTS = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 KICKOFF_ID: str = CONTENTS["result"]["kickoff_id"]

@@ -31,8 +31,8 @@ from airflow_provider_crew.notifications import CrewAlert
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.task import verdict
-from airflow_provider_crew.task.decide import KickoffRecord, Next
-from airflow_provider_crew.task.verdict import Facts, RowCounts
+from airflow_provider_crew.task.decide import KickoffRecord, Next, RowCounts
+from airflow_provider_crew.task.verdict import Facts
 from tests.airflow_runs import ROOT
 from tests.supported import AIRFLOW
 from tests.unit.test_verdicts import on_every_airflow

@@ -18,9 +18,9 @@ from airflow_provider_crew import exceptions as ends
 from airflow_provider_crew.batch.rows import Row, steps_of
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import Cost
-from airflow_provider_crew.task.decide import KickoffRecord, Next
+from airflow_provider_crew.task.decide import KickoffRecord, Next, RowCounts
 from airflow_provider_crew.task.record import end_of as recorded_end
-from airflow_provider_crew.task.verdict import Facts, Phase, RowCounts, verdict
+from airflow_provider_crew.task.verdict import Facts, Phase, verdict
 from airflow_provider_crew.versions import KEEP
 
 AT = "task 2 of 2, writing_task (Writer), after 6s"
