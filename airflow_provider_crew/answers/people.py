@@ -10,9 +10,9 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_crew.answers.question import QUESTION, Outcome, Question, empty_box, question_in, typed
+from airflow_provider_crew.answers.question import ASKED, QUESTION, Outcome, Question, empty_box, typed
 from airflow_provider_crew.answers.trigger import AnswerTrigger
-from airflow_provider_crew.client import errors
+from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.api import proves_nothing_was_done
 from airflow_provider_crew.client.models import Completed, Failed, Running
 from airflow_provider_crew.client.payload import answer_to_crew
@@ -32,7 +32,6 @@ _AT_TIMEOUT = {
     "approve": "Airflow approves the draft",
     "send_back": "Airflow sends the draft back once, which is billed",
 }
-# The trigger closes a request with HAS_ANSWERED, so Airflow has to have offered it.
 _OPTIONS = (APPROVE, SEND_BACK, ANSWER, HAS_ANSWERED, STOP_WAITING)
 # A deployment that ignores isApprove takes any longer text for a reason to do the task again.
 _APPROVAL = "Approved."
@@ -44,9 +43,6 @@ _FORM = {
     "description": "Your text for the crew. Approve takes none, and Answer needs one.",
     "schema": {"type": ["string", "null"], "format": "multiline", "title": "Text for the crew"},
 }
-# Parameter of a request with the ID of its question. Airflow answers whichever request is open, so a page that
-# still shows an earlier draft would otherwise approve a later one.
-ASKED = "question"
 # Key of the Question in the task state store.
 KEY = "crew_answer"
 _LONGEST_SHOWN = 20 * 1024
@@ -92,21 +88,27 @@ class AnsweringPeople(People):
         }
         return next((reason for reason, applies in hindrances.items() if applies), "")
 
-    def _new_trigger(self, *args: Any, **kwargs: Any) -> AnswerTrigger:
-        """Return a trigger that need not report the last question."""
+    def _new_trigger(self, *args: Any, rules: Mapping[str, Any], **kwargs: Any) -> AnswerTrigger:
+        """Return a trigger that need not report the last question. It leaves time for the first."""
         asked = self.question.task_id if self._can_answer else None
-        return AnswerTrigger(*args, known_question=asked, answer_by=self.question.answer_by, **kwargs)
+        if asked == "":
+            rules = {**rules, "stops_after": timing.QUESTION_WAIT}
+        then = "" if self._choice_at_timeout() == "leave" else f". If the crew still waits, {self._at_timeout()}"
+        kwargs["shown"]["closed"] = {"late": f"No answer in time{then}"}
+        answer_by = self.question.answer_by
+        return AnswerTrigger(*args, rules=rules, known_question=asked, answer_by=answer_by, **kwargs)
 
     # Before the wait.
 
     def expect(self, kickoff_id: str | None) -> None:
         """Open the XCom for questions, which Airflow deletes when an attempt starts."""
         earlier = self.waiting.record.last if kickoff_id else None
-        if self._can_answer:
-            box = empty_box((earlier or self.task.ti).try_number, self.task.options.crew_conn_id)
-            self.waiting.output.push(QUESTION, box, what="The place for the crew's questions")
         if kickoff_id:
             self.recall()
+        if self._can_answer:
+            number, conn_id = (earlier or self.task.ti).try_number, self.task.options.crew_conn_id
+            box = empty_box(number, conn_id, self.question.known)
+            self.waiting.output.push(QUESTION, box, what="The place for the crew's questions")
 
     def recall(self) -> None:
         """Read the question as earlier processes have stored it. If it is unreadable, no answer may be sent."""
@@ -119,7 +121,7 @@ class AnsweringPeople(People):
             self.task.warn(f"The crew cannot be answered from Airflow: {why}.")
         self.waiting.continued_as = self.question.continued_as
         if self.question.outcome == "sending":
-            self._note_uncertain("The process that sent it ended before the response.")
+            self._not_sent("The process that sent it ended before the response.", "uncertain")
 
     def ended(self, error: BaseException) -> None:
         """Let the next attempt poll no continuation that has failed."""
@@ -151,11 +153,11 @@ class AnsweringPeople(People):
     def _is_asked_anew(self) -> bool:
         """Whether the crew has asked another question than the last one. It replaces that one."""
         ti, limit, question = self.task.ti, self.task.options.response_timeout, self.question
-        asked = question_in(ti.xcom_pull(task_ids=ti.task_id, key=QUESTION, map_indexes=ti.map_index))
+        asked = Question.delivered(ti.xcom_pull(task_ids=ti.task_id, key=QUESTION, map_indexes=ti.map_index))
         if not asked or asked.task_id == question.task_id:
             return False
         question.draft = mask(asked.draft, maskable(self.task.hook.connection.settings.token))
-        question.task_id, question.number = asked.task_id, question.number + 1
+        question.task_id, question.number, question.known = asked.task_id, question.number + 1, asked.known
         question.answer_by = limit and time.time() + limit
         question.outcome, question.is_over, question.has_user = "", False, False
         self._save()
@@ -178,11 +180,14 @@ class AnsweringPeople(People):
         # Airflow's page hides a constant, and returns it. Below the last field, its empty line is not seen.
         asked = {"value": question.task_id, "description": "", "schema": {"const": question.task_id}}
         subject = f"Draft{number}{_title_of(question.draft)} ({self.task.ti.task_id})"
+        params = {TEXT: _FORM, ASKED: asked}
+        shown = {"subject": subject, "body": self._text(), "options": _OPTIONS, "params": params}
+        return self.open(_idle(plan), question.task_id, **shown)
+
+    def open(self, plan: Plan, question: str = "", **request: Any) -> Plan:
+        """Open a request for the users who may answer."""
         users = [dict(user) for user in self.task.options.assigned_users]
-        more: Any = {"params": {TEXT: _FORM, ASKED: asked}, "assigned_users": users}
-        return self.open(
-            _idle(plan), question.task_id, subject=subject, body=self._text(), options=_OPTIONS, **more
-        )
+        return super().open(plan, question, assigned_users=users, **request)
 
     def _text(self) -> str:
         kickoff_id, answer_by = self.waiting.kickoff_id, self.question.answer_by
@@ -196,7 +201,7 @@ class AnsweringPeople(People):
             f"**{ANSWER}** gives your text to a crew that has asked a question.",
             f"**{HAS_ANSWERED}** polls the execution, if you have answered in the crew's dashboard.",
             f"**{STOP_WAITING}** fails this task. The execution keeps running and is billed.",
-            f"Without an answer by {until}, {_AT_TIMEOUT[self._choice_at_timeout()]}." if until else "",
+            f"Without an answer by {until}, {self._at_timeout()}." if until else "",
             # Airflow 3.3 keeps this text until the next question.
             "If this request opens again with the same draft, the Crew tab shows what became of the answer.",
             f"[The crew's page]({page})" if page else "",
@@ -253,6 +258,9 @@ class AnsweringPeople(People):
         has_answer = question.outcome or question.has_user
         return "leave" if has_answer or (choice == "send_back" and question.sent_back) else choice
 
+    def _at_timeout(self) -> str:
+        return _AT_TIMEOUT[self._choice_at_timeout()]
+
     def _has_continued(self, plan: Plan) -> bool:
         """Whether the crew was waiting, and is running again or has ended. The last poll may be a minute old."""
         with suppress(errors.CallError, errors.InvalidSettings):
@@ -275,19 +283,15 @@ class AnsweringPeople(People):
             )
         except errors.CrewError as error:
             return self._not_sent(error.event)
-        why = "" if self._save("sending") else "Airflow did not store the intent."
+        if not self._save("sending"):
+            return self._not_sent("Airflow did not store the intent.")
         if self._is_asked_anew():
-            why = "The crew has asked another question since."
-        if why:
-            return self._not_sent(why)
+            return self._not_sent("The crew has asked another question since.")
         try:
             waiting.stop.look_before("answer")
             continued_as = crew.answer(waiting.kickoff_id, answer)
         except errors.CallError as error:
-            if proves_nothing_was_done(error):
-                return self._not_sent(error.event, "rejected")
-            self._note_uncertain(error.event)
-            return True
+            return self._not_sent(error.event, "rejected" if proves_nothing_was_done(error) else "uncertain")
         except errors.CrewError as error:
             self._not_sent(error.event)
             raise
@@ -299,13 +303,12 @@ class AnsweringPeople(People):
     # The record.
 
     def _not_sent(self, why: str, outcome: Outcome = "") -> bool:
+        """Store and log why the last answer had no effect, or may have had none. Return whether it may."""
         self._save(outcome, why)
-        self.task.warn(f"The answer had no effect. {why}")
-        return False
-
-    def _note_uncertain(self, why: str) -> None:
-        self._save("uncertain", why)
-        self.task.warn(f"An answer may have reached the crew, and is not sent again. {why} Polling continues.")
+        is_uncertain = outcome == "uncertain"
+        may = "An answer may have reached the crew, and is not sent again."
+        self.task.warn(f"{may} {why} Polling continues." if is_uncertain else f"The answer had no effect. {why}")
+        return is_uncertain
 
     def _save(self, outcome: Outcome | None = None, why: str = "") -> bool:
         """Store the question, perhaps with the outcome of its last answer. Return whether that worked."""
@@ -313,7 +316,7 @@ class AnsweringPeople(People):
             self.question.outcome = outcome
             for last in self.question.answers[-1:]:
                 last.outcome, last.why = outcome or "not_sent", one_line(why, _LONGEST_REASON)
-        shown = {"kickoff_id": self.waiting.kickoff_id, "at_timeout": _AT_TIMEOUT[self._choice_at_timeout()]}
+        shown = {"kickoff_id": self.waiting.kickoff_id, "at_timeout": self._at_timeout()}
         try:
             if self.store and self._can_answer:  # an unreadable record is not replaced
                 self.store.set(KEY, asdict(self.question) | shown)

@@ -11,6 +11,9 @@ from airflow_provider_crew.client.models import text_of
 
 # XCom key of the last question. The task opens it before its kickoff.
 QUESTION = "crew_question"
+# Parameter of a request with the ID of its question. Airflow answers whichever request is open, so a page that
+# still shows an earlier draft would otherwise approve a later one.
+ASKED = "question"
 # Bytes of a draft in Airflow's database, before JSON doubles them.
 _LONGEST_DRAFT = 16 * 1024
 _REST = "\n[This is only the beginning. The crew's dashboard shows the rest.]"
@@ -77,6 +80,7 @@ class Question:
 
     :param task_id: ID of the question. Empty if the crew has asked none.
     :param number: Number of questions so far.
+    :param known: IDs of the questions so far. One that is delivered again replaces none.
     :param answer_by: Time at which the request closes. ``None`` leaves it open.
     :param outcome: Outcome of the last answer to this question. Empty if none was sent.
     :param is_over: Whether a poll has found the execution at work since.
@@ -95,12 +99,21 @@ class Question:
     sent_back: bool = False
     continued_as: str = ""
     answers: list[Answer] = field(default_factory=list)
+    known: list[str] = field(default_factory=list)
 
     @classmethod
     def stored(cls, stored: Any, kickoff_id: str) -> "Question":
         """Return the question of an execution as a task has stored it. Raise a ValueError if it is malformed."""
         is_its_own = isinstance(stored, dict) and stored.get("kickoff_id") == kickoff_id
         return TypeAdapter(cls).validate_python(stored) if is_its_own else cls()
+
+    @classmethod
+    def delivered(cls, box: Any) -> "Question | None":
+        """Return the last question that the receiver has delivered into an XCom, if there is one."""
+        match box:
+            case {"question": {"task_id": str(task_id), "draft": str(draft)}, "known": list(known)}:
+                return cls(task_id, draft, known=known)
+        return None
 
     def note_answer(self, option: str, user: str, at: str) -> None:
         """Add an answer, unless an earlier process has."""
@@ -153,22 +166,15 @@ class Call(BaseModel):
         raise Undeliverable("no task waits for this execution")
 
 
-def empty_box(try_number: int, conn_id: str) -> dict[str, Any]:
+def empty_box(try_number: int, conn_id: str, known: Iterable[str] = ()) -> dict[str, Any]:
     """
-    Return the XCom before the first question.
+    Return the XCom before the next question.
 
     :param try_number: Attempt that sends the kickoff.
     :param conn_id: Connection whose token the receiver masks in drafts.
+    :param known: IDs of the questions so far.
     """
-    return {"try_number": try_number, "known": [], "conn_id": conn_id}
-
-
-def question_in(box: Any) -> Question | None:
-    """Return the last question that the receiver has delivered, if there is one."""
-    match box:
-        case {"question": {"task_id": str(task_id), "draft": str(draft)}}:
-            return Question(task_id, draft)
-    return None
+    return {"try_number": try_number, "known": [*known], "conn_id": conn_id}
 
 
 def typed(value: Any) -> str:

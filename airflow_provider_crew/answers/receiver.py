@@ -19,7 +19,7 @@ from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 
-from airflow_provider_crew.answers.question import QUESTION, Call, Undeliverable
+from airflow_provider_crew.answers.question import ASKED, QUESTION, Call, Undeliverable
 from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.settings import WebhookSecret
 from airflow_provider_crew.client.text import mask, maskable
@@ -27,21 +27,19 @@ from airflow_provider_crew.hooks.connection import load_connection, load_secret
 
 # A call at the end of an execution contains its result.
 _MOST_BYTES = 4 * 2**20
-# Seconds before the connection is read again. An unauthenticated flood must not reach a secrets backend.
-_FRESH = 30.0
+# Values in a body. While Python's parser runs, it lets no other thread run, which would answer other requests: for
+# seconds if the body had nothing but values.
+_MOST_VALUES = 100_000
 
 _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 408: {"Connection": "close"}, 413: {"Connection": "close"}}
 
 
-def change_xcom(task: Mapping[str, Any], key: str, change: Callable[[Any], Any]) -> None:
+def deliver(call: Call) -> None:
     """
-    Change an XCom of a running or deferred task, and delete the task's request under Required Actions.
+    Add a question to the XCom of a running or deferred task, and delete a request that shows another question.
 
     Only a plugin in the API server may call this, because it uses Airflow's database. The request is deleted
     because Airflow 3.3 would keep its text.
-
-    :param task: Columns that identify the task instance.
-    :param change: Takes the XCom, or None if there is no such task. Returns None to change nothing.
     """
     from airflow.models.hitl import HITLDetail
     from airflow.models.taskinstance import TaskInstance
@@ -54,14 +52,17 @@ def change_xcom(task: Mapping[str, Any], key: str, change: Callable[[Any], Any])
     with create_session() as session:
         # Locked, so that two deliveries change it one after the other.
         instances = session.scalars(
-            select(TaskInstance.id).filter_by(**task).where(goes_on).with_for_update()
+            select(TaskInstance.id).filter_by(**call.task).where(goes_on).with_for_update()
         ).all()
-        its_xcom = select(XComModel).filter_by(key=key, **task)
-        is_one = len(instances) == 1  # a task loop has more
-        found = session.scalars(its_xcom).first() if is_one else None
-        if (changed := change(found and found.value)) is not None:
-            XComModel.set(key, changed, **task, serialize=False, session=session)
-            session.execute(delete(HITLDetail).where(HITLDetail.ti_id == instances[0]))
+        its_xcom = select(XComModel).filter_by(key=QUESTION, **call.task)
+        found = session.scalars(its_xcom).first() if len(instances) == 1 else None  # a task loop has more
+        if (box := call.added_to(found and found.value)) is None:
+            return
+        XComModel.set(QUESTION, box, **call.task, serialize=False, session=session)
+        its_request = HITLDetail.ti_id == instances[0]
+        params = session.scalars(select(HITLDetail.params).where(its_request)).first() or {}
+        if params.get(ASKED, {}).get("value") != call.task_id:
+            session.execute(delete(HITLDetail).where(its_request))
 
 
 def token_for(task: Mapping[str, Any]) -> str:
@@ -77,23 +78,20 @@ def token_for(task: Mapping[str, Any]) -> str:
     return ""
 
 
-Change = Callable[[Mapping[str, Any], str, Callable[[Any], Any]], None]
-
-
 class Receiver:
     """
     Endpoint of the webhooks.
 
-    ``change`` and ``load`` are Airflow's database and connections.
+    ``deliver`` and ``load`` are Airflow's database and connections.
     """
 
     def __init__(
         self,
         load: Callable[[str], WebhookSecret] = load_secret,
-        change: Change = change_xcom,
+        deliver: Callable[[Call], None] = deliver,
     ) -> None:
         self._load = load
-        self._change = change
+        self._deliver = deliver
         self._secret: WebhookSecret | None = None
         self._read_at = float("-inf")
         self._reading = asyncio.Lock()
@@ -101,32 +99,25 @@ class Receiver:
     async def receive(self, request: Request) -> Response:
         """Deliver the question of a crew to the task that waits for it."""
         try:
-            call = await self._read(request)
-            await run_in_threadpool(self._change, call.task, QUESTION, call.added_to)
+            secret = _checked(await self.known_secret(), request.headers.get("authorization", ""))
+            await run_in_threadpool(self._take, await json_of(request), secret)
         except Undeliverable as why:
             return refusal(why)
         return Response(status_code=204)
 
-    async def _read(self, request: Request) -> Call:
-        """Return the question in a delivery."""
-        secret = await self.known_secret()
-        if secret is None or not _has_secret(request.headers.get("authorization", ""), secret):
-            raise Undeliverable("the webhook secret is missing or wrong", 401)
-        call = Call.of(await json_of(request))
-        token = await run_in_threadpool(token_for, call.task)
-        call.draft = await run_in_threadpool(mask, call.draft, maskable(token, *secret.secrets))
-        return call
+    def _take(self, body: Any, secret: WebhookSecret) -> None:
+        call = Call.of(body)
+        call.draft = mask(call.draft, maskable(token_for(call.task), *secret.secrets))
+        self._deliver(call)
 
     async def known_secret(self) -> WebhookSecret | None:
-        """Return the secret of the receiver, or None if it is unreadable."""
+        """Return the secret of the receiver as it was last readable. None if it never was."""
         if self._secret and self._reading.locked():
             return self._secret
         async with self._reading:  # a delivery that arrives during the first look-up must not be rejected
-            if time.monotonic() - self._read_at > _FRESH:
-                try:
+            if time.monotonic() - self._read_at > timing.SECRET_AGE:
+                with suppress(Exception):  # CrewAI does not repeat a delivery, so none is rejected for an outage
                     self._secret = await run_in_threadpool(self._load, conf.get("crew", "webhook_conn_id"))
-                except Exception:  # noqa: BLE001 - without a secret, every delivery is rejected
-                    self._secret = None
                 self._read_at = time.monotonic()
         return self._secret
 
@@ -143,23 +134,26 @@ def refusal(why: Undeliverable) -> Response:
     return JSONResponse({"detail": str(why)}, why.status, _HEADERS.get(why.status))
 
 
-def _has_secret(given: str, secret: WebhookSecret) -> bool:
-    """Whether the crew has sent the secret as kickoffs ask for it: as Basic if there is a login, or as Bearer."""
+def _checked(secret: WebhookSecret | None, given: str) -> WebhookSecret:
+    """Return the secret if the crew has sent it as kickoffs ask for it: as Basic with a login, or as Bearer."""
     scheme, _, credentials = given.partition(" ")
-    wanted, proof = "bearer", secret.password
-    if secret.login:
-        wanted, proof = "basic", base64.b64encode(f"{secret.login}:{secret.password}".encode()).decode()
-    is_equal = hmac.compare_digest(credentials.strip().encode(), proof.encode())
-    return is_equal and scheme.lower() == wanted
+    if secret:
+        wanted, proof = "bearer", secret.password
+        if secret.login:
+            wanted, proof = "basic", base64.b64encode(f"{secret.login}:{secret.password}".encode()).decode()
+        if hmac.compare_digest(credentials.strip().encode(), proof.encode()) and scheme.lower() == wanted:
+            return secret
+    raise Undeliverable("the webhook secret is missing or wrong", 401)
 
 
 async def json_of(request: Request) -> Any:
     """Return the body as JSON data."""
+    body = await _body_of(request)
+    if sum(map(body.count, (b"{", b"[", b","))) > _MOST_VALUES:
+        raise Undeliverable("the body has too many values", 413)
     try:
-        return json.loads(await _body_of(request))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, Undeliverable):
-            raise
+        return await run_in_threadpool(json.loads, body)
+    except (ValueError, RecursionError):
         raise Undeliverable("the body is not JSON") from None
 
 

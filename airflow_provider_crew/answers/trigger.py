@@ -6,11 +6,10 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-from asgiref.sync import sync_to_async
-
 from airflow_provider_crew.api_server import read_own_xcom
 from airflow_provider_crew.client import timing
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+from airflow_provider_crew.triggers.threads import XCOMS, in_thread
 
 
 class AnswerTrigger(CrewExecutionTrigger):
@@ -32,22 +31,30 @@ class AnswerTrigger(CrewExecutionTrigger):
         """Return what ends the wait. Raise HumanInputNeeded for a new question, or without a timely answer."""
         from airflow_provider_crew.client.errors import HumanInputNeeded
 
-        end = asyncio.create_task(wait)
+        if not self.task_instance or self.known_question is None:
+            return await wait
+        end, asking = asyncio.create_task(wait), asyncio.create_task(self._question())
         try:
-            while self.task_instance and self.known_question is not None and not end.done():
-                is_new = await self._is_asked()
-                if is_new or (self.asked and self.answer_by and time.time() >= self.answer_by):
-                    self.asked = not is_new  # the receiver has deleted the request that was open
+            while not end.done():
+                if asking.done() or (self.asked and self.answer_by and time.time() >= self.answer_by):
+                    self.asked = not asking.done()  # the receiver has deleted the request that was open
+                    self.closes_as = self.shown["closed"]["late"]
                     raise HumanInputNeeded("The crew waits for human input.", kickoff_id=self.kickoff_id)
-                await asyncio.wait({end}, timeout=timing.QUESTION_LOOK)
+                pause = timing.QUESTION_LOOK
+                await asyncio.wait({end, asking}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
             return await end
         finally:
             end.cancel()
+            asking.cancel()
 
-    async def _is_asked(self) -> bool:
-        from airflow_provider_crew.answers.question import QUESTION, question_in
+    async def _question(self) -> None:
+        """Return when there is a new question. A look may hang, so there is one at a time."""
+        from airflow_provider_crew.answers.question import QUESTION, Question
 
-        with suppress(Exception):  # the next look may succeed
-            question = question_in(await sync_to_async(read_own_xcom)(self.task_instance, QUESTION))
-            return question is not None and question.task_id != self.known_question
-        return False
+        while True:
+            with suppress(Exception):  # the next look may succeed
+                look = in_thread(XCOMS, read_own_xcom, self.task_instance, QUESTION, is_limited=False)
+                question = Question.delivered(await look)
+                if question and question.task_id != self.known_question:
+                    return
+            await asyncio.sleep(timing.QUESTION_LOOK)

@@ -77,8 +77,7 @@ class Batch:
             log.removeFilter(_is_warning)
 
     def _run(self) -> dict[str, Any]:
-        if not self._next_kwargs.get("event"):
-            note_end_of_deferral(self.batch.output, self._next_kwargs)
+        note_end_of_deferral(self.batch.output, self._next_kwargs)
         self._open()
         self.display.push(
             self.display.live()

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from asgiref.sync import sync_to_async
 from pydantic.dataclasses import dataclass as validated
 
 from airflow_provider_crew.client import timing
@@ -30,9 +29,9 @@ from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.triggers.events import LARGEST_RESPONSE
 from airflow_provider_crew.triggers.progress import progress_of
-from airflow_provider_crew.triggers.watching import end_deferral, hook_of, is_marked
+from airflow_provider_crew.triggers.watching import hook_of, is_marked
 
-__all__ = ["cancel_if_unwanted", "end_deferral", "watched"]
+__all__ = ["cancel_if_unwanted", "watched"]
 
 log = logging.getLogger(__name__)
 
@@ -267,7 +266,7 @@ async def watched(trigger: Any) -> dict[str, Any]:
 
 async def cancel_if_unwanted(trigger: Any) -> None:
     """Cancel all running rows if Airflow has ended the task. A task that was cleared continues to watch them."""
-    if not await sync_to_async(is_marked)(trigger):
+    if not await is_marked(trigger):
         return
     hook, places = hook_of(trigger), asyncio.Semaphore(_MOST_AT_ONCE)
     address = trigger.rules["stops_at"]

@@ -62,10 +62,18 @@ PROGRESS_REFRESH = 10.0
 # The same for each writer of a triggerer, if that is more in total.
 PROGRESS_REFRESH_EACH = 0.5
 
+# For a response of Airflow to a trigger, which polls without it.
+AIRFLOW_RESPONSE = 10.0
 # Between two looks at the XCom of a question. Each is a request to Airflow's API server.
 QUESTION_LOOK = 10.0
+# Until a waiting crew is shown without its question. A webhook usually arrives within seconds, and within minutes
+# if a gateway repeats it. On Airflow 3.3, one that arrives while such a request opens cannot replace it. After
+# longer, users who could answer in the crew's dashboard would wait for nothing.
+QUESTION_WAIT = 180.0
 # Between two looks whether a crew whose kickoff is uncertain has called.
 SETTLE_LOOK = 2.0
+# Before the receiver's secret is read again. An unauthenticated flood must not reach a secrets backend.
+SECRET_AGE = 30.0
 # For the whole body of a webhook.
 WEBHOOK_BODY = 10.0
 

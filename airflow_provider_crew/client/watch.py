@@ -74,10 +74,11 @@ class WatchRules:
 
     ``exists``: the crew issued the kickoff ID, so the execution exists even while it is unknown. ``address``:
     the address of the kickoff, if it is known. ``human_input``: the crew may wait for human input until the
-    deadline. ``stops_for_input``: the watch ends as soon as the crew waits for human input. ``answered_at``: the
-    time at which a user has answered the crew, so it should continue soon. ``first_poll_at``: the time before
-    which not to poll, because another process has just done so. ``continued_as``: another ID of the execution,
-    from the crew's response to an answer. ``limit``: the limit that ends the wait at the deadline.
+    deadline. ``stops_for_input``: the watch ends as soon as the crew waits for human input. ``stops_after``:
+    seconds of such a wait before that. ``answered_at``: the time at which a user has answered the crew, so it
+    should continue soon. ``first_poll_at``: the time before which not to poll, because another process has just
+    done so. ``continued_as``: another ID of the execution, from the crew's response to an answer. ``limit``: the
+    limit that ends the wait at the deadline.
     """
 
     deadline: Time
@@ -88,6 +89,7 @@ class WatchRules:
     address: str = ""
     human_input: StrictBool = False
     stops_for_input: StrictBool = False
+    stops_after: Pause = 0.0
     answered_at: Time | None = None
     first_poll_at: Time | None = None
     continued_as: str = ""
@@ -236,9 +238,8 @@ class Watch:
                 return self._poll_again()
             case Paused():
                 self.memory.history.follow(execution, self.polled_at)
-                self._lasted("paused")
                 self._report_trouble("waiting for human input. Polling continues.", is_expected=True)
-                return self._wait_for_input()
+                return self._wait_for_input(self._lasted("paused"))
             case Completed():
                 self._recovered()
                 self.lines.append((logging.INFO, f"completed{after(execution)}"))
@@ -308,14 +309,15 @@ class Watch:
         )
         if lasted < timing.NOT_FOUND_GRACE:
             return self._poll_again(at_most=min(timing.UNKNOWN_POLL, max_outage - lasted))
-        return self._wait_for_input(at_most=max_outage - lasted)
+        return self._wait_for_input(lasted, at_most=max_outage - lasted)
 
-    def _wait_for_input(self, at_most: float = math.inf) -> Step:
+    def _wait_for_input(self, lasted: float, at_most: float = math.inf) -> Step:
         """Poll less often while a person decides, and often for a while after an answer."""
         rules = self.rules
         if rules.answered_at is not None and self.polled_at - rules.answered_at < timing.PEOPLE_POLL:
             return self._poll_again(at_most=min(timing.UNKNOWN_POLL, at_most))
-        if rules.stops_for_input and (rules.human_input or "paused" in self.memory.troubles):
+        may_stop = rules.human_input or "paused" in self.memory.troubles
+        if rules.stops_for_input and may_stop and lasted >= rules.stops_after:
             return self._end(errors.HumanInputNeeded, "The crew waits for human input.")
         return self._poll_again(at_least=timing.PEOPLE_POLL, at_most=at_most)
 

@@ -126,7 +126,7 @@ class SharedConnection:
 
     async def _look_up(self) -> "CrewPolls":
         settings = (await load_connection_async(self._conn_id)).settings
-        secrets = self._secrets or await sync_to_async(load_secrets)(self._webhook_conn_id)
+        secrets = self._secrets or await sync_to_async(load_secrets, thread_sensitive=False)(self._webhook_conn_id)
         if self._crew is None or (self._crew.settings, self._secrets) != (settings, secrets):
             # In a thread, because imports and certificates take long enough to block all other watches.
             self._crew = await asyncio.to_thread(_polls_of, settings, secrets)

@@ -247,9 +247,9 @@ class Attempt:
         next_kwargs, event, waiting = self.next_kwargs, self.event, self.waiting
         if next_kwargs is None:
             return waiting.to_end(self.people.plan())
+        note_end_of_deferral(self.output, next_kwargs)
         if event:
             return self._outcome_of(event)
-        note_end_of_deferral(self.output, next_kwargs)
         if option := chosen_option(next_kwargs.get("event")):
             return waiting.to_end(self.people.chose(option, next_kwargs))
         if lacks_event(next_kwargs):  # the task was cleared during its deferral

@@ -254,10 +254,9 @@ def deferred(
 
 
 def note_end_of_deferral(output: Output, next_kwargs: Mapping[str, Any]) -> None:
-    """Record that no trigger polls any longer. A trigger has done so before its event."""
-    if (
-        next_kwargs.get("cancels_on_kill") or "error" in next_kwargs
-    ):  # a failed trigger leaves no kwargs of the task
+    """Record that no trigger polls any longer, so that no mark cancels the execution from here on."""
+    # A failed trigger leaves no kwargs of the task.
+    if next_kwargs.get("cancels_on_kill") or "error" in next_kwargs:
         output.push(DEFERRAL, None, what="The end of the deferral")
 
 

@@ -42,10 +42,12 @@ class CrewExecutionTrigger(BaseTrigger):
     :param memory: WatchState of the task before it was deferred, as plain data.
     :param asked: Whether a request of the task is open under Required Actions.
     :param cancel_on_kill: Whether to cancel the execution if someone marks the task (Airflow 3.3 and later).
-    :param shown: Sentences of the task for the Crew tab and alerts, while it waits and after a cancellation.
+    :param shown: Sentences of the task for the Crew tab, alerts and the request, while it waits and afterwards.
     """
 
     implementation = "airflow_provider_crew.triggers.watching"
+    closes_as = "No answer is needed any longer"
+    """What Airflow's record of an open request says when the trigger closes it."""
     stored = "kickoff_id crew_conn_id rules webhook_conn_id deferred_at memory asked cancel_on_kill shown"
 
     def __init__(  # noqa: PLR0913 - stored by name
@@ -92,7 +94,6 @@ class CrewExecutionTrigger(BaseTrigger):
             watching = await asyncio.to_thread(import_module, self.implementation)
             event = await watching.watched(self)
             await asyncio.sleep(self._too_early_by())
-            await watching.end_deferral(self)
         except asyncio.CancelledError:
             if self.cancel_on_kill:
                 raise

@@ -8,8 +8,6 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from asgiref.sync import sync_to_async
-
 from airflow_provider_crew.api_server import push_xcom
 from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.errors import CrewError
@@ -17,6 +15,7 @@ from airflow_provider_crew.client.progress import PROGRESS, Pace, ProgressReport
 from airflow_provider_crew.client.text import warn
 from airflow_provider_crew.get_provider_info import is_on
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+from airflow_provider_crew.triggers.threads import XCOMS, in_thread
 
 log = logging.getLogger(__name__)
 
@@ -82,9 +81,7 @@ class TriggerProgress:
             await asyncio.sleep(timing.PROGRESS_TURN)
 
     async def _push(self, value: dict[str, Any]) -> None:
-        """Push in a thread, because a custom XCom backend may take any amount of time."""
-        # Not asyncio.to_thread(): the triggerer of Airflow 3.1 takes requests from the threads of asgiref only.
-        await sync_to_async(push_xcom, thread_sensitive=False)(self._ti, PROGRESS, value)
+        await in_thread(XCOMS, push_xcom, self._ti, PROGRESS, value, is_limited=False)
 
 
 class _Shared:

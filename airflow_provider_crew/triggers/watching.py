@@ -2,18 +2,15 @@
 
 import asyncio
 import json
-from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
-
-from asgiref.sync import sync_to_async
 
 from airflow_provider_crew.api_server import (
     api_status,
     close_required_action,
     has_ended,
-    push_xcom,
     read_own_xcom,
     read_required_action,
 )
@@ -31,10 +28,10 @@ from airflow_provider_crew.client.watch import Watch, WatchRules, WatchState
 from airflow_provider_crew.client.wording import after_cancelling
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller
+from airflow_provider_crew.triggers import threads
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import (
     DEFERRAL,
-    HAS_ANSWERED,
     LARGEST_RESPONSE,
     told_completed,
     told_error,
@@ -75,7 +72,7 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     if polls_again:
         event["memory"] = json.dumps(poller.watch.memory.handed_over())
     if request:
-        await request.close()
+        request.close()
     event |= {"has_response": poller.watch.has_response, "seen": poller.watch.memory.seen}
     event["deadline"] = rules.deadline + poller.clock.jump
     listed: dict[str, Any] = {"tasks": []} if "result" in event else {}  # the result lists them
@@ -89,7 +86,7 @@ async def answer_before(trigger: CrewExecutionTrigger) -> dict[str, Any] | None:
     Airflow stores such an answer, and resumes nothing. It resumes the task for a later one.
     """
     try:
-        response = await sync_to_async(read_required_action)(trigger.task_instance)
+        response = await threads.in_thread(threads.REQUESTS, read_required_action, trigger.task_instance)
     except Exception as error:  # noqa: BLE001 - the wait goes on
         if api_status(error) != HTTPStatus.NOT_FOUND:
             warn(trigger.log, f"The request under Required Actions is unreadable: {in_words(error)}")
@@ -102,16 +99,9 @@ async def answer_before(trigger: CrewExecutionTrigger) -> dict[str, Any] | None:
     return None
 
 
-async def end_deferral(trigger: CrewExecutionTrigger) -> None:
-    """Push that no trigger polls any longer, so that no mark cancels the execution from here on."""
-    if trigger.cancel_on_kill and trigger.task_instance:
-        with suppress(Exception):  # the event matters more
-            await sync_to_async(push_xcom)(trigger.task_instance, DEFERRAL, None)
-
-
 async def cancel_if_unwanted(trigger: CrewExecutionTrigger) -> None:
     """Cancel the execution if Airflow has ended the task. A task that was cleared reattaches to it."""
-    if not await sync_to_async(is_marked)(trigger):
+    if not await is_marked(trigger):
         return
     event = "Airflow ended the task while it was waiting."
     end, is_asked = CrewError(event, cost=Cost.RUNNING, kickoff_id=trigger.kickoff_id), False
@@ -127,30 +117,32 @@ async def cancel_if_unwanted(trigger: CrewExecutionTrigger) -> None:
         await progress.leave_end(trigger.report, end)
 
 
-def is_marked(trigger: CrewExecutionTrigger) -> bool:
+async def is_marked(trigger: CrewExecutionTrigger) -> bool:
     """
     Whether Airflow has ended the task while it was deferred on this very trigger.
 
     A triggerer may notice late that a task has left its trigger. By then, a later attempt may have ended.
     """
-    ti = trigger.task_instance
+
+    def has_left(ti: Any) -> bool:
+        return has_ended(ti) and bool(read_own_xcom(ti, DEFERRAL) == trigger.deferred_at)
+
     try:
-        return has_ended(ti) and read_own_xcom(ti, DEFERRAL) == trigger.deferred_at
+        return await threads.in_thread(threads.XCOMS, has_left, trigger.task_instance)
     except Exception as error:  # noqa: BLE001 - Airflow does not answer
         event = f"Execution {trigger.kickoff_id} was not cancelled, because the state of its task is unreadable"
-        warn(trigger.log, f"{event}: {error}")
+        warn(trigger.log, f"{event}: {in_words(error)}")
         return False
 
 
 class RequestedAction:
-    """Open request under Required Actions. The trigger answers it when the crew continues by itself."""
+    """Open request under Required Actions. The trigger closes it when the crew continues by itself."""
 
     def __init__(self, trigger: CrewExecutionTrigger, watch: Watch, progress: TriggerProgress | None) -> None:
         self._trigger = trigger
         self._watch = watch
         self._progress = progress
         self._has_waited = bool(watch.memory.troubles)
-        self._closing: asyncio.Task[None] | None = None
 
     def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - an Observer
         """Close the request if a poll shows that the crew continues, and stop for the next one."""
@@ -158,19 +150,19 @@ class RequestedAction:
             self._progress.saw(report, is_news)
         if self._watch.memory.troubles:
             self._has_waited = True
-        elif self._closing is None and self._has_waited:  # a status may be older than the crew's question
-            self._closing = asyncio.create_task(self._close())
+        elif self._trigger.asked and self._has_waited:  # a status may be older than the crew's question
+            self.close()
             self._watch.rules = replace(self._watch.rules, stops_for_input=True)
 
-    async def close(self) -> None:
-        """Close the request, unless it is closed."""
-        if self._closing or self._trigger.asked:
-            await (self._closing or self._close())
+    def close(self) -> None:
+        """Close the request, unless it is closed. Nothing waits for Airflow's response."""
+        if self._trigger.asked:
+            self._trigger.asked = False
+            threads.REQUESTS.submit(copy_context().run, self._close)
 
-    async def _close(self) -> None:
-        self._trigger.asked = False
+    def _close(self) -> None:
         try:
-            await sync_to_async(close_required_action)(self._trigger.task_instance, HAS_ANSWERED)
+            close_required_action(self._trigger.task_instance, self._trigger.closes_as)
         except Exception as error:  # noqa: BLE001 - a user may just have answered it
             warn(self._trigger.log, f"The request under Required Actions was not closed: {error}")
 

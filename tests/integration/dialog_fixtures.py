@@ -17,7 +17,7 @@ def dialog(request, monkeypatch, timing) -> Iterator[Dialog]:
     service = partial(WatchedService, call_webhooks=True, scenario=asking("draft-1"))
     monkeypatch.setattr("tests.integration.live.WatchedService", service)
     crew = request.getfixturevalue("live_crew")
-    timing(unknown_poll=0.02, not_found_grace=0.05, people_poll=0.3, question_look=0.02)
+    timing(unknown_poll=0.02, not_found_grace=0.05, people_poll=0.3, question_look=0.02, question_wait=0.1)
     monkeypatch.setattr("airflow_provider_crew.answers.trigger.read_own_xcom", lambda ti, key: ti.xcoms.get(key))
     ti = TaskInstance()
     task = {name: getattr(ti, name) for name in ("dag_id", "run_id", "task_id", "map_index")}

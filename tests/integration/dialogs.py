@@ -12,7 +12,8 @@ import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 from pydantic import PrivateAttr
 
-from airflow_provider_crew.answers.people import ASKED, KEY
+from airflow_provider_crew.answers.people import KEY
+from airflow_provider_crew.answers.question import ASKED
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.local.faults.exchange import Exchange
 from airflow_provider_crew.local.faults.kinds import HangFault

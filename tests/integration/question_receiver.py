@@ -19,6 +19,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from airflow_provider_crew.answers import receiver
+from airflow_provider_crew.answers.question import QUESTION, Call
 from airflow_provider_crew.client.settings import WebhookSecret
 from airflow_provider_crew.settle import receiver as calls
 from tests.airflow_runs import eventually
@@ -47,7 +48,7 @@ class Questions:
         """Entries of the task state store of a task, as JSON."""
         self.calls = 0
         """Number of calls of crews that have started."""
-        self._receiver = receiver.Receiver(lambda conn_id: self.load(conn_id), self.change)  # noqa: PLW0108 - replaced
+        self._receiver = receiver.Receiver(lambda conn_id: self.load(conn_id), self.take)  # noqa: PLW0108 - replaced
 
     async def receive(self, request: Request) -> Response:
         """Pass a delivery to the receiver."""
@@ -72,10 +73,10 @@ class Questions:
             raise RuntimeError("the secrets backend is away")
         return self.secret
 
-    def change(self, task: Mapping[str, Any], key: str, change: Callable[[Any], Any]) -> None:
-        found = copy.deepcopy(self.xcoms.get(key)) if task == self.task else None
-        if (value := change(found)) is not None:
-            self.xcoms[key] = json.loads(json.dumps(value))
+    def take(self, call: Call) -> None:
+        found = copy.deepcopy(self.xcoms.get(QUESTION)) if call.task == self.task else None
+        if (value := call.added_to(found)) is not None:
+            self.xcoms[QUESTION] = json.loads(json.dumps(value))
             self.changes += 1
             self.arrived.add(value["question"]["task_id"])
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from runpy import run_path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import httpx
 import pytest
@@ -334,7 +334,8 @@ class Story:
     def mark_deferred(self) -> None:
         """Mark the task as failed while its trigger polls."""
         for kind in ("triggers", "batch"):
-            self.monkeypatch.setattr(f"airflow_provider_crew.{kind}.watching.is_marked", lambda _: True)
+            marked = AsyncMock(return_value=True)
+            self.monkeypatch.setattr(f"airflow_provider_crew.{kind}.watching.is_marked", marked)
         asyncio.run(self.task.revived(self.waiting).on_kill())
 
     def resume_without(self, why: str) -> str:
@@ -554,7 +555,7 @@ STEPS: dict[str, Callable[..., object]] = {
     "answer: stop": lambda it: it.outcome(lambda: it.task.resume(it.waiting, it.answered(STOP_WAITING))),
     "answer: check": lambda it: it.outcome(lambda: it.task.resume(it.waiting, it.answered(HAS_ANSWERED))),
     "answer to stop is stored": lambda it: setattr(it.crew, "stored_answer", it.answered(STOP_WAITING)),
-    "request was closed": lambda it: setattr(it.crew, "stored_answer", it.answered(HAS_ANSWERED, None)),
+    "request was closed": lambda it: setattr(it.crew, "stored_answer", it.answered(STOP_WAITING, None)),
     "request is open": lambda it: setattr(it.crew, "stored_answer", None),
     "requests are off": lambda it: it.monkeypatch.setenv("AIRFLOW__CREW__REQUIRED_ACTIONS", "False"),
     "requests fail": lambda it: it.monkeypatch.setattr(api_server, "open_required_action", lambda *_, **__: 1 / 0),

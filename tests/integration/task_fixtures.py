@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +70,14 @@ def live_crew(monkeypatch: pytest.MonkeyPatch, timing: Callable[..., None]) -> I
     with crew_of_a_task(monkeypatch) as running:
         monkeypatch.setattr("airflow.sdk.bases.xcom.BaseXCom.set", classmethod(running.xcoms.take))
         actions = running.required_actions
+        monkeypatch.setattr("airflow_provider_crew.triggers.threads.REQUESTS", ThreadPoolExecutor(1))
         monkeypatch.setattr(
             "airflow_provider_crew.api_server.open_required_action",
             lambda _, **told: actions.append([*told.values()][:3]),
         )
         monkeypatch.setattr(
-            "airflow_provider_crew.triggers.watching.close_required_action", lambda *_: actions.append("closed")
+            "airflow_provider_crew.triggers.watching.close_required_action",
+            lambda _, why: actions.append(why),
         )
         monkeypatch.setattr(
             "airflow_provider_crew.triggers.watching.read_required_action", lambda _: running.stored_answer

@@ -25,6 +25,7 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
+from airflow_provider_crew.triggers import threads
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from tests.supported import AIRFLOW
 
@@ -212,7 +213,9 @@ class Task:
 
     def event_of(self, waiting: TaskDeferred) -> dict[str, Any]:
         """Return the event with which the trigger of a deferred try fires."""
-        return asyncio.run(fired(self.revived(waiting)))
+        event = asyncio.run(fired(self.revived(waiting)))
+        threads.REQUESTS.submit(int).result()  # the trigger does not wait until its request is closed
+        return event
 
     def revived(self, waiting: TaskDeferred) -> CrewExecutionTrigger:
         """Return the trigger of a deferred try as the triggerer builds it."""

@@ -7,7 +7,7 @@ import contextlib
 import json
 import time
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
@@ -120,7 +120,7 @@ def test_cancellation_stops_both_ids(dialog, monkeypatch, by_trigger):
     trigger = dialog.task.revived(waiting)
 
     if by_trigger:
-        monkeypatch.setattr("airflow_provider_crew.triggers.watching.is_marked", lambda _: True)
+        monkeypatch.setattr("airflow_provider_crew.triggers.watching.is_marked", AsyncMock(return_value=True))
         asyncio.run(trigger.on_kill())
     else:
         trigger.rules = {**trigger.rules, "deadline": time.time()}
@@ -197,6 +197,23 @@ def test_old_question_is_not_shown_for_a_new_wait(dialog):
     assert (len(dialog.requests), len(dialog.answers)) == (1, 1)
 
 
+def test_question_that_is_delivered_again_replaces_none(dialog):
+    dialog.crew.scenario = asking("draft-1", "draft-2")
+    waiting = dialog.asked()
+    first = dialog.kept["task_id"]
+    dialog.asked(dialog.chosen(waiting, APPROVE))
+    (kickoff,) = dialog.crew.kickoffs
+    dialog.task.clear()
+    waiting = dialog.task.deferred()
+    for question in (first, dialog.kept["task_id"]):
+        again = {"task_id": question, "task_output": "draft", "meta": kickoff.meta}
+        assert dialog.questions.deliver(again).status_code == 204
+
+    assert dialog.questions.changes == 2
+    assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
+    assert (len(dialog.requests), len(dialog.answers)) == (2, 2)
+
+
 def test_flow_is_answered_in_its_dashboard(dialog):
     dialog.crew.scenario = asking("draft-1", kind="flow")
 
@@ -208,11 +225,30 @@ def test_flow_is_answered_in_its_dashboard(dialog):
     assert dialog.questions.changes == 0
 
 
+def test_no_notice_opens_before_the_question(dialog, timing):
+    timing(question_wait=3600, people_poll=0.02)
+    dialog.crew.scenario = asking("draft-1", human_input_webhook={"delay": 3600})
+    dialog.crew.faults.clear()
+    waiting = dialog.task.deferred()
+    (kickoff,) = dialog.crew.kickoffs
+    question = kickoff.standing(dialog.crew.now()).question
+    call = {"task_id": question, "task_output": "draft-1", "meta": kickoff.meta}
+    dialog.crew.at_look(9, lambda: dialog.questions.deliver(call))
+
+    waiting = dialog.asked(waiting)
+
+    assert [APPROVE in request["options"] for request in dialog.requests] == [True]
+    assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"
+
+
 def test_late_question_replaces_the_notice(dialog):
+    users = [{"id": "7", "name": "Ada"}]
+    dialog.task_with(assigned_users=users)
     dialog.crew.scenario = asking("draft-1", human_input_webhook={"delay": 3600})
     dialog.crew.faults.clear()
     waiting = dialog.asked()
     assert dialog.requests[-1]["options"] == [HAS_ANSWERED, STOP_WAITING]
+    assert dialog.requests[-1]["assigned_users"] == users
     (kickoff,) = dialog.crew.kickoffs
     question = kickoff.standing(dialog.crew.now()).question
     dialog.questions.deliver({"task_id": question, "task_output": "draft-1", "meta": kickoff.meta})
@@ -286,7 +322,7 @@ def test_secret_is_in_no_trigger_xcom_record_or_request(dialog):
 
 
 def test_automatic_answers_are_sent_as_in_the_table(dialog, timing, evaluated):
-    """Each line has what is sent and kept, whether a request closed, and what the last one says of the timeout."""
+    """Each line has what is sent and kept, what Airflow records, and what the last request says of the timeout."""
 
     def timed_out(choice: str, *drafts: str, response: int = 200, meanwhile: str = "") -> Any:
         dialog.begin()
@@ -303,7 +339,7 @@ def test_automatic_answers_are_sent_as_in_the_table(dialog, timing, evaluated):
         assert dialog.task.finish(waiting)["kickoff_id"] == kickoff_id
         sent = [(answer["humanFeedback"], answer["isApprove"]) for answer in dialog.answers]
         kept = [(each["user"], each["outcome"]) for each in dialog.kept.get("answers", ())]
-        return sent, kept, "closed" in dialog.crew.required_actions, dialog.kept["at_timeout"]
+        return sent, kept, dialog.crew.required_actions, dialog.kept["at_timeout"]
 
     timing(people_poll=0.05)
     evaluated("timeouts.txt", timed_out=timed_out)

@@ -17,8 +17,8 @@ import requests
 from sqlalchemy import create_engine, insert, select
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from airflow_provider_crew.answers.question import QUESTION, empty_box
-from airflow_provider_crew.answers.receiver import change_xcom, token_for
+from airflow_provider_crew.answers.question import ASKED, QUESTION, Call, Undeliverable, empty_box
+from airflow_provider_crew.answers.receiver import deliver, token_for
 from airflow_provider_crew.client.settings import WebhookSecret
 from airflow_provider_crew.settle.address import new_address
 from tests.integration.question_receiver import SECRET, TOKEN, receiving
@@ -56,7 +56,7 @@ def questions(receiver):
 def test_deliveries_have_the_effects_in_the_table(questions, evaluated):
     """Each delivery has its status, and the question that the task gets, or what the sender is told."""
 
-    def deliver(body: Any, login: str = "", **headers: str | None) -> tuple[int, Any]:
+    def delivered(body: Any, login: str = "", **headers: str | None) -> tuple[int, Any]:
         questions.reset({QUESTION: empty_box(2, "crew_default")})
         questions.secret = WebhookSecret(password=SECRET, login=login)
         first, again = (questions.deliver(body, **headers) for _ in range(2))
@@ -69,7 +69,7 @@ def test_deliveries_have_the_effects_in_the_table(questions, evaluated):
         assert not any(text in first.text for text in (SECRET, "A draft", "payroll", "resume", "research"))
         return first.status_code, first.json()["detail"]
 
-    evaluated("deliveries.txt", deliver=deliver, **globals())
+    evaluated("deliveries.txt", **globals() | {"deliver": delivered})
 
 
 def test_other_methods_and_paths_are_rejected():
@@ -102,9 +102,10 @@ def address(questions, request):
     ("status", "body"),
     [
         (413, b"{" + b" " * 2**22 + b"}"),
+        (413, b"[%s]" % b",".join([b"{}"] * 50_001)),  # Python's parser would stop the server
         *((422, body) for body in (b"", b"kickoff_id=1", b"\xff\xfe{}", b"[" * 60_000)),
     ],
-    ids=["large", "empty", "form", "no UTF-8", "nested"],
+    ids=["large", "many", "empty", "form", "no UTF-8", "nested"],
 )
 def test_body_that_is_not_json_is_rejected(address, status, body):
     answer = requests.post(address, data=body, headers=HEADERS, timeout=30)
@@ -139,6 +140,18 @@ def test_unreadable_secret_rejects_all(questions):
     assert questions.changes == 0
 
 
+def test_failed_look_up_rejects_no_known_secret(questions, timing):
+    timing(secret_age=0.0)
+    assert questions.deliver(CALL).status_code == 204
+    questions.secret = None
+
+    assert questions.deliver(CALL | {"task_id": "2"}).status_code == 204
+    assert questions.deliver(CALL, Authorization="Bearer x").status_code == 401
+    questions.secret = WebhookSecret(password="another-secret")
+    assert questions.deliver(CALL).status_code == 401
+    assert (questions.loads, questions.changes) == (4, 2)
+
+
 pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="Answers need Airflow 3.3.")
 
 MAPPED = {"dag_id": "research", "run_id": "manual__1", "task_id": "crew", "map_index": 1}
@@ -155,6 +168,12 @@ def box_of(task: dict[str, Any]) -> dict[str, Any]:
     return empty_box(2, f"crew_{task['map_index']}") | {"known": [str(value) for value in task.values()]}
 
 
+def call_of(task: dict[str, Any], question: str = "q2") -> Call:
+    """Return the delivery of a question to a task."""
+    meta = {"airflow": task | {"try_number": 2}}
+    return Call.of({"task_id": question, "task_output": "A draft", "meta": meta})
+
+
 class Database:
     """Airflow's tables, with tasks that wait, and their requests."""
 
@@ -168,7 +187,9 @@ class Database:
         self.session = scoped_session(sessionmaker(self.engine, expire_on_commit=False))
         self.tasks = 0
 
-    def add(self, task: dict[str, Any], state: str | None, *, xcoms: tuple[str, ...] = (QUESTION,)) -> None:
+    def add(
+        self, task: dict[str, Any], state: str | None, *, xcoms: tuple[str, ...] = (QUESTION,), shows: str = ""
+    ) -> None:
         from airflow.models.dagrun import DagRun
         from airflow.models.hitl import HITLDetail
         from airflow.models.taskinstance import TaskInstance
@@ -183,7 +204,9 @@ class Database:
                 run_id, now = self.tasks, datetime.now(UTC)
                 session.execute(insert(DagRun).values(id=run_id, run_type="manual", run_after=now, **run))
             session.execute(insert(TaskInstance).values(id=ti, pool="default_pool", state=state, **task))
-            session.execute(insert(HITLDetail).values(ti_id=ti, options=["Approve"], subject="Draft"))
+            params = {ASKED: {"value": shows}} if shows else {}
+            request = {"options": ["Approve"], "subject": "Draft", "params": params}
+            session.execute(insert(HITLDetail).values(ti_id=ti, **request))
             for key in xcoms:
                 value = box_of(task) if key == QUESTION else key
                 session.execute(insert(XComModel).values(dag_run_id=run_id, key=key, value=value, **task))
@@ -216,17 +239,13 @@ def test_question_changes_the_task_that_waits_and_no_other(database, state):
         database.add(MAPPED | other, "running")
     database.add(MAPPED, state, xcoms=("other", QUESTION, "more"))
     before = database.found()
-    given: list[Any] = []
 
-    def change(found: Any) -> dict[str, Any]:
-        given.append(found)
-        return {"changed": True}
+    deliver(call_of(MAPPED))
 
-    change_xcom(MAPPED, QUESTION, change)
-
-    assert given == [box_of(MAPPED)]
+    box = box_of(MAPPED) | {"question": {"task_id": "q2", "draft": "A draft"}}
+    box["known"].append("q2")
     assert database.found() == {
-        "xcoms": before["xcoms"] | {(*MAPPED.values(), QUESTION): {"changed": True}},
+        "xcoms": before["xcoms"] | {(*MAPPED.values(), QUESTION): box},
         "requests": {UUID(int=number) for number in range(1, 1 + len(DIFFERENCES))},
     }
 
@@ -236,6 +255,16 @@ def test_token_of_the_task_is_masked_in_its_draft(database, monkeypatch):
     monkeypatch.setenv(f"AIRFLOW_CONN_CREW_{MAPPED['map_index']}", f"crew://:{TOKEN}@crew.example")
 
     assert (token_for(MAPPED), token_for(MAPPED | {"map_index": 99})) == (TOKEN, "")
+
+
+@pytest.mark.parametrize(("shows", "stays"), [("q1", False), ("", False), ("q2", True)])
+def test_question_replaces_no_request_that_shows_it(database, shows, stays):
+    database.add(MAPPED, "deferred", shows=shows)  # after a retry, whose XCom lacks the question
+
+    deliver(call_of(MAPPED))
+    deliver(call_of(MAPPED))
+
+    assert database.found()["requests"] == ({UUID(int=1)} if stays else set())
 
 
 @pytest.mark.parametrize(
@@ -249,9 +278,11 @@ def test_token_of_the_task_is_masked_in_its_draft(database, monkeypatch):
 def test_task_that_has_ended_or_wants_no_question_stays_as_it_is(database, state, xcoms):
     database.add(MAPPED, state, xcoms=xcoms)
     before = database.found()
-    given: list[Any] = []
 
-    change_xcom(MAPPED, QUESTION, given.append)
+    if (state, xcoms) == ("running", (QUESTION,)):
+        deliver(call_of(MAPPED, box_of(MAPPED)["known"][0]))  # again
+    else:
+        with pytest.raises(Undeliverable):
+            deliver(call_of(MAPPED))
 
-    assert given == [box_of(MAPPED) if state == "running" and xcoms else None]
     assert database.found() == before

@@ -9,7 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 
+from airflow_provider_crew.answers.trigger import AnswerTrigger
 from airflow_provider_crew.client.models import read_execution
 from airflow_provider_crew.triggers.events import DEFERRAL, LARGEST_RESPONSE, read_event
 from tests.integration.tasks import FAILING, QUICK, SLOW, TASK_STATES, TaskInstance, fired, trigger_of
@@ -106,6 +108,35 @@ async def test_only_a_mark_cancels(live_crew, monkeypatch, cancels, state, defer
     await marked.on_kill()
 
     assert len(live_crew.requests.on("stop")) == stops
+
+
+@pytest.fixture
+def hanging_xcoms(live_crew, monkeypatch):  # noqa: ARG001 - which sets them as well
+    """An XCom backend that hangs until the test has ended."""
+    released = threading.Event()
+    for name in ("get_one", "set"):
+        monkeypatch.setattr(f"airflow.sdk.bases.xcom.BaseXCom.{name}", lambda *_, **__: released.wait())
+    yield
+    released.set()
+
+
+@pytest.mark.usefixtures("hanging_xcoms")
+async def test_xcom_backend_that_hangs_stops_no_poll_and_withholds_no_result(live_crew, monkeypatch, timing):
+    timing(airflow_response=0.1, shortest_deferral=0.2)
+    monkeypatch.setattr("airflow_provider_crew.triggers.watching.has_ended", lambda _: True)
+    about: Any = {"crew_conn_id": "crew_default", "cancel_on_kill": True, "deferred_at": time.time()}
+    about |= {"rules": trigger_of("").rules, "known_question": "", "answer_by": None}
+    triggers = [AnswerTrigger(live_crew.new_execution(), **about) for _ in range(50)]
+    for each in triggers:
+        each.task_instance = TaskInstance()  # type: ignore[assignment]
+
+    async with asyncio.timeout(30):
+        events = await asyncio.gather(*(fired(each) for each in triggers))
+        await triggers[0].on_kill()
+        assert (await sync_to_async(int)(), await asyncio.to_thread(int)) == (0, 0)  # as other triggers do
+
+    assert all("result" in event for event in events)
+    assert live_crew.requests.on("stop") == []
 
 
 async def test_large_answer_is_read_outside_the_event_loop(live_crew, monkeypatch):

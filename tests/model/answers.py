@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from airflow_provider_crew.answers.people import APPROVE, ASKED, KEY
-from airflow_provider_crew.answers.question import QUESTION, Call, Undeliverable, question_in
+from airflow_provider_crew.answers.people import APPROVE, KEY
+from airflow_provider_crew.answers.question import ASKED, QUESTION, Call, Question, Undeliverable
 from airflow_provider_crew.task.ask import REQUEST
 from tests.integration.tasks import TaskInstance
 from tests.model.process import TASKS, Wrong, as_json, from_json
@@ -84,7 +84,7 @@ def _is_recorded(world: World) -> bool:
 
 def needs(world: World, stored: dict[str, Any]) -> Iterator[tuple[str, World, dict[str, Any]]]:
     """Yield why a trigger fires because the crew needs a person, and what it remembers."""
-    dialog, question, memory = world.dialog, question_in(world.xcom(QUESTION)), stored.get("memory", {})
+    dialog, question, memory = world.dialog, Question.delivered(world.xcom(QUESTION)), stored.get("memory", {})
     whys = list[tuple[str, World]]()
     if question and stored["known_question"] not in {None, question.task_id}:
         whys.append((f"reads {question.task_id}", world))

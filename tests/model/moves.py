@@ -21,7 +21,7 @@ from airflow_provider_crew.client.wording import execution_failed
 from airflow_provider_crew.settle import receiver
 from airflow_provider_crew.settle.address import HEARD, read_address
 from airflow_provider_crew.task.record import KEY, KICKOFF_ID
-from airflow_provider_crew.triggers.events import DEFERRAL, told_completed, told_error
+from airflow_provider_crew.triggers.events import told_completed, told_error
 from tests.model import answers, promises
 from tests.model.process import (
     DAYS,
@@ -197,8 +197,6 @@ def _end_of(news: str, kickoff_id: str) -> Any:
 
 def _left_trigger(world: World, resumes: tuple[str, str]) -> World:
     """Return the state after the event of a trigger, which has closed its request."""
-    if DEFERRAL in dict(world.xcoms):  # end_deferral() in triggers/watching.py
-        world = world.pushed({DEFERRAL: "null"})
     world = world.talks(has_worked=False, shows=world.dialog.given and world.dialog.shows)
     return world.but(state="queued", trigger="", resumes=resumes)
 
