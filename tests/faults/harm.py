@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
 from threading import Barrier, BrokenBarrierError
 
 import psutil
@@ -91,6 +92,25 @@ def suspended(name: str) -> Harm:
         whole(airflow, database)
 
     return harm
+
+
+def xcoms_hang(airflow: AirflowStack, database: PostgresServer) -> AbstractContextManager[None]:
+    """Let the XCom backend of the only triggerer hang for the first of each mapped task."""
+
+    @contextmanager
+    def harm() -> Iterator[None]:
+        for process in airflow.all_of("triggerer"):
+            process.kill()
+        surroundings = {
+            "AIRFLOW__CORE__XCOM_BACKEND": "tests.faults.xcoms.HangingXComs",
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+        }
+        another = airflow.start_another("triggerer", surroundings)
+        yield
+        another.kill()  # its threads never end
+        whole(airflow, database)
+
+    return harm()
 
 
 def nothing() -> Harm:

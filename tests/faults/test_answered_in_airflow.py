@@ -84,6 +84,37 @@ def test_answer_after_a_clear(scene):
     scene.finish()
 
 
+@row(COMPLETED_IN_ATTEMPT_2, core=True, forgotten=("deferred",), **given())
+def test_question_twice_after_a_clear(scene):
+    """The task is cleared while it asks, and its question is delivered twice again. A user answers it."""
+    scene.start()
+    asked(scene)
+    scene.run.clear(scene.task_id)
+    scene.wait_for("deferred", tries=2)
+    asked(scene)
+    kickoff = scene.crew.kickoffs[-1]
+    call = {"task_output": "The same draft", "meta": kickoff.meta}
+    call["task_id"] = kickoff.standing(scene.crew.now()).question
+    for _ in range(2):
+        secret = {"Authorization": f"Bearer {WEBHOOK_SECRET}"}
+        url = f"{scene.airflow.url}/crew/events"
+        assert requests.post(url, json=call, headers=secret, timeout=30).status_code == 204
+    scene.run.respond(scene.task_id, APPROVE)
+    answer_of(scene)
+    scene.finish()
+
+
+@row(COMPLETED, response_timeout=20, on_response_timeout="approve", **given())
+def test_no_answer_in_time(scene):
+    """No user answers in time, so the task approves the draft. Airflow's record of the request says so."""
+    scene.start()
+    assert answer_of(scene)["isApprove"] is True
+    (record,) = scene.airflow.api.get(f"{scene.run.path()}/hitlDetails")["hitl_details"]
+    approves = "No answer in time. If the crew still waits, Airflow approves the draft"
+    assert (record["chosen_options"], record["responded_by_user"]) == ([approves], None)
+    scene.finish()
+
+
 @row(COMPLETED_IN_ATTEMPT_2, retries=1, **given())
 def test_answer_and_a_killed_worker(scene):
     """The worker is killed after it has sent an answer, and before the response."""

@@ -6,7 +6,7 @@ import random
 import threading
 
 from tests.airflow_runs import eventually
-from tests.faults.harm import no_triggerer, nothing, suspended
+from tests.faults.harm import no_triggerer, nothing, suspended, xcoms_hang
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, Ends, row
 from tests.faults.scenes import PAUSE
 
@@ -83,6 +83,30 @@ def test_one_of_two_stands_still(scene):
         scene.wait_until_over()
     finally:
         another.stop()
+
+
+@row(
+    Ends("success", "the result", "completed", kickoffs=51),
+    harm=xcoms_hang,
+    mapped=51,
+    retries=0,
+    answer_in_airflow=True,
+    cancel_on_kill=True,
+)
+def test_xcoms_hang(scene):
+    """The XCom backend of the triggerer hangs for one of 51 tasks. All are polled, and return their results."""
+
+    def polled():
+        return {request.path for request in scene.crew.requests.on("status")}
+
+    with scene.harmed():
+        scene.start()
+        scene.wait_for_all("deferred")
+        scene.crew.requests.clear()
+        eventually(lambda: len(polled()) == scene.mapped, pause=PAUSE)
+        for kickoff in scene.crew.kickoffs:
+            scene.crew.finish(kickoff.kickoff_id)
+        scene.wait_until_over(900)
 
 
 @row(
