@@ -92,7 +92,7 @@ test-crews: $(READY) $(CREW_READY)  ## Test real crews and flows of CrewAI, in a
 test-faults: $(STACK_READY)  ## Play every fault in a real Airflow, for an hour (needs PostgreSQL: apt-get install postgresql)
 	$(STACK_BIN)/python -m pytest --no-cov $(or $(ARGS),tests/faults --executions 100) $(EXECUTOR:%=--executor %)
 
-test-fuzz: $(READY)  ## Try a hundred thousand cases of bad input
+test-fuzz: $(READY)  ## Try tens of thousands of cases of bad input
 	CREW_FUZZ_CASES=7000 $(BIN)/python -m pytest --no-cov tests/fuzz tests/integration/test_local_description.py
 	CREW_FUZZ_CASES=7000 $(BIN)/python -m pytest --no-cov tests/unit -m hypothesis
 

@@ -1,4 +1,4 @@
-"""Three readers of foreign data: a crew's responses, what another process stored, and connections."""
+"""Responses that no crew should send, odd in every way, and what the client makes of them."""
 
 from __future__ import annotations
 
@@ -6,40 +6,206 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
-from dataclasses import asdict
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
+from pathlib import Path
 from typing import Any
-from unittest.mock import patch
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote
 
+import hypothesis
 import pytest
-from airflow.providers.common.compat.sdk import Connection
 from hypothesis import strategies as st
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import Request, Response
 from airflow_provider_crew.client.client import CrewClient
-from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Paused, Running, read_execution
+from airflow_provider_crew.client.errors import CrewError, error_record
+from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Paused, Running
 from airflow_provider_crew.client.payload import KickoffRequest, checked_kickoff_id
 from airflow_provider_crew.client.settings import ServiceSettings, WebhookSecret
 from airflow_provider_crew.client.watch import Watch, WatchRules, WatchState
-from airflow_provider_crew.hooks.connection import read_connection
-from airflow_provider_crew.hooks.crew import CrewHook
-from airflow_provider_crew.task.decide import KickoffRecord
-from airflow_provider_crew.task.record import as_stored, read_record
 from airflow_provider_crew.triggers.events import read_event, told_completed, told_error
-from tests.fuzz import bad_values as bad
-from tests.fuzz.bad_values import (
-    SECRET,
-    TOKEN,
-    any_json,
-    any_text,
-    assert_presentable,
-    assert_storable,
-    cases,
-    outcome,
+
+TOKEN = "org-Token.0123456789"
+# Of webhooks; and a thing to keep from those to whom it is one.
+SECRET = "hook-Secret/0123+456789"
+# Stand for what JSON's own writer does not write.
+BIG, DEEP = "@big@", "@deep@"
+_WRITTEN = [(re.compile(rb'"@big@"(?!:)'), b"9" * 400), (re.compile(rb'"@deep@"(?!:)'), b"[" * 600 + b"]" * 600)]
+ODD_TEXTS = [
+    *("", " ", "\x00", "\ud800", "\udfff\ud800", "..", "../../kickoff", "%2F..%2f", "%zz", "a?b#c", "\\"),
+    *("a\r\nX-Injected: 1", "\u202e\ufeff", "日本", "null", "NaN", "1e999", '{"a": [1, {"b": "\\ud800"}]}'),
+    *("9" * 5000, "[" * 5000, "{" * 50 + '"' * 50, "x" * 3000),
+]
+any_text = st.text(st.characters(exclude_categories=()), max_size=12) | st.sampled_from(ODD_TEXTS)
+any_number = (
+    st.integers()
+    | st.floats()
+    | st.sampled_from([0, -1, 2**63, 2**64, -(10**30), 10**400, 1e308, -0.0, float("nan"), float("inf")])
 )
+any_json = st.recursive(
+    st.none() | st.booleans() | any_number | any_text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(any_text, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def inner_keys(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        yield from value if isinstance(value, dict) else ()
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from inner_keys(inner)
+
+
+# A table of the unit tests has their meaning.
+_TABLE = Path(__file__).parents[1] / "unit/bodies.txt"
+BODIES = [json.loads(line) for line in _TABLE.read_text(encoding="utf-8").splitlines() if line.startswith("{")]
+INPUTS = [body for body in BODIES if "inputs" in body]
+STATUSES = [body for body in BODIES if "inputs" not in body]
+WORDS = [body[key] for body in STATUSES for key in ("state", "status") if isinstance(body.get(key), str)]
+KICKOFFS: list[dict[str, Any]] = [{"kickoff_id": "6f1d9c1e-3f0c-4f6e-9f43-2a1f6f0f9a11"}, {"kickoff_id": 4711}]
+ERRORS: list[dict[str, Any]] = [
+    {"error": "Invalid", "message": "Inputs", "details": {"missing_inputs": ["topic"]}},
+    {"title": "Bad gateway", "detail": [{"loc": ["body", "inputs", 0], "msg": "Field required", "input": TOKEN}]},
+]
+KEYS = sorted({key for document in (*BODIES, *KICKOFFS, *ERRORS) for key in document})
+INNER_KEYS = sorted({"__classname__", *inner_keys([*BODIES, *ERRORS])} - {*KEYS})
+near_words = st.sampled_from([*WORDS, TOKEN, SECRET, f"401 for Bearer {TOKEN} of {SECRET}", BIG, DEEP]) | any_json
+near_values = (
+    near_words
+    | st.dictionaries(st.sampled_from(INNER_KEYS), any_json, max_size=3)
+    | st.lists(st.dictionaries(st.sampled_from(INNER_KEYS), any_json, max_size=3), max_size=3)
+)
+
+
+def changed(documents: list[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    """Take a good document, leave keys out, and put others in."""
+
+    def change(document: dict[str, Any], gone: set[str], put: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in document.items() if key not in gone} | put
+
+    return st.builds(
+        change,
+        st.sampled_from(documents),
+        st.sets(st.sampled_from(KEYS), max_size=2),
+        st.dictionaries(st.sampled_from(KEYS), near_values, max_size=3),
+    )
+
+
+def as_bytes(document: Any, encoding: str = "utf-8") -> bytes:
+    """Write a document as JSON, with numbers and a depth that Python would not write."""
+    raw = json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    for placeholder, written in _WRITTEN:
+        raw = placeholder.sub(written, raw)
+    return raw if encoding == "utf-8" else raw.decode("utf-8", "surrogatepass").encode(encoding, "surrogatepass")
+
+
+def _spoilt(raw: bytes, place: int, put: bytes) -> bytes:
+    at = place % (len(raw) + 1)
+    return raw[:at] + put + raw[at + len(put) + place % 3 :]
+
+
+_cuts = st.binary(max_size=3) | st.sampled_from([b'"', b"\\u", b"}"])
+_TOO_DEEP = [b"[" * 50_000, b'{"status": "completed", "result": ' + b"[" * 3000 + b"]" * 3000 + b"}"]
+_ENCODINGS = ["utf-8", "utf-8", "utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32"]
+
+
+def bodies(documents: list[dict[str, Any]]) -> st.SearchStrategy[bytes]:
+    """Return bytes in the place of such a document: nearly it, or nothing like it."""
+    near = st.builds(as_bytes, changed(documents) | any_json, st.sampled_from(_ENCODINGS))
+    spoilt = st.builds(_spoilt, st.sampled_from(documents).map(as_bytes) | near, st.integers(0, 400), _cuts)
+    return st.one_of(near, near, spoilt, spoilt, st.binary(max_size=80) | st.sampled_from(_TOO_DEEP))
+
+
+statuses = st.sampled_from([200, 200, 200, 201, 204, 302, 401, 403, 404, 408, 422, 429, 500, 503]) | st.integers(
+    100, 999
+)
+# What a header may hold, once whatever ends a header is taken out.
+any_header = any_text.map(lambda text: "".join(letter for letter in text if letter not in "\r\n\x00")[:2000])
+LATE = "Wed, 21 Oct 99999 07:28:00 GMT"
+_HEADERS = {
+    "Content-Type": ["application/json", "text/html; charset=utf-16", "x; charset=\u00fc", TOKEN, SECRET],
+    "Retry-After": ["5", "1e3", "²", "9" * 400, LATE, ", +9999999999", "Mon Oct 1:1:1:1"],
+    "Location": ["/login", "https://[broken", f"https://{TOKEN}@x/{TOKEN}?{SECRET}", f"/{SECRET}", "//x:99999/"],
+}
+headers = st.fixed_dictionaries(
+    {}, optional={name: st.sampled_from(usual) | any_header for name, usual in _HEADERS.items()}
+)
+
+
+# Cases of each kind. Without the variable they are always the same.
+EXAMPLES = int(os.environ.get("CREW_FUZZ_CASES", "25"))
+pytestmark = pytest.mark.timeout(max(300, EXAMPLES))
+GENERATED = hypothesis.settings(
+    max_examples=EXAMPLES,
+    derandomize="CREW_FUZZ_CASES" not in os.environ,
+    database=None,
+    phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
+_MOST_COMPUTING = 5.0
+_LONGEST_TEXT = 200_000
+
+
+def cases(strategy: st.SearchStrategy[Any], *, known: Iterable[Any] = ()) -> Callable[..., Any]:
+    """Run a test for each known case and for generated ones."""
+
+    def declare(test: Callable[..., None]) -> Callable[..., None]:
+        # Deferred, because Hypothesis would warn of the length of some strategies.
+        run: Any = hypothesis.given(case=st.deferred(lambda: strategy))(test)
+        for case in known:
+            run = hypothesis.example(case=case)(run)
+        return GENERATED(run)
+
+    return declare
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    """Return the result of a call, or the error of this package that it raises, and check its time."""
+    computed = time.process_time()
+    try:
+        return call()
+    except CrewError as error:
+        assert_presentable(error)
+        return error
+    finally:
+        assert time.process_time() - computed < _MOST_COMPUTING
+
+
+def assert_presentable(error: BaseException, *secrets: str) -> None:
+    """Check that an error shows no secret and can be stored."""
+    for secret in {TOKEN, *secrets}:
+        for text in _texts_of(error):
+            assert secret not in text
+            assert quote(secret, safe="") not in text
+    text = str(error)
+    assert text
+    odd = {letter for letter in text if unicodedata.category(letter) in {"Cc", "Cf", "Cs", "Zl", "Zp"}}
+    assert not odd - {"\n"}
+    assert len(text) < _LONGEST_TEXT
+    if isinstance(error, CrewError):
+        stored = json.dumps(error_record(error), ensure_ascii=False)
+        assert stored.encode()
+        assert "\\u0000" not in stored.replace("\\\\", "")
+
+
+def _texts_of(error: BaseException) -> Iterator[str]:
+    yield str(error)
+    yield repr(error)
+    yield repr(vars(error))
+    below = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if below is not None:
+        yield from _texts_of(below)
+
+
+def assert_storable(value: Any) -> None:
+    """Check that Airflow's stores would accept a result."""
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+    assert text.encode()
+    assert "\\u0000" not in text.replace("\\\\", "")
+    assert json.loads(text) == value
+
 
 NOW = 1_750_000_000.0
 SETTINGS = ServiceSettings(address="https://crew.example", token=TOKEN)
@@ -67,12 +233,10 @@ class Scripted(CrewClient):
 
 
 def answers_with(documents: list[dict[str, Any]]) -> st.SearchStrategy[Any]:
-    return st.tuples(bad.statuses, bad.headers, bad.bodies(documents))
+    return st.tuples(statuses, headers, bodies(documents))
 
 
-@cases(
-    answers_with(bad.KICKOFFS), known=[(status, {}, body) for status in (200, 302, 422, 500) for body in REPEATING]
-)
+@cases(answers_with(KICKOFFS), known=[(status, {}, body) for status in (200, 302, 422, 500) for body in REPEATING])
 def test_kickoff_is_rejected_uncertain_or_has_an_id(case: Any) -> None:
     status = case[0]
     result = outcome(lambda: Scripted(case).kickoff(REQUEST))
@@ -90,14 +254,14 @@ def test_kickoff_is_rejected_uncertain_or_has_an_id(case: Any) -> None:
         assert checked_kickoff_id(result).isascii()
 
 
-@cases(answers_with(bad.INPUTS))
+@cases(answers_with(INPUTS))
 def test_inputs_are_names_or_an_error(case: Any) -> None:
     assert isinstance(outcome(Scripted(case).inputs), CrewInputs | errors.CallError)
 
 
 @cases(
-    st.lists(answers_with(bad.STATUSES), min_size=1, max_size=2),
-    known=[[(200, {}, bad.as_bytes(body))] for body in bad.STATUSES],
+    st.lists(answers_with(STATUSES), min_size=1, max_size=2),
+    known=[[(200, {}, as_bytes(body))] for body in STATUSES],
 )
 def test_any_status_answer_is_an_execution_or_an_error(case: Any) -> None:
     result = outcome(lambda: Scripted(*case).status("4711"))
@@ -158,155 +322,3 @@ def assert_event_keeps(step: Any) -> None:
 
 def sent(data: Any) -> Any:
     return json.loads(json.dumps(data, allow_nan=False))
-
-
-MISSING = object()
-
-
-def spoilt(good: dict[str, Any], values: Any = any_json) -> st.SearchStrategy[Any]:
-    """Replace or leave out some fields, or sometimes all."""
-    some = st.dictionaries(st.sampled_from([*good, "unknown"]), values | st.just(MISSING), min_size=1, max_size=3)
-    return st.one_of(*[some] * 4).map(
-        lambda put: {key: value for key, value in {**good, **put}.items() if value is not MISSING}
-    ) | st.one_of(values, st.just(good))
-
-
-RESULT: Any = read_execution({"status": "completed", "result": {"output": "Done.", "tasks": []}}, "4711")
-EVENT = {"kickoff_id": "4711", "deadline": NOW, "result": json.dumps(RESULT.result())}
-LOST = errors.error_record(errors.LostContact("Lost 4711.", kickoff_id="4711"))
-FAILED_EVENT = {"kickoff_id": "4711", "deadline": NOW, "error": json.dumps(LOST)}
-records = spoilt(LOST) | st.fixed_dictionaries(
-    {
-        "kind": st.sampled_from([name for name in vars(errors) if name[0] != "_"]) | any_json,
-        "message": any_json,
-        "facts": st.dictionaries(st.sampled_from(["kickoff_id", "lasted", "self", "message", "args"]), st.text()),
-    }
-)
-
-
-@cases(
-    spoilt(EVENT, any_json | any_json.map(json.dumps) | st.sampled_from(["{", "{}", '{"output": 1}', "nul"]))
-    | spoilt(FAILED_EVENT, any_json | records.map(json.dumps)),
-    known=[{**EVENT, key: odd} for key in EVENT.keys() | {"error"} for odd in (None, 7, "{", "{}", "[]", ["x"])],
-)
-def test_event_is_read_or_names_no_execution(event: Any) -> None:
-    end = read_event(event)
-
-    assert end is None or end.kickoff_id == event["kickoff_id"]
-    if end and end.result:
-        assert_storable(end.result)
-    if end and end.error:
-        assert_presentable(end.error)
-
-
-KICKOFF = asdict(KickoffRecord(3, NOW, kickoff_id="4711"))
-near = st.sampled_from(
-    ["4711", "completed", "returned", "failed", "unknown", 3, 4, True, None, time.time(), "https://crew.example"]
-)
-# The values that pydantic reads as true.
-TRUE = (True, "true", "True", 1.0, "1", "yes", "on", "t", "y")
-
-
-@cases(
-    spoilt(KICKOFF, any_json | near) | spoilt(KICKOFF, near),
-    known=[{**KICKOFF, "kickoff_id": odd} for odd in ("a\x00\ud800", "", 7, ["x"])],
-)
-def test_record_is_read_or_counts_as_unreported(kept: Any) -> None:
-    record, _ = read_record(kept, max_tries=3, now=NOW)
-
-    if record.kickoff_id is not None:
-        assert record.kickoff_id == kept["kickoff_id"]
-    for name in ("reported", "delivered"):
-        assert not getattr(record, name) or kept[name] in TRUE
-    assert read_record(as_stored(record), max_tries=3, now=NOW)[0] == record
-
-
-SECRET_PART = "s3cr3t"
-secrets = st.sampled_from([TOKEN, "s3cr3t/To+ken=", "s3cr3t@To:ken?#", "s3cr3t%2Fto\\ken"])
-LINES = bad.lines_of("connections.txt")
-
-
-def given_as(name: str, *others: Any) -> st.SearchStrategy[Any]:
-    """Return values of a field in the table of connections."""
-    extras = [line["extra"] for line in LINES if isinstance(line.get("extra"), dict)]
-    return st.sampled_from([*others, *(each[name] for each in (*LINES, *extras) if name in each)])
-
-
-PART_OF_A_TOKEN = "(?i)token|s3cr3t|secret"
-names = given_as(
-    "host", "a..b", "x/kickoff", "xn--\ud800", "x/../y", "user@x", "İ.example", "\uff11.\uff12"
-).filter(lambda name: not re.search(PART_OF_A_TOKEN, str(name)))
-extra_fields = {
-    "user_bearer_token": secrets | any_json,
-    "proxy": st.sampled_from(["http://u:s3cr3t@p.example:3128", "socks5://p", "p:x", "//", "[", ":0"]) | any_json,
-    "verify": st.sampled_from([True, "false", "no", __file__, "/", "/dev/null", "a\x00b", 2]) | any_json,
-    **{
-        name: given_as(name, True) | any_json
-        for name in ("token_type", "request_timeout", "dashboard_url", "max_kickoffs_per_day", "allow_http")
-    },
-}
-fields = st.fixed_dictionaries(
-    {},
-    optional={
-        "host": names | any_text,
-        "schema": st.sampled_from(["http", "https", "/status/", "..", "%2e%2e", "\ud800", "http/https"])
-        | any_text,
-        "login": secrets | any_text,
-        "password": secrets | any_text,
-        "port": given_as("port", None, 0, 65535, 65536, -1, 10**30),
-        "extra": st.fixed_dictionaries({}, optional=extra_fields).map(json.dumps)
-        | any_text
-        | any_json.map(json.dumps),
-    },
-)
-uris = st.builds(
-    "{}{}:{}@{}{}/{}?{}".format,
-    st.sampled_from(["crew://", "crew://https://", "crew:", "//", "", "CREW://", "crew://http://"]),
-    st.just("") | secrets,
-    secrets | secrets.map(lambda secret: quote(secret, safe="")),
-    names | any_text,
-    st.sampled_from(["", ":8443", ":port", ":0", ":"]),
-    any_text,
-    st.dictionaries(st.sampled_from([*extra_fields, "__extra__"]), any_text, max_size=3).map(
-        lambda extra: urlencode(extra, errors="replace")
-    ),
-)
-json_texts = fields.map(lambda given: json.dumps({"conn_type": "crew"} | given)) | any_json.map(json.dumps)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _forgetful() -> Iterator[None]:
-    # Airflow keeps, and looks for, every secret that it has ever been told.
-    with patch("airflow_provider_crew.hooks.connection.mask_secret"):
-        yield
-
-
-@cases(fields)
-def test_fields_are_read_or_rejected_without_secrets(given: dict[str, Any]) -> None:
-    try:
-        read = read_connection(Connection(conn_id="crew", conn_type="crew", **given))
-    except errors.InvalidSettings as error:
-        assert_presentable(error, *secrets_in(given))
-        return
-    assert SECRET_PART not in repr(read)
-    assert TOKEN not in repr(read)
-    assert (read.settings.address + read.settings.token).isascii()
-    address = urlsplit(read.settings.address)
-    assert address.scheme in {"http", "https"}
-    assert address.hostname
-    assert (address.username, address.query, address.fragment) == (None, "", "")
-    assert ServiceSettings(address=address.geturl(), token=TOKEN, allow_http=True).address == address.geturl()
-
-
-@cases(uris | any_text.map(lambda text: f"crew://{text}") | json_texts)
-def test_hook_reads_or_rejects_a_variable_without_secrets(text: str) -> None:
-    if "\x00" in text or text.encode(errors="replace").decode() != text:
-        return  # not a variable of an environment
-    with patch.dict(os.environ, AIRFLOW_CONN_CREW=text):
-        read = outcome(lambda: CrewHook("crew").connection)
-    if isinstance(read, Exception):
-        assert_presentable(read, *secrets_in(text))
-
-
-def secrets_in(given: Any) -> list[str]:
-    return [SECRET_PART] if SECRET_PART in repr(given) else []

@@ -25,7 +25,6 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock, Mock
 
-import httpx
 import pytest
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import (
@@ -444,14 +443,11 @@ class Story:
         return ", ".join(filter(None, [str(kept.get("kickoff_id")), kept.get("end"), *facts]))
 
 
-# Airflow answers so in `airflow dags test`.
-ANSWER = httpx.Response(404, request=httpx.Request("POST", "http://in-process.invalid/"))
 ERRORS: dict[str, BaseException] = {
     "a kill": Killed(),
     "an error": RuntimeError("the API does not answer"),
     "an alarm": AirflowTaskTimeout("Timeout"),
     "404": api_error(404),
-    "404 in dags test": httpx.HTTPStatusError("no", request=ANSWER.request, response=ANSWER),
     "no response": api_error(None),
 }
 
@@ -530,7 +526,6 @@ STEPS: dict[str, Callable[..., object]] = {
     r"store holds (\w+): (.+)": lambda it, key, text: it.store.set(
         key, json.loads(text.replace("e1", it.crew.ids[0] if it.crew.ids else ""))
     ),
-    "store has (.+)": lambda it, text: it.store.set("crew_kickoff", it.store.get("crew_kickoff") | named(text)),
     "store fails at (get|set|call|write)(?: after (.+?))?(?: with (.+))?": Story.break_store,
     "at each call of the store: (.+)": lambda it, then: setattr(
         it.store, "breaks_at", lambda call, fails=it.store.breaks_at: (fails(call), it.take(then))[0]

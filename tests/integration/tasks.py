@@ -295,12 +295,14 @@ class LeftXComs:
         self.progress: list[dict[str, Any]] = []
         self.left_for: list[dict[str, Any]] = []
         self.others: dict[str, Any] = {}
+        self.at: Callable[[dict[str, Any]], None] = lambda _: None
 
     def take(self, backend: Any, /, key: str, value: Any, **left_for: Any) -> None:
         """Take one as ``XCom.set`` does, which stores what the backend makes of it."""
         if key != "crew_progress":
             self.others[key] = value
             return
+        self.at(value)
         stored = backend.serialize_value(value, key=key, **left_for)
         self.progress.append(json.loads(json.dumps(stored, allow_nan=False)))
         self.left_for.append(left_for)

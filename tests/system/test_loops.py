@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from dev.rest import ApiError
 from tests.airflow_runs import Run, eventually
 from tests.supported import has
 
@@ -55,26 +53,9 @@ class Loop:
         where = self.address(iteration) | {"deserialize": True, "stringify": False}
         return self.run.airflow.api.get(f"{self.path}/xcomEntries/{key}", **where)["value"]
 
-    def xcom_if_pushed(self, iteration: int, key: str) -> Any:
-        with suppress(ApiError):
-            return self.xcom(iteration, key)
-
     def record(self, iteration: int) -> Any:
         kept = self.run.airflow.api.get(f"{self.path}/state-store/crew_kickoff", **self.address(iteration))
         return kept["value"]
-
-    def mark(self, iteration: int, state: str) -> None:
-        where = "&".join(f"{name}={value}" for name, value in self.address(iteration).items())
-        self.run.airflow.api.patch(f"{self.path}?{where}", {"new_state": state})
-
-    def clear(self, iteration: int, *, keep_task_state: bool) -> None:
-        """Clear the task in one iteration."""
-        which = {"dag_run_id": self.run.run_id, "task_instance_ids": [self.task(iteration)["id"]]}
-        body = which | {"only_failed": False, "dry_run": False, "keep_task_state": keep_task_state}
-        self.run.airflow.api.post(f"dags/{self.run.dag_id}/clearTaskInstances", body)
-
-    def stops(self, kickoff_id: str) -> int:
-        return sum(kickoff_id in request.path for request in self.crew.requests.on("stop"))
 
 
 @pytest.fixture(scope="module")

@@ -165,21 +165,3 @@ def test_only_the_client_has_the_words_of_the_service():
 
     assert others
     assert {(module, text) for module in others for text in texts(module) if is_of_the_service(text)} == set()
-
-
-# Names that code defines, those of its own attributes among them, and names that a test patches or sets.
-DEFINED = re.compile(r"(?:^ *(?:async )?def |^ *class |\bself\.|^ *)(_[A-Za-z]\w*)(?=[ (:]|$)", re.MULTILINE)
-REPLACED = re.compile(r"""["'](?:[\w.]+\.)?(_[A-Za-z]\w*)["']|(?<!\bself)\.(_[A-Za-z]\w*) = """)
-
-
-def test_tests_replace_no_private_name():
-    """Such a test keeps code from changing. Use ``Timing``, the local server, a task's store or an argument."""
-    private = {name for module in MODULES for name in DEFINED.findall(source(module))}
-    found = set()
-    for path in Path(__file__).parents[1].rglob("*.py"):
-        text = path.read_text(encoding="utf-8")
-        replaced = {name for names in REPLACED.findall(text) for name in names} & private
-        found |= {(path.name, name) for name in replaced - {*DEFINED.findall(text)}}
-
-    assert private
-    assert found == set()
