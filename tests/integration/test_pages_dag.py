@@ -54,7 +54,8 @@ FAILING = {"crew_chat_alert", "crew_page", "crew_explains_failure"}
 
 # Prints the import errors of each file, alone in the dags folder, and how a run of its DAG ends. Then come tests.
 PLAY = """
-import json, os, sys
+import gc, json, os, sys
+gc.disable()
 import pytest
 from pathlib import Path
 from airflow_provider_crew.client import timing
@@ -63,7 +64,8 @@ try:
 except ImportError:  # up to Airflow 3.1
     from airflow.models.dagbag import DagBag
 
-timing.SHORTEST_DEFERRAL, timing.SHORTEST_INTERVAL = 0.0, 0.1
+timing.SHORTEST_INTERVAL = timing.LONGEST_INTERVAL = 0.1
+timing.SHORTEST_DEFERRAL = timing.LONGEST_BACK_OFF = timing.TIME_TO_CLEAR = timing.BATCH_CLAIM = 0.0
 for number, (connection, shown) in enumerate(json.load(sys.stdin)):
     os.environ["AIRFLOW_CONN_CREW_DEFAULT"] = connection
     file = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"], f"shown_{number}.py")
@@ -74,7 +76,7 @@ for number, (connection, shown) in enumerate(json.load(sys.stdin)):
     file.unlink()
 home = os.environ["AIRFLOW_HOME"]
 os.rename(f"{home}/daily_report.py", f"{home}/dags/daily_report.py")
-pytest.main(["-q", "-c", "/dev/null", "--rootdir", home, f"{home}/tests"])
+pytest.main(["-q", "-p", "no:unraisableexception", "-c", "/dev/null", "--rootdir", home, f"{home}/tests"])
 """
 
 # The blocks of the page about migrating, as parts of one DAG.
