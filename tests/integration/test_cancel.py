@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
-import json
 import math
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +12,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
-from airflow_provider_crew import api_server, cli, versions
+from airflow_provider_crew import api_server, versions
 from airflow_provider_crew.client.errors import (
     Cost,
     ExecutionCancelled,
@@ -103,27 +101,6 @@ def test_execution_with_two_ids_ends_when_both_have_ended(crew, kickoff_id, firs
     assert all(execution.standing(crew.now()).over for execution in crew.kickoffs)
     crew.forget(ids[1])
     assert ended(*ids)[0] == str(Cost.UNKNOWN)
-
-
-@pytest.mark.parametrize(
-    ("answer", "happens", "code", "told"),
-    [
-        ("y\n", lambda _: None, cli.ANSWERED, {"state": "failed", "cost": "ended"}),
-        ("n\n", lambda _: None, cli.FAILED, {}),
-        ("", lambda _: None, cli.FAILED, {}),
-        ("--yes", rejects(404), cli.FAILED, {"error": "NotCancelled", "cost": "running"}),
-        ("--yes", rejects(500, "status"), cli.UNDECIDED, {"cost": "unknown"}),
-    ],
-    ids=["yes", "no", "no answer", "running", "unknown"],
-)
-def test_command_asks_and_reports_the_end(crew, kickoff_id, capsys, monkeypatch, answer, happens, code, told):
-    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
-    happens(crew)
-
-    assert cli.main(["cancel", kickoff_id, *({answer} & {"--yes"})]) == code
-
-    assert bool(crew.requests.on("stop")) is bool(told)
-    assert json.loads(capsys.readouterr().out or "{}").items() >= told.items()
 
 
 def test_signal_during_a_request_to_airflow_still_cancels(live_crew, store, monkeypatch):

@@ -2,64 +2,130 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 import pytest
 
 from airflow_provider_crew import cli
-from airflow_provider_crew.cli import UNDECIDED, USAGE, airflow_commands
-from tests.integration.clients import TOKEN
+from airflow_provider_crew.cli import ANSWERED, INTERRUPTED, UNDECIDED, USAGE, airflow_commands
+from airflow_provider_crew.client.errors import Cost
+from airflow_provider_crew.local import LocalCrewService, Scenario
+from airflow_provider_crew.local.record import ReceivedRequest
+from tests.airflow_runs import eventually
+from tests.faults.held import HeldAnswer
+from tests.integration.clients import INPUTS, TOKEN
 from tests.integration.commands import ASKING, ENDLESS, FAILING, WRITING, Crew, answers, crew, kick_off, playing
 from tests.supported import has
 
-# A crew and a command. It gets the ID of an execution, unless it has one.
-COMMANDS: dict[str, tuple[Crew, str]] = {
-    "completed": (crew(WRITING), "status"),
-    "running": (crew(ENDLESS), "status"),
-    "failed": (crew(FAILING), "status"),
-    "crew waits for a person": (crew(ASKING), "status"),
-    "flow waits for a person": (crew(ASKING, kind="flow"), "status"),
-    "name with a line break": (crew(ENDLESS.model_copy(update={"name": "a\nCost: none"})), "status"),
-    "inputs": (crew(WRITING), "inputs"),
-    "no such connection, cancel": (crew(WRITING), "cancel 4711 --yes --conn-id nobody"),
-    "no such connection, adopt": (crew(WRITING), "adopt dag run task 4711 --conn-id nobody"),
-    "no token, check": (crew(WRITING), "check tokenless"),
+GIVEN = ("--inputs", json.dumps(INPUTS))
+SLOWLY = WRITING.model_copy(update={"seconds": 0.3})
+
+
+def takes_one(service: LocalCrewService) -> None:
+    """Reject the second kickoff. The first is only delayed."""
+    service.faults.hang(seconds=0.01, on="kickoff")
+    service.faults.answer(401, on="kickoff")
+
+
+# A crew, a command, and what the user types. `status` and `cancel` get the ID of an execution.
+COMMANDS: dict[str, tuple[Crew, str, str | None]] = {
+    "completed": (crew(WRITING), "status", None),
+    "running": (crew(ENDLESS), "status", None),
+    "failed": (crew(FAILING), "status", None),
+    "crew waits for a person": (crew(ASKING), "status", None),
+    "flow waits for a person": (crew(ASKING, kind="flow"), "status", None),
+    "name with a line break": (crew(ENDLESS.model_copy(update={"name": "a\nCost: none"})), "status", None),
+    "inputs": (crew(WRITING), "inputs", None),
+    "yes is typed": (crew(ENDLESS), "cancel", "y\n"),
+    "no is typed": (crew(ENDLESS), "cancel", "n\n"),
+    "nothing is typed": (crew(ENDLESS), "cancel", ""),
+    "it cannot be stopped": (crew(ENDLESS, spoil=answers(404, "stop")), "cancel", "y\n"),
+    "it is unknown whether it stops": (crew(ENDLESS, spoil=answers(500, "status")), "cancel", "y\n"),
+    "no such connection, cancel": (crew(WRITING), "cancel 4711 --yes --conn-id nobody", None),
+    "no such connection, adopt": (crew(WRITING), "adopt dag run task 4711 --conn-id nobody", None),
+    "no token, check": (crew(WRITING), "check tokenless --yes", None),
 }
 for name in ("inputs", "status 4711"):
     for status in (401, 403, 429):
-        COMMANDS[f"{status}, {name}"] = crew(WRITING, spoil=answers(status, "all")), name
-    COMMANDS[f"no crew, {name}"] = crew(WRITING), name
-    COMMANDS[f"no such connection, {name}"] = crew(WRITING), f"{name} --conn-id nobody"
-    COMMANDS[f"no token, {name}"] = crew(WRITING), f"{name} --conn-id tokenless"
+        COMMANDS[f"{status}, {name}"] = crew(WRITING, spoil=answers(status, "all")), name, None
+    COMMANDS[f"no crew, {name}"] = crew(WRITING), name, None
+    COMMANDS[f"no such connection, {name}"] = crew(WRITING), f"{name} --conn-id nobody", None
+    COMMANDS[f"no token, {name}"] = crew(WRITING), f"{name} --conn-id tokenless", None
+CHECKS: dict[str, tuple[Crew, str, str | None]] = {
+    "it only reads": (crew(WRITING), "", None),
+    "required inputs are unknown": (crew(WRITING, required_inputs=False), "", None),
+    "a flow requires none": (crew(WRITING, kind="flow"), "", None),
+    "inputs are not listed": (crew(SLOWLY, spoil=answers(403, "inputs")), "", None),
+    "inputs are not listed, but it starts": (crew(SLOWLY, spoil=answers(403, "inputs")), "--start", None),
+    "nothing is typed, check": (crew(WRITING), "--start --stop", ""),
+    "no is typed, check": (crew(WRITING), "--start --stop", "n\n"),
+    "it starts": (crew(WRITING.model_copy(update={"name": "first"}), SLOWLY), "--start", None),
+    "it stops": (crew(ENDLESS), "--stop", None),
+    "it starts and stops": (crew(SLOWLY), "--start --stop", None),
+    "second kickoff is rejected": (crew(SLOWLY, spoil=takes_one), "--start --stop", None),
+    "execution fails": (crew(FAILING), "--start", None),
+    "an input is missing": (crew(WRITING, inputs=[{"name": "port"}]), "--start", None),
+    "stop is missing": (crew(ENDLESS, spoil=answers(404, "stop")), "--stop", None),
+}
+for status, on in [(401, "inputs"), (403, "status"), (422, "kickoff"), (429, "kickoff"), (504, "kickoff")]:
+    CHECKS[f"{status} for {on}"] = crew(WRITING, spoil=answers(status, on)), "--start --stop", None
+COMMANDS |= {
+    name: (make, f"check crew_default {more}{' --yes' * (typed is None)}", typed)
+    for name, (make, more, typed) in CHECKS.items()
+}
 
 
-def test_commands_ask_and_tell_as_in_the_table(command, printed, monkeypatch):
-    """Each line has the exit code, the requests, and what is told."""
+@pytest.fixture
+def check(command, timing) -> Callable[..., tuple[int, dict[str, Any]]]:
+    timing(shortest_interval=0.02)
+    return lambda crew, *arguments: command("check", "crew_default", *arguments, crew=crew)[:2]
+
+
+def test_commands_ask_and_tell_as_in_the_table(command, printed, monkeypatch, timing):
+    """Each line has the exit code, the requests besides polls of a check, and what is told."""
     monkeypatch.setenv("AIRFLOW_CONN_TOKENLESS", "crew://127.0.0.1:1/http")
+    timing(shortest_interval=0.02, cancel_pause=0.0)
 
     def line(name: str, dialect: str) -> str:
-        make, asked = COMMANDS[name]
+        make, asked, typed = COMMANDS[name]
+        checks = asked.startswith("check")
+        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
         with make(dialect) as service:
-            arguments = asked.split() + ([kick_off(service)] if asked == "status" else [])
+            arguments = asked.split() + ([kick_off(service)] if asked in {"status", "cancel"} else [])
             service.requests.clear()
             if name.startswith("no crew"):
                 service.faults.refuse()
-            code, told, _ = command(*arguments, crew=service)
+            code, told, _ = command(*arguments, *(GIVEN if checks else ()), crew=service)
             requests = [str(each.operation) for each in service.requests]
-        shows = ("connection", "state", "error", "cost", "inputs")
-        facts = {key: told[key] for key in shows if key in told}
-        facts |= {"output": told["result"]["output"]} if told.get("result") else {}
-        shown = " ".join(f"{key}={value}" for key, value in facts.items())
-        return f"{name}, {dialect}: {code} | {' '.join(requests)} | {shown}"
+            ids = [kickoff.kickoff_id for kickoff in service.kickoffs]
+        assert not checks or told.pop("kickoff_ids", []) == ids
+        facts = {
+            key: told[key]
+            for key in ("connection", "state", "error", "cost", "token", "inputs", "cancel")
+            if key in told
+        }
+        facts |= {key: told["result"][key] for key in ("output", "usage") if told.get("result")}
+        shown = " ".join(f"{key}={value}" for key, value in facts.items() if value is not None)
+        others = " ".join(key for key in told if key not in {*facts, "address", "result"})
+        polled = [each for each in requests if each != "status" or not checks]
+        return f"{code} | {' '.join(polled)} | {shown} | {others}".rstrip(" |")
 
-    dialects = ("documented", "deployed")
-    printed("commands.txt", lambda _: [line(name, dialect) for name in COMMANDS for dialect in dialects])
+    def lines(name: str) -> list[str]:
+        told = {dialect: line(name, dialect) for dialect in ("documented", "deployed")}
+        return [f"{name}{f', {dialect}' * (len({*told.values()}) > 1)}: {text}" for dialect, text in told.items()]
+
+    # Dialects that differ have a line each.
+    printed("commands.txt", lambda _: [*dict.fromkeys(text for name in COMMANDS for text in lines(name))])
 
 
 @pytest.mark.parametrize(
@@ -109,3 +175,37 @@ def test_airflow_crew_answers_and_ends_alike(home):
 
     names = {"adopt", "cancel", "check", "forget", "inputs", "status"}
     assert {each.name for each in airflow_commands()[0].subcommands} == names
+
+
+@pytest.mark.parametrize("moment", ["kickoff", "wait"])
+def test_ctrl_c_prints_the_kickoff_id(check, moment):
+    held = HeldAnswer(on="kickoff" if moment == "kickoff" else "status")
+
+    def hold(request: ReceivedRequest) -> None:
+        if request.operation == ("status" if moment == "kickoff" else "kickoff"):
+            service.faults.add(held)
+
+    def press_ctrl_c() -> None:
+        eventually(lambda: held.is_held, pause=0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+        held.release()
+
+    scenario = Scenario(dialect="deployed", tasks=(ENDLESS,))
+    with LocalCrewService(scenario, token=TOKEN, on_request=hold) as service:
+        presses = threading.Thread(target=press_ctrl_c)
+        presses.start()
+        code, told = check(service, "--start", "--stop", "--yes", *GIVEN)
+        presses.join()
+
+        (kickoff,) = service.kickoffs
+    assert (code, told["kickoff_ids"], told["cost"]) == (INTERRUPTED, [kickoff.kickoff_id], Cost.RUNNING)
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9", "https://x..y", "/kickoff", "/crew/events"])
+def test_check_tells_what_is_not_the_receiver(check, monkeypatch, address):
+    with playing("documented", WRITING) as service:
+        url = f"{service.url}{address}" if address.startswith("/") else address
+        monkeypatch.setenv("AIRFLOW__CREW__EVENTS_URL", url)
+        code, told = check(service)
+    assert code == ANSWERED
+    assert told["receiver_from_here"].startswith("HTTP 40" if address.startswith("/") else "There is no response")
