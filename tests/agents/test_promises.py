@@ -11,8 +11,7 @@ from airflow.providers.common.compat.sdk import BaseOperator
 from airflow_provider_crew.tool.agent import CrewAgentHook
 from tests.integration.tasks import INPUTS
 from tests.promises.kinds import Job
-from tests.promises.promises import PROMISES
-from tests.promises.table import cells
+from tests.promises.promises import PROMISES, cells
 
 pytest_plugins = ["tests.promises.fixtures"]
 

@@ -12,8 +12,7 @@ from typing import Any
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.local import Scenario
-from tests.integration.ledger import Ledger
-from tests.integration.tasks import FAILING, INPUTS, QUICK, SLOW
+from tests.integration.tasks import FAILING, INPUTS, QUICK, SLOW, Ledger
 from tests.promises.harness import World
 from tests.promises.kinds import KINDS, Batch, Job, Run, Sensor
 

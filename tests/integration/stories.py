@@ -48,7 +48,6 @@ from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING, read_event
 from tests.integration import batches
 from tests.integration.batches import TOKENS, Killed, killed_at
-from tests.integration.ledger import Ledger
 from tests.integration.operators import kickoff, run, run_deferred, sensor
 from tests.integration.pages import ROOT
 from tests.integration.tasks import (
@@ -60,6 +59,7 @@ from tests.integration.tasks import (
     SLOW,
     TASK_STATES,
     TOKEN,
+    Ledger,
     Log,
     Task,
     TaskStateStore,

@@ -17,9 +17,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from airflow_provider_crew.batch.operator import CrewBatchOperator
 from airflow_provider_crew.task import checks
 from tests.integration.batches import rows
-from tests.integration.ledger import Ledger
 from tests.integration.live import PAUSES, crew_of_a_task
-from tests.integration.tasks import Log, Task, TaskInstance, TaskStateStore, WatchedService
+from tests.integration.tasks import Ledger, Log, Task, TaskInstance, TaskStateStore, WatchedService
 
 
 @pytest.fixture

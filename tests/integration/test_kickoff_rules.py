@@ -1,4 +1,4 @@
-"""Kickoff records: what a task stores about a kickoff, and what a later attempt does about it."""
+"""Kickoff records and the daily limit: what is stored and counted of a kickoff, and what a later attempt does."""
 
 from __future__ import annotations
 
@@ -6,19 +6,24 @@ import os
 import signal
 import time
 from dataclasses import asdict
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import ANY, Mock
 
 import pytest
+from airflow.sdk.exceptions import ErrorType
+from airflow.sdk.execution_time import comms
 
-from airflow_provider_crew.client.errors import Cost, UncertainKickoff
+from airflow_provider_crew.client.errors import Cost, DailyLimitReached, UncertainKickoff
 from airflow_provider_crew.exceptions import CrewTaskFailed, ExecutionFailed
+from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.task import checks
 from airflow_provider_crew.task.decide import KickoffRecord
 from airflow_provider_crew.task.record import fingerprint
 from tests.airflow_runs import eventually
 from tests.integration.operators import every_operator, id_of, kickoff, run
-from tests.integration.tasks import FAILING, INPUTS, QUICK, SLOW, Task
+from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, Task, TaskInstance
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -162,3 +167,61 @@ class TestAnAirflowThatForgetsWhenCleared:
         remembered, again = seen
         assert remembered["kickoff_id"] is None
         assert again == (remembered if forgets else None)
+
+
+TODAY = f"{datetime.now(UTC):%Y-%m-%d}"
+
+
+@pytest.fixture
+def allow(live_crew, ledger, monkeypatch):  # noqa: ARG001 - without it, nothing counts here
+    def allow_kickoffs(limit: int, connection: str = CONNECTION) -> None:
+        monkeypatch.setenv(connection, f"{live_crew.connection_uri}?max_kickoffs_per_day={limit}")
+
+    return allow_kickoffs
+
+
+def limited(*, store: Any = None, **options: Any) -> Task:
+    return Task(lambda: kickoff(**options), store=store, retries=0 if store is None else 1, run_id="morning")
+
+
+def test_limit_applies_per_connection_and_day(ledger, allow, monkeypatch):
+    allow(1)
+    allow(1, "AIRFLOW_CONN_TEAM/A%1")
+    limited().run()
+    limited(crew_conn_id="team/a%1").run()
+    monkeypatch.setattr(checks, "datetime", SimpleNamespace(now=lambda zone: datetime(2031, 5, 7, tzinfo=zone)))
+    limited().run()
+
+    assert [*ledger.runs] == [
+        f"crew_default.{TODAY}.1",
+        f"team~2Fa~251.{TODAY}.1",  # only what Airflow takes in the name of a run
+        "crew_default.2031-05-07.1",
+    ]
+
+
+def test_block_of_kickoffs_is_counted_with_one_run(live_crew, ledger, allow):
+    allow(10)
+    hook, ti = CrewHook(), TaskInstance()
+    assert [checks.count_kickoffs(hook, ti, {}, hook.log, 4) for _ in range(3)] == [4, 4, 2]
+    assert [run["total"] for run in ledger.runs.values()] == [4, 8, 10]
+    with pytest.raises(CrewTaskFailed) as caught:
+        limited().run()
+    assert isinstance(caught.value.failure, DailyLimitReached)
+    assert caught.value.cost is Cost.NONE
+    assert not live_crew.kickoffs
+
+
+def test_start_run_reports_a_duplicate(monkeypatch):
+    taken = comms.ErrorResponse(error=ErrorType.DAGRUN_ALREADY_EXISTS)
+    asked: list[Any] = []
+
+    def send(message: Any) -> Any:
+        asked.append(message)
+        return comms.OKResponse(ok=True) if len(asked) == 1 else taken
+
+    supervisor = SimpleNamespace(send=send)
+    monkeypatch.setattr("airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", supervisor, raising=False)
+
+    assert [checks.start_run("crew_budget", "a.1", {"task_id": "crew"}) for _ in range(2)] == [True, False]
+    assert (asked[0].dag_id, asked[0].run_id, asked[0].conf) == ("crew_budget", "a.1", {"task_id": "crew"})
+    assert not asked[0].reset_dag_run

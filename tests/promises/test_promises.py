@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.promises.kinds import KINDS
-from tests.promises.promises import PROMISES
-from tests.promises.table import cells
+from tests.promises.promises import PROMISES, cells
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.promises.fixtures"]

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import nullcontext
+from typing import Any
+
 import pytest
 
-from tests.airflow_runs import DASHBOARD, eventually, task_processes
+from airflow_provider_crew.local import LocalCrewService
+from dev.loopback import HOST
+from dev.rest import ApiError
+from dev.stack import AirflowStack
+from tests.airflow_runs import DASHBOARD, TOKEN, connection, eventually, scenario, task_processes
 from tests.supported import AIRFLOW
 from tests.system.servers import texts
 from tests.system.traces import TRIGGERS, has_secret, traces
@@ -109,3 +117,52 @@ def assert_holds_no_token(airflow, database, kickoff_id):
     xcoms = "xcom_v2" if AIRFLOW >= (3, 4) else "xcom"
     assert all(kickoff_id.encode() in left[place] for place in (TRIGGERS, xcoms))
     assert [place for place, told in left.items() if has_secret(told)] == []
+
+
+TASKS, LIMIT = 6, 3
+
+
+@pytest.mark.nightly
+def test_tasks_at_once_start_as_many_as_are_allowed(airflow, start, tmp_path):
+    api = airflow.api
+    api.wait_for_dag("crew_budget")
+    api.patch("dags/crew_budget", {"is_paused": True})  # as Airflow does with a new DAG, unless told otherwise
+    with LocalCrewService(scenario(), token=TOKEN) as crew:
+        api.set_connection("crew_budgeted", connection(crew, extra={"max_kickoffs_per_day": LIMIT}))
+        run = start("budget", meet_in=str(tmp_path))
+        assert run.wait() == "failed"
+
+    tasks = run.tasks("report")
+    assert Counter(ti["state"] for ti in tasks) == {"success": LIMIT, "failed": TASKS - LIMIT}
+    assert {ti["try_number"] for ti in tasks} == {1}, "no retry"
+    assert len(crew.kickoffs) == LIMIT
+    counted = api.get("dags/crew_budget/dagRuns")["dag_runs"]
+    assert sorted(each["dag_run_id"].rpartition(".")[2] for each in counted) == ["1", "2", "3"]
+
+
+def pressed(airflow: AirflowStack, **fields: Any) -> Any:
+    """Return what the button is answered about a connection that was saved with these fields."""
+    names = {"connection_id": "button", "conn_type": "crew"}
+    airflow.api.post("connections", {**names, "password": TOKEN, **fields})
+    try:
+        saved = airflow.api.get("connections/button")
+        texts = {name: saved[name] or "" for name in ("description", "host", "login", "password", "schema")}
+        # The page's JavaScript makes 0 of a port that is not there.
+        sent = {**names, **texts, "port": saved["port"] or 0, "extra": saved["extra"] or "{}"}
+        return airflow.api.post("connections/test", sent)
+    finally:
+        airflow.api.delete("connections/button")
+
+
+@pytest.mark.nightly
+def test_button_shows_the_inputs_of_the_crew(airflow, crews):
+    answer = pressed(airflow, host=f"http://{HOST}", port=crews["default"].port)
+    assert answer["status"] is True
+    assert "topic, audience" in answer["message"]
+
+
+@pytest.mark.nightly
+def test_button_works_without_a_port_where_airflow_allows_it(airflow, crews):
+    expected = pytest.raises(ApiError, match="connections/test: 400 .*The host or port to test differs")
+    with expected if AIRFLOW == (3, 3) else nullcontext():
+        assert pressed(airflow, host=crews["default"].url)["status"] is True

@@ -1,4 +1,4 @@
-"""What the package tells Airflow is true, and importing it costs what it says."""
+"""What the package tells Airflow is true, importing it costs what it says, and what a release needs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import pkgutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import entry_points, version
@@ -21,6 +22,8 @@ from airflow.triggers.base import BaseTrigger
 
 import airflow_provider_crew
 from airflow_provider_crew.get_provider_info import get_provider_info
+from dev import golden
+from dev.release import NotReady, require_golden_set
 
 PACKAGE = Path(airflow_provider_crew.__file__).parent
 
@@ -192,3 +195,29 @@ def test_agent_hook_names_the_package_that_it_lacks(monkeypatch):
         import_module("airflow_provider_crew.tool.agent")
 
     assert caught.value.name.startswith("airflow.providers.common.ai")
+
+
+def test_release_needs_its_golden_set(tmp_path):
+    require_golden_set(tmp_path)
+    with pytest.raises(NotReady, match="make golden"):
+        require_golden_set(tmp_path / "1.1.0")
+
+
+def test_golden_set_is_not_overwritten(tmp_path):
+    assert golden.main(tmp_path) == 1
+    assert [*tmp_path.iterdir()] == []
+
+
+ROOT = PACKAGE.parent
+DEFECTS = tomllib.loads((ROOT / "dev" / "defects.toml").read_text())["defect"]
+
+
+def test_code_and_tests_of_each_defect_exist():
+    for defect in DEFECTS:
+        for name, old, _ in defect["changes"]:
+            assert (PACKAGE / name).read_text().count(old) == 1, defect["name"]
+        for test in defect["tests"]:
+            path, *classes, function = test.partition("[")[0].split("::")
+            text = (ROOT / "tests" / path).read_text()
+            assert all(f"class {name}" in text for name in classes), test
+            assert f"def {function}(" in text, test
