@@ -15,8 +15,7 @@ import trustme
 
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.local import LocalCrewService, Scenario
-from tests.async_crew import AsyncCrew
-from tests.integration.clients import TOKEN, Connect
+from tests.integration.clients import TOKEN, AsyncCrew, Connect
 from tests.integration.commands import Command
 from tests.integration.hostile import Hostile, hostile_service
 from tests.integration.local_client import Client

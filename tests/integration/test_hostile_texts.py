@@ -20,8 +20,7 @@ from airflow_provider_crew.client.settings import ServiceSettings
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import read_event
-from tests.async_crew import AsyncCrew
-from tests.integration.clients import TOKEN
+from tests.integration.clients import TOKEN, AsyncCrew
 from tests.integration.hostile import CALLS, answer
 from tests.integration.operators import both_ways, run
 from tests.integration.tasks import CONNECTION, INPUTS, Log, Task, TaskInstance, fired

@@ -1,4 +1,9 @@
-"""Requests that each call sends to the service, and what it makes of the answers, and when it is repeated."""
+"""
+Requests that each call sends to the service, what it makes of the answers, and when it is repeated.
+
+To add a body to ``bodies.txt``, write it into the file. The line below it is its meaning, without fields that have
+their default. ``errors.txt`` has the bodies of errors, with their sender, the missing inputs and the reason.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +16,12 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from pydantic import ValidationError
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import CrewApi, Response, resend
 from airflow_provider_crew.client.errors import CrewError, ServiceError
+from airflow_provider_crew.client.models import Completed, Failed, Paused, Running, read_execution, read_inputs
 from airflow_provider_crew.client.payload import KickoffRequest
 from airflow_provider_crew.client.settings import WebhookSecret
 from airflow_provider_crew.client.text import maskable
@@ -188,3 +195,59 @@ def test_other_error_in_the_wake_up_time_is_logged_and_repeated(
     assert [record.levelname for record in caplog.records] == ["WARNING"] * len(waits)
     for error, message in zip(waits, caplog.messages, strict=True):
         assert str(error.event) in message
+
+
+# What a task returns.
+KEYS = {"kickoff_id", "output", "output_json", "tasks", "tasks_complete", "usage", "execution_time"}
+
+
+def meaning(body: dict[str, Any]) -> str:
+    try:
+        if "inputs" in body:
+            listed = read_inputs(body)
+            named = {
+                given: tuple(it.name for it in listed.inputs if it.required is given) for given in (True, False)
+            }
+            return f"names: {listed.names}, required: {named[True]}, optional: {named[False]}"
+        execution = read_execution(body, KICKOFF_ID)
+    except ValidationError:
+        return "invalid"
+    except ValueError as error:
+        return f"invalid: {error}"
+    if execution is None:
+        return "unknown"
+    fields = execution.model_dump(exclude_defaults=True, exclude={"kickoff_id", "status"})
+    note = ""
+    match execution:
+        case Running() | Paused():
+            note = "" if execution.is_known else " of an unknown state"
+        case Failed():
+            note = ", stopped" if execution.was_stopped else ""
+        case Completed():
+            note = ", with all its tasks" if execution.tasks_complete else ""
+            assert execution.result().keys() == KEYS
+    return f"{type(execution).__name__}{note} {json.dumps(fields, allow_nan=False)}"
+
+
+def bodies(known: list[str]) -> Iterator[str]:
+    for line in known:
+        if not line.startswith("    "):
+            yield line
+        if line.startswith("{"):
+            yield f"    {meaning(json.loads(line))}"
+
+
+def test_bodies_mean_what_the_table_says(printed: Any) -> None:
+    printed("bodies.txt", bodies)
+
+
+def error(body: bytes | dict[str, Any]) -> Iterator[str]:
+    """Yield the sender of an error, the missing inputs and the reason."""
+    received = answer(422, body, {"Content-Type": "text/html"})
+    whose = "the crew" if received.has_error_body else "another"
+    missing = f", missing {received.missing_inputs}" if received.missing_inputs else ""
+    yield f"{whose}{missing}:{received.reason() or ' nothing'}"
+
+
+def test_errors_are_read_as_in_the_table(evaluated: Any) -> None:
+    evaluated("errors.txt", error=error)

@@ -16,8 +16,7 @@ import pytest
 from airflow_provider_crew.client import errors, progress, timing
 from airflow_provider_crew.client.models import Paused, Progress, TaskResult
 from airflow_provider_crew.client.progress import ProgressReport
-from tests.unit.crew_builders import KICKOFF_ID, NOW
-from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, running
+from tests.unit.crew_builders import DOWN, KICKOFF_ID, NOW, RESEARCH, SUCCESS, WRITING, Story, running
 
 UNKNOWN = errors.ExecutionNotFound("The crew does not know it.")
 THERE = Progress(completed=1, total=3)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import DAG, AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider_crew import (
     CrewBatchOperator,
@@ -17,7 +17,6 @@ from airflow_provider_crew import (
     CrewRunOperator,
 )
 from airflow_provider_crew.client.options import SENT_AS, KickoffOptions
-from tests.supported import AIRFLOW
 
 
 def own_arguments(operator: Any) -> dict[str, inspect.Parameter]:
@@ -39,32 +38,6 @@ def test_every_argument_is_documented() -> None:
     of_a_batch = {*documented(CrewKickoffOperator), *documented(CrewBatchOperator)} - NOT_OF_A_BATCH
     assert own_arguments(CrewBatchOperator).keys() == of_a_batch
     assert documented(KickoffOptions) == list(SENT_AS)
-
-
-OPERATORS: list[Any] = [CrewKickoffOperator, CrewRunOperator, CrewExecutionSensor]
-if AIRFLOW >= (3, 3):
-    OPERATORS.append(CrewBatchOperator)
-
-
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_default_args_set_every_argument(operator: Any) -> None:
-    given: dict[str, Any] = {"crew_conn_id": "crew_staging", "cancel_on_kill": True}
-    needed = {name: object() for name, each in own_arguments(operator).items() if each.default is each.empty}
-    with DAG("research", schedule=None, default_args=given):
-        task = operator(task_id="crew", **needed)
-
-    assert {name: getattr(task, name) for name in given} == given
-
-
-def test_mapped_task_has_the_arguments_of_both_parts() -> None:
-    with DAG("research", schedule=None):
-        mapped = CrewRunOperator.partial(task_id="crew", poll_interval="30").expand(inputs=[{"topic": "ferries"}])
-
-    task: Any = mapped.unmap({"inputs": {"topic": "ferries"}})
-
-    assert (task.poll_interval, task.inputs) == (30.0, {"topic": "ferries"})
-    with pytest.raises(TypeError, match="poll_intervall"):
-        CrewRunOperator.partial(task_id="crew", poll_intervall=30)
 
 
 @pytest.mark.parametrize("operator", [CrewKickoffOperator, CrewRunOperator, CrewBatchOperator])

@@ -32,8 +32,7 @@ from airflow_provider_crew.client.models import (
 )
 from airflow_provider_crew.client.options import REQUEST_TIMEOUT
 from airflow_provider_crew.client.watch import Step, Watch, WatchRules, WatchState
-from tests.unit.crew_builders import KICKOFF_ID, NOW
-from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, logged, running
+from tests.unit.crew_builders import DOWN, KICKOFF_ID, NOW, RESEARCH, SUCCESS, WRITING, Story, logged, running
 
 ADDRESS, ELSEWHERE = "https://crew.example", "https://other.example"
 OUTCOMES: dict[str, Any] = {
