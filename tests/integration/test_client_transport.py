@@ -21,7 +21,6 @@ from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import (
     InvalidKickoffId,
     InvalidSettings,
-    Rejected,
     UncertainKickoff,
     Unreachable,
 )
@@ -60,16 +59,6 @@ def test_requests_have_token_body_and_connection(crew, service):
     assert kickoff.header("Content-Type") == "application/json"
     assert kickoff.json == {"inputs": INPUTS, "meta": {"run": 7}, "crewWebhookUrl": "https://hooks.example/end"}
     assert inputs.body == status.body == b""
-
-
-def test_renamed_field_is_rejected(crew, service):
-    body = json.dumps({"inputs": INPUTS, "task_webhook_url": "https://hooks.example"}).encode()
-
-    with pytest.raises(Rejected) as caught:
-        crew.kickoff(KickoffRequest(INPUTS, body))
-
-    assert caught.value.http_status == 422
-    assert service.kickoffs == ()
 
 
 TRICKS = [

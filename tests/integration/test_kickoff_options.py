@@ -107,16 +107,6 @@ def test_mapped_task_outputs_are_sent_as_lists(live_crew):
     assert live_crew.kickoffs[0].inputs == {"topic": ["ships", ["tugs", ["ropes"]]], "audience": {"port": []}}
 
 
-def test_user_token_is_sent_if_chosen(live_crew, monkeypatch):
-    uri = f"{live_crew.connection_uri}?token_type=user&user_bearer_token={live_crew.user_token}"
-    monkeypatch.setenv("AIRFLOW_CONN_RESEARCH", uri)
-
-    Task(lambda: kickoff(crew_conn_id="research")).run()
-
-    sent = {request.header("Authorization") for request in live_crew.requests}
-    assert sent == {f"Bearer {live_crew.user_token}"}
-
-
 LOOP = {"loop": SimpleNamespace(index=2)}
 
 
