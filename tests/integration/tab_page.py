@@ -23,14 +23,22 @@ class Modules(SimpleHTTPRequestHandler):
         super().__init__(*given, directory=TAB)
 
 
-@pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    """Return an empty page that can import the modules."""
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[tuple[Chromium, str]]:
+    """Return a browser, which takes a second to start, and the address of the modules."""
     if EXECUTABLE is None:
         pytest.skip("Chromium is not installed: apt-get install chromium")
     with serving(Modules) as url, Chromium() as browser:
-        opened = browser.page()
-        opened.open(f"{url}/crew.svg")
-        opened.wait_for("document.documentElement?.tagName === 'svg'")
-        opened.evaluate(REACT)
-        yield opened
+        yield browser, url
+
+
+@pytest.fixture(scope="module")
+def page(chromium: tuple[Chromium, str]) -> Iterator[Page]:
+    """Return an empty page that can import the modules."""
+    browser, url = chromium
+    opened = browser.page()
+    opened.open(f"{url}/crew.svg")
+    opened.wait_for("document.documentElement?.tagName === 'svg'")
+    opened.evaluate(REACT)
+    yield opened
+    opened.close()
