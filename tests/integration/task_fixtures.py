@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import Stats
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -24,6 +26,14 @@ from tests.integration.tasks import Ledger, Log, Task, TaskInstance, TaskStateSt
 @pytest.fixture
 def task_log(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> Log:
     return Log(capfd, caplog)
+
+
+@pytest.fixture
+def counted(mocker: Any) -> Counter[str]:
+    """Count metrics."""
+    counts: Counter[str] = Counter()
+    mocker.patch.object(Stats, "incr", side_effect=lambda name, by=1, **_: counts.update({name: by}))
+    return counts
 
 
 @pytest.fixture

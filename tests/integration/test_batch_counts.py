@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import Stats
 
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.exceptions import BatchFailed
@@ -103,16 +101,14 @@ def test_progress_of_a_successful_batch_tells_of_no_more(live_crew, batch, defer
 
 
 @both_ways
-def test_metrics_count_rows_as_runs(live_crew, batch, mocker, deferrable):
-    counts: Counter[str] = Counter()
-    mocker.patch.object(Stats, "incr", side_effect=lambda name, by=1, **_: counts.update({name: by}))
+def test_metrics_count_rows_as_runs(live_crew, batch, counted, deferrable):
     live_crew.faults.reset(on="kickoff", after_taken=True)
     unusable = {"topic": "without an audience"}
     batch([*rows(3), unusable], max_active=1, max_failed=None, deferrable=deferrable).run()
 
     names = ("uncertain", "started", "not_taken")
-    assert [counts[f"crew.kickoff.{name}"] for name in names] == [1, 2, 1]
-    assert [counts[f"crew.{name}"] for name in ("execution.completed", "tokens.total")] == [2, 2 * TOKENS]
+    assert [counted[f"crew.kickoff.{name}"] for name in names] == [1, 2, 1]
+    assert [counted[f"crew.{name}"] for name in ("execution.completed", "tokens.total")] == [2, 2 * TOKENS]
 
 
 # The first rows, which run alone.

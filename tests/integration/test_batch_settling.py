@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import Stats
 
 from airflow_provider_crew.exceptions import CrewError, CrewTaskFailed
 from tests.airflow_runs import eventually
@@ -83,12 +81,10 @@ def test_kickoff_that_settles_survives_a_clear_that_deletes_the_state(live_crew,
     assert len(live_crew.kickoffs) == 2
 
 
-def test_metrics_count_a_settled_row_as_started(live_crew, batch, store, mocker):
-    counts: Counter[str] = Counter()
-    mocker.patch.object(Stats, "incr", side_effect=lambda name, by=1, **_: counts.update({name: by}))
+def test_metrics_count_a_settled_row_as_started(live_crew, batch, store, counted):
     told(lambda: eventually(lambda: has_called(live_crew, store), pause=0.05))
     assert batch(1).run()["counts"]["success"] == 1
-    assert (counts["crew.kickoff.started"], counts["crew.kickoff.uncertain"]) == (1, 0)
+    assert (counted["crew.kickoff.started"], counted["crew.kickoff.uncertain"]) == (1, 0)
 
 
 def test_id_of_another_row_settles_nothing(live_crew, batch, store):

@@ -152,13 +152,6 @@ KEPT = QUICK.usage | {"__classname___": 1, "__id___": 2, "__var_": 3, "reasoning
 TOKENS = {"crew.tokens.prompt": 3100, "crew.tokens.completion": 1100, "crew.tokens.total": 4200}
 
 
-@pytest.fixture
-def counted(mocker) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    mocker.patch.object(Stats, "incr", side_effect=lambda name, by=1, **_: counts.update({name: by}))
-    return counts
-
-
 def tokens(counts: Counter[str]) -> dict[str, int]:
     return {name: count for name, count in counts.items() if name.startswith("crew.tokens.")}
 
