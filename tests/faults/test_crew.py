@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.airflow_runs import TOKEN
-from tests.faults.rows import COMPLETED, RUN, row
+from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, row
 from tests.faults.scenes import waiting
 
 LARGE = "Ferries cross. " * (20 * 2**20 // 15)
@@ -42,4 +42,13 @@ def test_token_rotated(scene):
     scene.crew.rotate_token(NEW_TOKEN)
     scene.answered("status", 401)
     scene.connect(password=NEW_TOKEN)
+    scene.finish()
+
+
+@row(COMPLETED_IN_ATTEMPT_2, ways=RUN, core=("deferred",), retries=1, cost="ended")
+def test_odd_failure(scene):
+    """A gateway returns 200 once, with an error of its own that reads like a failed execution."""
+    waiting(scene)
+    scene.crew.faults.answer(200, on="status", body={"status": "error", "error": "upstream request timeout"})
+    scene.wait_for("running", tries=2)
     scene.finish()
