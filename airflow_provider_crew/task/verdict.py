@@ -11,20 +11,10 @@ from typing import Any, Literal
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
+from airflow_provider_crew import exceptions
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import Cost, CrewError
 from airflow_provider_crew.client.text import in_words, one_line
-from airflow_provider_crew.exceptions import (
-    BatchFailed,
-    CrewSensorTimeout,
-    CrewTaskError,
-    CrewTaskFailed,
-    CrewTaskSkipped,
-    CrewTaskTimeout,
-    CutShort,
-    InvalidResultPath,
-    OtherInputs,
-)
 from airflow_provider_crew.task.decide import (
     KEEPS,
     KINDS,
@@ -206,13 +196,13 @@ class Verdict:
             case "pass on":
                 return self.cause
             case "skip":
-                return CrewTaskSkipped(failure)
-            case "time out" if isinstance(failure, CutShort):
-                return CrewTaskTimeout(failure)
+                return exceptions.CrewTaskSkipped(failure)
+            case "time out" if isinstance(failure, exceptions.CutShort):
+                return exceptions.CrewTaskTimeout(failure)
             case "time out":
-                return CrewSensorTimeout(failure)
+                return exceptions.CrewSensorTimeout(failure)
             case "fail":
-                return CrewTaskFailed(failure)
+                return exceptions.CrewTaskFailed(failure)
         return failure
 
     def as_dict(self) -> dict[str, Any]:
@@ -254,7 +244,9 @@ def verdict(error: BaseException, facts: Facts) -> Verdict:
     row = _row(event, facts)
     # Another exception keeps its traceback, unless a retry of the task would start a second execution.
     passes_on = is_foreign and row.action not in {"fail", "skip"}
-    is_retried = passes_on or row.action == "retry" or (row.action == "time out" and isinstance(event, CutShort))
+    is_retried = (
+        passes_on or row.action == "retry" or (row.action == "time out" and isinstance(event, exceptions.CutShort))
+    )
     if_retried = row.effect if is_retried else ""
     is_new = facts.phase == "before" and facts.next.earlier == "none"  # an earlier one is over
     failure = event.replace(
@@ -360,7 +352,7 @@ def _event_of(error: BaseException, facts: Facts) -> CrewError:
         return errors.UncertainKickoff(event)
     if isinstance(error, AirflowTaskTimeout):
         when = {"before": "before the kickoff", "waiting": "while the execution was running"}
-        return CutShort(f"execution_timeout passed {when.get(phase, 'before the result was read')}.")
+        return exceptions.CutShort(f"execution_timeout passed {when.get(phase, 'before the result was read')}.")
     what = "task was ended before the kickoff" if phase == "before" else "wait for the execution was ended"
     return CrewError(f"The {what} by {why}.")
 
@@ -371,7 +363,7 @@ _OUTAGES = (errors.TransientError, errors.LostContact)
 def _is_passing(error: CrewError) -> bool:
     """Whether a retry may succeed without a person. Of the others, each table lists those that are retried."""
     is_unnamed = type(error) is CrewError  # another exception has ended the task
-    return is_unnamed or isinstance(error, (*_OUTAGES, errors.WaitedTooLong, CrewTaskError))
+    return is_unnamed or isinstance(error, (*_OUTAGES, errors.WaitedTooLong, exceptions.CrewTaskError))
 
 
 def _row(error: CrewError, facts: Facts) -> _Row:
@@ -413,15 +405,15 @@ def _row_of_any(error: CrewError, effect: str, cleared: str = "") -> _Row:
     is_optional = error.fix == errors.TRY_LATER or isinstance(error, errors.WaitedTooLong)
     fix = "" if is_optional and _is_passing(error) else error.fix
     action: Action = "retry" if _is_passing(error) else "fail"
-    return _Row("time out" if isinstance(error, CutShort) else action, effect, fix, cleared=cleared)
+    return _Row("time out" if isinstance(error, exceptions.CutShort) else action, effect, fix, cleared=cleared)
 
 
 def _row_of_batch(error: CrewError, rows: RowCounts) -> _Row:
     """Return the row of a batch."""
-    if isinstance(error, InvalidResultPath):
+    if isinstance(error, exceptions.InvalidResultPath):
         return _Row("fail" if error.owner else "retry", _STARTS_NOTHING, error.fix)
     row = _row_of_any(error, _effect_on(rows, cleared=False), _effect_on(rows, cleared=True))
-    action: Action = "retry" if isinstance(error, BatchFailed) and rows.has_more else row.action
+    action: Action = "retry" if isinstance(error, exceptions.BatchFailed) and rows.has_more else row.action
     return replace(row, action=action, fix=" ".join(filter(None, (row.fix, _look_first(rows)))))
 
 
@@ -439,7 +431,7 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:
             return _Row("fail", cleared)
         case errors.ExecutionUnknown():
             return _Row("fail", cleared, error.fix, _start_over(facts))
-        case OtherInputs():
+        case exceptions.OtherInputs():
             fix = f"Read the execution's result with {_sensor(facts)}."
             return _Row("fail", _IF_SAME, fix, _start_over(facts))
     row = _row_of_any(error, facts.effect(), cleared)
@@ -516,7 +508,7 @@ def _cost(error: CrewError, facts: Facts) -> Cost:
 def _with_earlier(error: CrewError, facts: Facts) -> str:
     """Return the event, with the execution of an earlier attempt if this one started nothing."""
     if facts.phase != "before" or isinstance(
-        error, errors.UncertainKickoff | errors.ExecutionUnknown | errors.ExecutionStopped | OtherInputs
+        error, errors.UncertainKickoff | errors.ExecutionUnknown | errors.ExecutionStopped | exceptions.OtherInputs
     ):
         return error.event
     which = "The execution of an earlier attempt"
