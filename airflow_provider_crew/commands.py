@@ -25,7 +25,7 @@ from airflow_provider_crew.client.wording import describe_end, execution_failed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.kickoff_records import adopt, forget
-from airflow_provider_crew.task.shielded import shielded
+from airflow_provider_crew.task.stop import shielded
 
 _AFTER_COMPLETION = "If no task has returned the result, read it with CrewExecutionSensor and this kickoff ID."
 _WHILE_UNKNOWN = (

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from airflow_provider_crew.task.shielded import shielded
+from airflow_provider_crew.task.stop import shielded
 from dev import sessions
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.errors import UncertainKickoff
 from airflow_provider_crew.client.text import in_words
 from airflow_provider_crew.exceptions import CrewTaskError, InvalidResultPath
-from airflow_provider_crew.task.shielded import shielded
+from airflow_provider_crew.task.stop import shielded
 
 OWNER = "batch.json"
 MANIFEST = "manifest.json"

@@ -19,7 +19,7 @@ from airflow_provider_crew.client.text import in_words
 from airflow_provider_crew.exceptions import CrewTaskError
 from airflow_provider_crew.task.record import BATCH
 from airflow_provider_crew.task.send import called
-from airflow_provider_crew.task.shielded import shielded
+from airflow_provider_crew.task.stop import shielded
 
 
 def save_intents(batch: BatchRun, name: str, rows: Sequence[Row]) -> None:

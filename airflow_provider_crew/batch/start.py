@@ -23,7 +23,7 @@ from airflow_provider_crew.exceptions import CrewTaskError
 from airflow_provider_crew.task.checks import count_kickoffs, listed_inputs, today
 from airflow_provider_crew.task.record import BATCH
 from airflow_provider_crew.task.send import kick_off, request_of, send, webhook_secret
-from airflow_provider_crew.task.shielded import shielded
+from airflow_provider_crew.task.stop import shielded
 from airflow_provider_crew.task.task import reject_nothing
 
 # A group is one entry of less than 64 KB.

@@ -17,7 +17,7 @@ from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.hooks.connection import load_secrets
-from airflow_provider_crew.hooks.polling import renewed
+from airflow_provider_crew.hooks.polling import SteadyClock, renewed
 from airflow_provider_crew.task.output import Output
 from airflow_provider_crew.task.record import Record, Store
 from airflow_provider_crew.task.stop import Stop
@@ -111,7 +111,7 @@ class BatchRun:
 
     def __init__(self, task: Task, options: BatchOptions) -> None:
         now = time.time()
-        self.clock = timing.SteadyClock()
+        self.clock = SteadyClock()
         self.task = task
         self.options = options
         self.store = Store(task.context["task_state_store"])

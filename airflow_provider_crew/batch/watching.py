@@ -23,10 +23,9 @@ from airflow_provider_crew.client.models import WHEN_USED, Completed
 from airflow_provider_crew.client.options import MAX_OUTAGE
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import one_line, warn
-from airflow_provider_crew.client.timing import SteadyClock
 from airflow_provider_crew.client.watch import WatchRules, WatchState
 from airflow_provider_crew.hooks.crew import CrewHook
-from airflow_provider_crew.hooks.polling import Poller
+from airflow_provider_crew.hooks.polling import Poller, SteadyClock
 from airflow_provider_crew.triggers.events import LARGEST_RESPONSE
 from airflow_provider_crew.triggers.progress import progress_of
 from airflow_provider_crew.triggers.watching import hook_of, is_marked

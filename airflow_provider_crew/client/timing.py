@@ -1,12 +1,9 @@
 """
-Pauses and limits that users cannot set, in seconds unless noted otherwise, and clocks.
+Pauses and limits that users cannot set, in seconds unless noted otherwise.
 
-DAG files import this module, so it imports little.
-
-Code reads the limits here when it uses them, so that tests can replace them in every thread of the process.
+DAG files import this module, so it imports nothing. Code reads them when it uses them, so that tests can
+replace them in every thread of the process.
 """
-
-import time
 
 # Between two polls. The interval grows with the age of the execution.
 SHORTEST_INTERVAL = 5.0
@@ -89,24 +86,3 @@ BATCH_BACK_OFF = 15.0
 STORAGE_PAUSE = 1.0
 # Until another batch that claims the same files has written its name as well.
 BATCH_CLAIM = 2.0
-
-
-def ticks() -> float:
-    """Return seconds that pass even while the machine sleeps. Setting the machine's clock does not change them."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
-
-class SteadyClock:
-    """Wall clock that does not jump if the machine's clock is set, which must not end a wait."""
-
-    def __init__(self) -> None:
-        self._offset = time.time() - ticks()
-
-    def __call__(self) -> float:
-        """Return the time in seconds."""
-        return self._offset + ticks()
-
-    @property
-    def jump(self) -> int:
-        """Seconds by which the machine's clock has jumped meanwhile, for a deadline that another process gets."""
-        return round(time.time() - self())

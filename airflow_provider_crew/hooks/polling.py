@@ -145,6 +145,27 @@ def _polls_of(settings: "ServiceSettings", secrets: tuple[str, ...]) -> "CrewPol
     return CrewPolls(settings, secrets)
 
 
+def ticks() -> float:
+    """Return seconds that pass even while the machine sleeps. Setting the machine's clock does not change them."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class SteadyClock:
+    """Wall clock that does not jump if the machine's clock is set, which must not end a wait."""
+
+    def __init__(self) -> None:
+        self._offset = time.time() - ticks()
+
+    def __call__(self) -> float:
+        """Return the time in seconds."""
+        return self._offset + ticks()
+
+    @property
+    def jump(self) -> int:
+        """Seconds by which the machine's clock has jumped meanwhile, for a deadline that another process gets."""
+        return round(time.time() - self())
+
+
 # Receives the progress after each poll, and whether it has changed.
 Observer = Callable[[ProgressReport, bool], None]
 
@@ -169,7 +190,7 @@ class Poller:
         observer: Observer | None = None,
     ) -> None:
         self._hook = hook
-        self.clock = timing.SteadyClock()
+        self.clock = SteadyClock()
         self.watch = Watch(kickoff_id, rules, clock=self.clock, random=random.random, memory=memory)
         self.report = ProgressReport(self.watch)
         self.observer = observer

@@ -32,8 +32,7 @@ from airflow_provider_crew.task.output import Output
 from airflow_provider_crew.task.record import Record, callbacks_of, fingerprint, kickoff_id_left_by
 from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, report, storable, value_of
 from airflow_provider_crew.task.send import called, kick_off, request_of, send, webhook_secret
-from airflow_provider_crew.task.shielded import shielded
-from airflow_provider_crew.task.stop import UNWATCHED, Stop, as_cut_short, cancelled_if_wanted
+from airflow_provider_crew.task.stop import UNWATCHED, Stop, as_cut_short, cancelled_if_wanted, shielded
 from airflow_provider_crew.task.task import Task, reject_nothing
 from airflow_provider_crew.task.verdict import Facts, Verdict, verdict
 from airflow_provider_crew.task.wait import Plan, Wait, note_end_of_deferral, trigger_failed

@@ -1,8 +1,13 @@
-"""End of a process before its work is done: Airflow ends the task, or its time is over. And cancelling."""
+"""
+End of a process before its work is done, because Airflow ends the task, or its time is over.
+
+What may still be sent then, what no signal may interrupt, and cancelling.
+"""
 
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import cache
 from threading import Event, Thread, current_thread, main_thread
@@ -16,6 +21,7 @@ from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.models import Completed, Failed
 from airflow_provider_crew.client.wording import after_cancelling
 from airflow_provider_crew.exceptions import CrewTaskError, CutShort, EndedByAirflow
+from airflow_provider_crew.hooks.polling import ticks
 from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.task.verdict import Facts, verdict
 
@@ -25,6 +31,7 @@ UNWATCHED = "timeout of the deferral"
 """Limit at which nothing is cancelled: no triggerer has seen it pass, so the clock may have jumped."""
 # Seconds without a beat after which the process counts as suspended.
 _SUSPENDED = 60.0
+_LOOK_AT_WORK = 0.5
 
 
 class _PollInterrupted(BaseException):
@@ -63,7 +70,7 @@ class Pulse:
 @cache
 def pulse_of(_pid: int) -> Pulse:
     """Return the pulse of a process. A child process has no thread of its parent, so it needs its own."""
-    pulse = Pulse(timing.ticks)
+    pulse = Pulse(ticks)
     Thread(target=pulse.beat, name="crew-pulse", daemon=True).start()
     return pulse
 
@@ -184,3 +191,40 @@ def cancelled_if_wanted(
     except Exception as failure:  # noqa: BLE001 - a secrets backend may raise anything
         return after_cancelling(error, failure), None
     return after_cancelling(error, execution), execution
+
+
+def shielded(work: Callable[[Event], T]) -> T:
+    """
+    Return the result of work that a signal must not interrupt, such as sending a kickoff and recording its ID.
+
+    Python runs signal handlers in the main thread only. So the work runs in another thread, and the exception of a
+    handler arrives when the work has ended. A second signal may end the wait, but not the work.
+
+    :param work: Takes an event that is set as soon as a handler has raised. It should end early if it can.
+    """
+    begin, interrupted, done, outcome = Event(), Event(), Event(), Future[T]()
+
+    def run() -> None:
+        begin.wait()
+        try:
+            if not interrupted.is_set():  # while the thread was being started
+                outcome.set_result(work(interrupted))
+        except BaseException as error:  # noqa: BLE001 - raised in the calling thread
+            outcome.set_exception(error)
+        finally:
+            done.set()
+
+    try:
+        Thread(target=run, name="crew-kickoff").start()
+        begin.set()
+        # Not join(): if a signal handler raises there, Python takes the thread for ended (bpo-45274). With a
+        # timeout, because Python may not notice a signal that arrives just before the main thread blocks.
+        while not done.wait(_LOOK_AT_WORK):
+            pass
+    except BaseException:
+        interrupted.set()
+        while begin.is_set() and not done.wait(_LOOK_AT_WORK):
+            pass
+        begin.set()
+        raise
+    return outcome.result()

@@ -65,7 +65,7 @@ def each_look_takes(live_crew: WatchedService, monkeypatch: pytest.MonkeyPatch) 
 
     def start(seconds: float) -> None:
         monkeypatch.setattr(time, "time", lambda: clock() + sum(passed))
-        monkeypatch.setattr("airflow_provider_crew.client.timing.SteadyClock.__call__", lambda _: time.time())
+        monkeypatch.setattr("airflow_provider_crew.hooks.polling.SteadyClock.__call__", lambda _: time.time())
         live_crew.after = lambda request: passed.append(seconds) if request.operation == "status" else None
 
     return start

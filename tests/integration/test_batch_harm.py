@@ -268,7 +268,7 @@ def test_crew_that_asks_for_a_day_is_asked_again_after_minutes(live_crew, batch,
     live_crew.faults.answer(429, on="kickoff", times=3, retry_after=86_400)
     clock, began = time.time, time.time()
     monkeypatch.setattr(time, "time", lambda: began + 1_000 * (clock() - began))  # a day takes 86 seconds
-    monkeypatch.setattr("airflow_provider_crew.client.timing.SteadyClock.__call__", lambda _: time.time())
+    monkeypatch.setattr("airflow_provider_crew.hooks.polling.SteadyClock.__call__", lambda _: time.time())
     task = batch(rows(1), timeout=80_000, max_outage=None)
     assert task.run()["counts"]["success"] == 1
 

@@ -393,7 +393,7 @@ def played(task: Task) -> Iterator[None]:
         for name, part in parts.items():
             patch.setattr(f"airflow_provider_crew.{name}", part)
         patch_airflow(patch, lambda _: ask("state"), lambda _: _plays[0])
-        patch.setattr("airflow_provider_crew.client.timing.SteadyClock.__call__", lambda _: _now())
+        patch.setattr("airflow_provider_crew.hooks.polling.SteadyClock.__call__", lambda _: _now())
         for name, own in (("sleep", _sleep), ("time", _now), ("monotonic", _now)):
             patch.setattr(time, name, own)
         yield

@@ -90,7 +90,7 @@ class World:
         self._listeners.append(lambda request: passed.append(seconds * (request.operation == "status")))
         self._monkeypatch.setattr(time, "time", lambda: clock() + sum(passed))
         self._monkeypatch.setattr(
-            "airflow_provider_crew.client.timing.SteadyClock.__call__", lambda _: time.time()
+            "airflow_provider_crew.hooks.polling.SteadyClock.__call__", lambda _: time.time()
         )
 
     def at(self, operation: str, act: Callable[[], Any], *, number: int = 1, status: int | None = None) -> None:

@@ -19,8 +19,7 @@ from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.models import Failed
 from airflow_provider_crew.exceptions import CrewTaskError, CutShort, EndedByAirflow
-from airflow_provider_crew.task.shielded import shielded
-from airflow_provider_crew.task.stop import Pulse, Stop, as_cut_short, cancelled_if_wanted, pulse_of
+from airflow_provider_crew.task.stop import Pulse, Stop, as_cut_short, cancelled_if_wanted, pulse_of, shielded
 from airflow_provider_crew.task.task import Options, Task
 from airflow_provider_crew.task.verdict import Facts, verdict
 
