@@ -208,7 +208,9 @@ def _fingerprint(record: Record, *, required: bool) -> str | None:
         except Exception as error:
             if not record.was_cleared:
                 raise
-            event = f"Whether the earlier execution has the inputs of this task is unknown: {in_words(error)}."
+            event = (
+                f"The inputs of this task could not be compared with those of the execution: {in_words(error)}."
+            )
             raise OtherInputs(event, kickoff_id=record.last_id) from None
     with suppress(Exception):  # only a warning depends on it
         return fingerprint(task.inputs, state) if isinstance(task.options.inputs, Mapping) else None

@@ -47,7 +47,9 @@ _WAITS_FOR_GIVEN = "waits for the execution that kickoff_id names then, at no fu
 AFTER_REMOVAL = "Wait for the execution with CrewExecutionSensor in another task, or cancel it."
 AFTER_UPSTREAM = f"When its upstream tasks have succeeded, clearing the task {_WAITS}."
 _READS = "reads the result of the same execution, at no cost"
-_IF_SAME = "waits for the execution if it has the task's inputs, or else starts another (billed) once it has ended"
+_IF_SAME = (
+    "waits for the execution if the inputs are the same, or else starts another (billed) once that has ended"
+)
 _READS_RECORD = "reads the kickoff record again"
 _CHECKS = "checks the same result again, at no cost"
 _ENDS_AGAIN = "ends with the same error, at no cost"
