@@ -81,7 +81,7 @@ def mask(text: str, secrets: tuple[str, ...], *, in_result: bool = False) -> str
     """
     Return the text with the secrets masked. If one is left once escapes are undone, return its size instead.
 
-    :param in_result: Whether to mask the secret alone then, because a result was paid for.
+    :param in_result: Whether to mask the secret alone then, because a result is billed.
     """
     for secret in secrets:
         text = text.replace(secret, _MASK)

@@ -121,7 +121,7 @@ def hanging_xcoms(live_crew, monkeypatch):  # noqa: ARG001 - which sets them as 
 
 
 @pytest.mark.usefixtures("hanging_xcoms")
-async def test_xcom_backend_that_hangs_stops_no_poll_and_withholds_no_result(live_crew, monkeypatch, timing):
+async def test_xcom_backend_that_hangs_withholds_no_poll_or_result(live_crew, monkeypatch, timing):
     timing(airflow_response=0.1, shortest_deferral=0.2)
     monkeypatch.setattr("airflow_provider_crew.triggers.watching.has_ended", lambda _: True)
     about: Any = {"crew_conn_id": "crew_default", "cancel_on_kill": True, "deferred_at": time.time()}
