@@ -171,6 +171,7 @@ class Task:
         for name, value in self.options.kickoff.items():
             self._check_option(name, value, errors.InvalidInputs)
         self._check_option("webhook_conn_id", self.options.webhook_conn_id, errors.InvalidSettings)
+        self._check_option("result_path", getattr(self.options, "result_path", None), errors.InvalidInputs)
         self.check_output_type()
 
     def check_output_type(self) -> None:
