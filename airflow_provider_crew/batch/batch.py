@@ -101,7 +101,7 @@ class Batch:
             usage = {"total_tokens": batch.carried.tokens}
             with suppress(Exception):  # the results are in other files
                 batch.files.write(MANIFEST, [manifest(batch, "cancelled", batch.statuses, usage)])
-        has_retry = not is_marked and self.task.has_retry
+        has_retry = not is_marked and self.task.retries_left > 0
         end = verdict(error, Facts(rows=self.display.counts(), has_retry=has_retry))
         batch.output.progress.last = self.display.fields()
         batch.output.show_end("", end)

@@ -49,8 +49,9 @@ class Display:
 
     def live(self) -> dict[str, Any]:
         """Return the progress of a batch that has not ended."""
-        cancels = bool(self._batch.running) and mark_cancels(self._batch.task)
-        return self.fields() | while_rows_run(self.counts(), cancels=cancels)
+        task = self._batch.task
+        cancels = bool(self._batch.running) and mark_cancels(task)
+        return self.fields() | while_rows_run(self.counts(), cancels=cancels, retries=task.retries_left)
 
     def completed(self) -> dict[str, Any]:
         """Return the progress of a batch that succeeds, with an end if executions may be running."""
@@ -78,7 +79,9 @@ class Display:
             Row(-1, "", "", kickoff_id=name, sent_at=0.0) for name, index in state.outlasting.items() if index < 0
         ]
         rows = [*batch.rows, *gone, *(row for row in batch.running.values() if row.index < 0)]
-        retried, cleared = (steps_of(rows, cleared=each, rerun=options.rerun) for each in (False, True))
+        retried, cleared = (
+            steps_of(rows, cleared=each, rerun=options.rerun, pilot=options.pilot or 0) for each in (False, True)
+        )
         may_use_more = bool(batch.running or state.outlasting) and state.tokens < (options.max_tokens or 0)
         return RowCounts(
             retried=retried,

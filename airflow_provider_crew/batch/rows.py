@@ -14,7 +14,17 @@ from airflow_provider_crew.client.errors import CrewError, InvalidInputs
 from airflow_provider_crew.client.payload import plain, some_names
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.client.watch import Trouble
-from airflow_provider_crew.task.decide import Decision, End, KickoffRecord, PolledStatus, Step, decide, foreseen
+from airflow_provider_crew.task.decide import (
+    AFTER_PILOT,
+    BILLED,
+    Decision,
+    End,
+    KickoffRecord,
+    PolledStatus,
+    Step,
+    decide,
+    foreseen,
+)
 from airflow_provider_crew.task.record import BATCH, fingerprint
 
 Status = Literal["success", "error", "invalid_output", "cancelled", "uncertain", "not_started"]
@@ -227,7 +237,15 @@ def decision_of(row: Row, status: PolledStatus | None = None, *, cleared: bool, 
     return decide(_record_of(row, is_run_again=cleared and rerun == "all"), status, cleared=cleared)
 
 
-def steps_of(rows: Iterable[Row], *, cleared: bool, rerun: Rerun) -> Counter[Step]:
+def steps_of(rows: Sequence[Row], *, cleared: bool, rerun: Rerun, pilot: int = 0) -> Counter[Step]:
+    """Return what an attempt does with how many rows. Until those of a pilot have ended, it starts no others."""
+    pilots, steps = (_steps(some, cleared=cleared, rerun=rerun) for some in (rows[:pilot], rows[pilot:]))
+    if any(verb in {"waits for", *BILLED} for verb, _ in pilots):
+        steps[AFTER_PILOT] = sum(steps.pop(step) for step in [*steps] if step[0] in BILLED)
+    return pilots + steps
+
+
+def _steps(rows: Iterable[Row], *, cleared: bool, rerun: Rerun) -> Counter[Step]:
     """Return what an attempt does with how many rows. It asks once for all that are alike."""
     alike: defaultdict[Any, list[Row]] = defaultdict(list)
     for row in rows:

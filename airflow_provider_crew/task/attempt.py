@@ -65,7 +65,7 @@ class Attempt:
             phase="before" if self.next_kwargs is None else "waiting",
             rejects_misfits=task.options.on_invalid_output == "fail",
             meta=task.meta,
-            has_retry=task.has_retry,
+            has_retry=task.retries_left > 0,
             **facts,
         )
         if self.event:

@@ -184,6 +184,8 @@ class Next:
 Step = tuple[str, str]
 VERBS = ("keeps", "rechecks", "waits for", "reports", "reruns", "starts")
 KEEPS = frozenset(VERBS[:4])
+BILLED = frozenset(VERBS[4:])
+AFTER_PILOT: Step = ("starts only if the pilot passes", "")
 KINDS = ("successful", "stopped", "invalid", "failed", "uncertain", "running", "rejected", "")
 
 

@@ -140,10 +140,10 @@ class Task:
         return self.context.get("task_state_store") is not None
 
     @property
-    def has_retry(self) -> bool:
-        """Whether Airflow has a retry left. With a retry policy (Airflow 3.3), none is certain."""
+    def retries_left(self) -> int:
+        """Number of retries that Airflow has left. With a retry policy (Airflow 3.3), none is certain."""
         has_policy = getattr(getattr(self.ti, "task", None), "retry_policy", None) is not None
-        return not has_policy and self.ti.try_number <= (self.ti.max_tries or 0)
+        return 0 if has_policy else max((self.ti.max_tries or 0) - self.ti.try_number + 1, 0)
 
     def origin(self) -> dict[str, Any]:
         """Return the meta of a kickoff. It identifies a lost execution, since the crew lists none."""

@@ -16,6 +16,8 @@ from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import Cost, CrewError
 from airflow_provider_crew.client.text import in_words, one_line
 from airflow_provider_crew.task.decide import (
+    AFTER_PILOT,
+    BILLED,
     KEEPS,
     KINDS,
     VERBS,
@@ -145,8 +147,8 @@ def _effect_on(rows: RowCounts, *, cleared: bool) -> str:
     if rows.is_blind:
         return _CONTINUES_WITH_ALL if cleared and rows.runs_all else _CONTINUES
     steps = rows.cleared if cleared else rows.retried
-    is_billed = any(verb not in KEEPS for verb, _ in steps)
-    is_spent = rows.is_spent and is_billed
+    is_billed, waiting = any(verb in BILLED for verb, _ in steps), steps.get(AFTER_PILOT, 0)
+    is_spent = rows.is_spent and (is_billed or waiting > 0)
     is_stuck = is_spent or (rows.is_stuck_if_cleared if cleared else rows.is_stuck)
     if not steps and not is_stuck:
         return _STARTS_ROWS
@@ -163,7 +165,8 @@ def _effect_on(rows: RowCounts, *, cleared: bool) -> str:
         limit = "until max_tokens is raised or removed" if is_spent else "while max_failed is exceeded"
         return _listed([*parts, f"starts nothing {limit}"])
     cost = " (billed)" if is_billed else ", at no further cost" if rows.is_waiting else ", at no cost"
-    return f"{_listed(parts)}{cost}"
+    then = f". {waiting:,} more row{' starts' if waiting == 1 else 's start'} (billed) only if the pilot passes"
+    return f"{_listed(parts)}{cost}{then if waiting else ''}"
 
 
 def _listed(parts: Sequence[str]) -> str:
@@ -312,13 +315,16 @@ def while_waiting(facts: Facts, *, cancels: bool, cancels_at_timeout: bool = Fal
     }
 
 
-def while_rows_run(rows: RowCounts, *, cancels: bool) -> dict[str, Any]:
+def while_rows_run(rows: RowCounts, *, cancels: bool, retries: int = 0) -> dict[str, Any]:
     """Return the sentences for a batch that has not ended, and for one whose process was killed (``if_lost``)."""
     if_cleared = _effect_on(rows, cleared=True)
     after = _choices(if_cleared, Cost.UNKNOWN, is_of_batch=True)
+    again = (
+        f". If it fails, up to {retries:,} {'retry' if retries == 1 else 'retries'} may rerun failed rows (billed)"
+    )
     mark = _CANCELS[1] if cancels else f"no further row starts, and {_LEFT[Cost.RUNNING][1]}"
     return {
-        "choices": after | {"mark": mark, "nothing": _RETURNS[1]},
+        "choices": after | {"mark": mark, "nothing": _RETURNS[1] + (again if retries else "")},
         "if_lost": {
             "cost": Cost.UNKNOWN.value,
             "billed": _ROWS_MAY_RUN,

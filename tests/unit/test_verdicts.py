@@ -99,13 +99,13 @@ MEMORIES: dict[str, Any] = {
 }
 
 
-def rows(signs: str, *, rerun: Any = "failed", is_billed: bool = True, **others: Any) -> RowCounts:
+def rows(signs: str, *, rerun: Any = "failed", is_billed: bool = True, pilot: int = 0, **others: Any) -> RowCounts:
     """Return the counts of rows that have ended, are running (``k``), or are uncertain in no file (``?``)."""
     made = [Row(0, "a", "digest", sent_at=None if sign not in "k?" else 1.0) for sign in signs]
     for row, sign in zip(made, signs, strict=True):
         row.kickoff_id = "k" * (sign == "k")
         row.remember(*MEMORIES[sign])
-    retried, cleared = (steps_of(made, cleared=each, rerun=rerun) for each in (False, True))
+    retried, cleared = (steps_of(made, cleared=each, rerun=rerun, pilot=pilot) for each in (False, True))
     return RowCounts(retried=retried, cleared=cleared, is_billed=is_billed, runs_all=rerun == "all", **others)
 
 
@@ -131,6 +131,9 @@ ROWS = {
     "too many of both": rows("uuii", is_stuck_if_cleared=True),
     "rejected": rows(90 * "s" + 2 * "e" + 4 * "rn" + 5 * "."),
     "spent, more wait": rows(90 * "s" + 4 * "k" + 6 * ".", is_spent=True),
+    "pilot failed": rows(8 * "s" + "ee" + 290 * ".", pilot=10),
+    "pilot runs": rows(8 * "s" + "kk" + ".", pilot=10),
+    "pilot passed": rows(10 * "s" + "e" + 10 * ".", pilot=10),
     "spent, all failed": rows("ee", is_spent=True),
     "spent, invalid": rows(98 * "s" + "ii", is_spent=True),
     "half": rows(ENDED_ROWS + "uu" + 16 * "k" + 584 * "."),
