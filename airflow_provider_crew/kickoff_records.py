@@ -24,8 +24,8 @@ from airflow_provider_crew.versions import KEEP
 _TOKEN = "AIRFLOW_CLI_TOKEN"  # noqa: S105 - a name
 _TIMEOUT = 60.0
 _OTHER_ROWS = (
-    " A row with a later execution keeps that one. Clearing also starts the other rows that failed or were not "
-    "started (billed)."
+    " A row with a later execution keeps that one. Clearing also starts the other rows that failed, are uncertain "
+    "or were not started (billed)."
 )
 _SHOWN = 500
 

@@ -68,6 +68,10 @@ class AnsweringPeople(People):
         if hindrance:
             if next_kwargs is None:
                 self.task.warn(f"The crew cannot be answered from Airflow: {hindrance}.")
+            options = self.task.options
+            if not any(options.kickoff.get(name) for name in ("webhooks", "human_input_webhook_url")):
+                given = {**options.given, "webhook_conn_id": None}
+                self.task.options = replace(options, webhook_conn_id=None, given=given)  # nothing else uses it
             return
         kickoff: Any = {**self.task.options.kickoff, "human_input_webhook_url": url}
         if isinstance(meta := kickoff.get("meta"), Mapping):  # anything else is rejected before the kickoff
@@ -77,13 +81,15 @@ class AnsweringPeople(People):
 
     def _found_hindrance(self, secret_id: str, url: str) -> str:
         """Return why the task only shows that its crew waits. Empty if there is no reason."""
-        own = self.task.options.webhook_conn_id
+        own, sent = self.task.options.webhook_conn_id, self.task.options.kickoff
         hindrances = {
             "it needs Airflow 3.3": self.store is None,
             "the task is not deferrable": not self.task.options.deferrable,
             "[crew] events_url is not set": not url,
             "[crew] webhook_conn_id is not set": not secret_id,
             "the task's webhook_conn_id differs from [crew] webhook_conn_id": own not in {None, secret_id},
+            # The secret would reach the address of the author's webhooks as well.
+            "the task has webhooks, but no webhook_conn_id": not own and bool(sent.get("webhooks")),
             "[crew] required_actions is False": not may_ask(self.task),
         }
         return next((reason for reason, applies in hindrances.items() if applies), "")

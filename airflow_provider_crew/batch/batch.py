@@ -266,9 +266,10 @@ class Batch:
         """Write the result files, and return the manifest. Raise if the batch has failed."""
         batch, running = self.batch, len(self.batch.running)
         is_late = batch.is_late and bool(batch.running or batch.pending)
+        save_groups(batch)  # Airflow refuses it to a process that it has replaced, which must not go on
         limit = UNWATCHED if trigger_timed_out(self._next_kwargs) else "timeout"
         collect_rest(batch, errors.WaitedTooLong("The timeout of the batch passed.", limit=limit))
-        save_groups(batch)  # Airflow refuses it to a process that it has replaced, which must not tidy up
+        save_groups(batch)
         statuses, usage = batch.files.compact(batch.rows)
         failed = len(batch.rows) - statuses["success"]
         reason = "partial" if failed else "succeeded"

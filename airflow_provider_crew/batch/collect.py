@@ -1,5 +1,6 @@
 """Collect the ends of rows, and store their results: they may be gone tomorrow."""
 
+import copy
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,7 +19,6 @@ from airflow_provider_crew.client.text import in_words, one_line
 from airflow_provider_crew.client.wording import execution_failed
 from airflow_provider_crew.exceptions import EndedByAirflow
 from airflow_provider_crew.task.result import fitted
-from airflow_provider_crew.task.stop import cancelled_if_wanted
 from airflow_provider_crew.triggers.events import LARGE_STATUS_INTERVAL
 
 _AT_A_TIME = 50
@@ -114,7 +114,7 @@ def _cancelled(batch: BatchRun, row: Row, why: CrewError, asked: dict[str, Cance
         batch.task.hook.connection.require_address(batch.carried.address)
         return batch.client.cancel(kickoff_id)
 
-    end, execution = cancelled_if_wanted(batch.task, why, partial(asking.ask, cancel))
+    end, execution = batch.stop.cancelled_if_wanted(why, partial(asking.ask, cancel))
     if asking.is_open:
         return None
     del asked[row.kickoff_id]
@@ -132,7 +132,7 @@ def fit(batch: BatchRun, row: Row, output: str, data: Any, about: dict[str, Any]
         if options.output_type is not None:
             found = fitted(options.output_type, row.kickoff_id, output, data)
         found = output if found is None else found
-        if options.check and not options.check(row.inputs or {}, found):
+        if options.check and not options.check(*copy.deepcopy((row.inputs or {}, found))):
             event = "check rejected the output."
     except errors.InvalidOutput as error:
         event = error.event

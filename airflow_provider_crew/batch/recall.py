@@ -34,7 +34,7 @@ def recall(batch: BatchRun, stored: Any, *, is_resumed: bool) -> None:
     state.removed_attempts = sum(row.attempts for row in removed)
     state.has_result = any((row.line or {}).get("raw_output") is not None for row in every)
     state.is_billed |= bool(stored and stored["is_billed"])
-    state.is_billed |= any(row.sent_at is not None or (row.line or {}).get("kickoff_id") for row in every)
+    state.is_billed |= any(row.attempts for row in every)
     keys = {row.key for row in batch.rows}
     state.changed = sum(row.key in keys for row in removed)
     state.removed = len(removed) - state.changed
@@ -79,7 +79,7 @@ def _decisions(
             status, end = outcome.result()
             decision = Decision.ASK if is_resumed else decide_on(row, status)
             if decision in {Decision.KICK_OFF_AFTER_END, Decision.FAIL_UNREADABLE}:
-                decisions[id(row)] = decision, None if row.usage else getattr(end, "usage", None)
+                decisions[id(row)] = decision, getattr(end, "usage", None) if row.outlasts or row.sent_at else None
             else:
                 batch.running[row.kickoff_id] = row
     return decisions

@@ -1,5 +1,6 @@
 """Display of a batch: in the Crew tab, in alerts, in its log and its manifest."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -112,8 +113,12 @@ class Display:
 
 
 def _estimate(tokens: int, metered: int, rows: int) -> int | None:
-    """Return the tokens of all rows if each uses the average, to two digits. None if no tokens are known."""
-    return int(float(f"{tokens / metered * rows:.2g}")) if metered else None
+    """Return the tokens of all rows if each uses the average, up to two digits. None if no tokens are known."""
+    if not metered:
+        return None
+    exact = tokens / metered * rows
+    step: int = 10 ** max(len(f"{exact:.0f}") - 2, 0)
+    return math.ceil(exact / step) * step
 
 
 def manifest(

@@ -102,7 +102,7 @@ class Row:
     @property
     def is_cancelled(self) -> bool:
         """Whether the batch has asked the crew to cancel its execution, by its last line."""
-        return bool(self.error.get("type") == "NotCancelled")
+        return self.error.get("type") in {"NotCancelled", "ExecutionCancelled"}
 
     @property
     def outlasts(self) -> bool:

@@ -279,7 +279,10 @@ class Response:
         if reason := ": ".join(text.rstrip(". ") for text in given if isinstance(text, str) and text):
             speaker = "crew" if is_status or self.has_error_body else "response"
             return f" The {speaker} says: {one_line(reason, _MAX_REASON).rstrip('. ')}."
-        return f" It begins: {self.excerpt()!r} ({self.content_type})." if self.body else ""
+        is_cut_off = self.status < HTTPStatus.MULTIPLE_CHOICES and self.body.lstrip().startswith(
+            b"{"
+        )  # may be a result
+        return f" It begins: {self.excerpt()!r} ({self.content_type})." if self.body and not is_cut_off else ""
 
     def excerpt(self) -> str:
         """Return the beginning of the body, on one line."""
@@ -354,9 +357,9 @@ _ERRORS: dict[int, tuple[type[CallError], str]] = {
 }
 # A load balancer that closes an idle connection returns 408 to the next request on it.
 _PASSING_CLIENT_ERRORS = frozenset({408, 425})
-# A gateway may return these after it has forwarded the request: See Other, Request Timeout, Conflict, and Client
-# Closed Request.
-_UNCERTAIN_REJECTIONS = frozenset({303, 408, 409, 499})
+# A gateway may return these after it has forwarded the request: Found, See Other, Request Timeout, Conflict, and
+# Client Closed Request.
+_UNCERTAIN_REJECTIONS = frozenset({302, 303, 408, 409, 499})
 
 
 def unreachable(request: Request, crew: CrewApi, error: BaseException, *, sent: bool) -> errors.Unreachable:

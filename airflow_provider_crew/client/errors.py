@@ -71,6 +71,8 @@ _SENTENCES = {
 }
 
 
+# With this status, a deployed crew may report for good that an execution has failed.
+FAILED_FOR_GOOD = HTTPStatus.INTERNAL_SERVER_ERROR
 TRY_LATER = "Try again when the crew responds again."
 _ADD_NAMES = "Add the missing names to `inputs`."
 
@@ -407,8 +409,8 @@ class LostContact(WatchError):
         """Action for a person: this error's own, or that for the cause."""
         if self.only_in_triggerer:
             return "Compare environment variables, secrets backend and network of the triggerer and the worker."
-        if isinstance(self.cause, CallError) and self.cause.http_status == HTTPStatus.INTERNAL_SERVER_ERROR:
-            return "If the dashboard shows that it failed, run `forget` and clear the task. Otherwise,"
+        if isinstance(self.cause, CallError) and self.cause.http_status == FAILED_FOR_GOOD:
+            return "Check the crew's dashboard, which may show that the execution failed."
         return self.cause.fix if self.cause else TRY_LATER
 
 

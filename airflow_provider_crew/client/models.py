@@ -105,7 +105,7 @@ def state_of(body: Mapping[str, Any]) -> tuple[str, Meaning]:
     # Treat an unrecognized state as running.
     meaning = MEANINGS.get(word.lower(), "running")
     # A gateway also reports ``error`` if a call fails, with its reason in ``message`` or ``detail``.
-    if meaning in {"error", "stopped"} and not state and not any(_word(body.get(key)) for key in _REASONS):
+    if meaning == "error" and not state and not any(_word(body.get(key)) for key in _REASONS):
         raise ValueError("it reports an error without a reason")
     return storable_text(word), meaning
 
@@ -118,7 +118,7 @@ def result_of(body: Mapping[str, Any]) -> dict[str, Any]:
     output = body.get("final_output") if result is None else result
     result_json = body.get("result_json")
     # A deployed crew or flow without output sends null. The execution has ended, so waiting adds nothing.
-    if output is None and result_json is None and not _word(body.get("state")):
+    if output is None and result_json is None and not tasks and not _word(body.get("state")):
         raise ValueError("it is completed, but has no result")
     listed = tasks if isinstance(tasks, list) else []
     return {

@@ -179,7 +179,7 @@ def ended(progress: Mapping[str, Any], error: errors.CrewError, now: float) -> d
     match error:
         case errors.ExecutionFailed():
             state = "failed"
-        case errors.ExecutionUnknown(has_completed=True):
+        case errors.ExecutionUnknown(has_completed=True) | errors.InvalidOutput():
             state = "completed"
         case errors.ExecutionUnknown() | errors.ExecutionNotFound():
             state = "unknown"

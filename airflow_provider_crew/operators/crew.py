@@ -161,10 +161,11 @@ class CrewTask(BaseOperator):
 
         durable: bool = getattr(self, "durable", True)
         is_new = next_kwargs is None and context["ti"].try_number == 1
-        facts = Facts(next=Next(durable=durable, is_unreadable=HAS_STORE and not is_new))
-        if next_kwargs is not None and hasattr(self, "durable"):  # it has an execution
+        is_sensor = not hasattr(self, "durable")
+        facts = Facts(next=Next(durable=durable, is_unreadable=HAS_STORE and not is_new), is_sensor=is_sensor)
+        if next_kwargs is not None or is_sensor:  # it has an execution
             facts.phase = "waiting"
-            facts.kickoff_id = (next_kwargs.get("event") or {}).get("kickoff_id", "")
+            facts.kickoff_id = ((next_kwargs or {}).get("event") or {}).get("kickoff_id", "")
         return verdict(error, facts).exception()
 
     def _task(self, context: Context, kind: type[Any] | None = None, **more: Any) -> Task:

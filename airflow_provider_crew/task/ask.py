@@ -73,7 +73,7 @@ class People:
         """Continue after a user has chosen an option under Required Actions."""
         task, waiting, user = self.task, self.waiting, user_in(next_kwargs["event"])
         task.log.info("Required Actions: %s chose %r.", user, option)
-        line = f"{_code(user)} chose {option!r} at {_time_of_day(time.time())}."
+        line = f"{_code(user)} chose {option!r} at {_time_of(time.time())}."
         waiting.chosen = [*waiting.chosen, line][-_MOST_CHOSEN:]
         plan = Plan(memory=next_kwargs.get("memory"), deadline=next_kwargs.get("deadline"))
         if option == STOP_WAITING:
@@ -132,7 +132,7 @@ def _text_of_request(task: Task, event: WatchEnd, chosen: Sequence[str]) -> str:
     :param chosen: Earlier choices of users.
     """
     page, seen, kickoff_id = task.page(event.kickoff_id), event.progress or {}, event.kickoff_id
-    waits = f"waits {'again ' if chosen else ''}for human input since {_time_of_day(seen.get('since'))}"
+    waits = f"waits {'again ' if chosen else ''}for human input since {_time_of(seen.get('since'))}"
     place = (event.memory or {}).get("place", "")
     answer = f"Answer at {page}." if page else "Answer in the crew's dashboard."
     # An unknown execution may be past the task at which it was last seen.
@@ -162,6 +162,6 @@ def _code(text: str) -> str:
     return "`{}`".format(one_line(text, _SHOWN).replace("`", "'"))
 
 
-def _time_of_day(seconds: float | None) -> str:
+def _time_of(seconds: float | None) -> str:
     """Return a time for a message."""
-    return datetime.fromtimestamp(seconds or time.time(), tz=UTC).strftime("%H:%M:%S UTC")
+    return datetime.fromtimestamp(seconds or time.time(), tz=UTC).strftime("%d %B, %H:%M:%S UTC")

@@ -8,6 +8,7 @@ ends.
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from threading import Event
@@ -32,7 +33,7 @@ from airflow_provider_crew.task.output import Output
 from airflow_provider_crew.task.record import Record, callbacks_of, fingerprint, kickoff_id_left_by
 from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, report, storable, value_of
 from airflow_provider_crew.task.send import called, kick_off, request_of, send, webhook_secret
-from airflow_provider_crew.task.stop import UNWATCHED, Stop, as_cut_short, cancelled_if_wanted, shielded
+from airflow_provider_crew.task.stop import UNWATCHED, Stop, as_cut_short, shielded
 from airflow_provider_crew.task.task import Task, reject_nothing
 from airflow_provider_crew.task.verdict import Facts, Verdict, verdict
 from airflow_provider_crew.task.wait import Plan, Wait, note_end_of_deferral, trigger_failed
@@ -44,6 +45,9 @@ from airflow_provider_crew.triggers.events import (
     read_event,
     trigger_timed_out,
 )
+
+# After them, the execution may run on, and end while the task waits for a worker.
+_OPEN_ENDS = (errors.LostContact, errors.WaitedTooLong, errors.ExecutionUnknown)
 
 
 class Attempt:
@@ -145,7 +149,7 @@ class Attempt:
             self.people.ended(error)
             if facts.phase == "waiting" and self.kickoff_id:
                 error = as_cut_short(error, self.kickoff_id)
-                error, execution = cancelled_if_wanted(self.task, error, self._cancel)
+                error, execution = self.stop.cancelled_if_wanted(error, self._cancel)
                 if isinstance(execution, Completed):
                     self.waiting.note_completion()
             if isinstance(error, UncertainKickoff) or facts.phase == "sending":
@@ -263,7 +267,11 @@ class Attempt:
         if isinstance(event.error, errors.HumanInputNeeded):
             return self.waiting.to_end(self.people.ask(event, plan))
         if event.error:
-            raise _seen_by_triggerer(event.error, event)
+            error = _seen_by_triggerer(event.error, event)
+            if isinstance(error, _OPEN_ENDS):
+                with suppress(errors.ExecutionUnknown):  # no news
+                    return self.waiting.once(error, self.waiting.rules(time.time() + self.task.options.timeout))
+            raise error
         if event.too_large:  # a running execution may have a large status as well, so the task may defer again
             again = {"first_poll_at": time.time() + LARGE_STATUS_INTERVAL}
             return self.waiting.to_end(replace(plan, rules=again))
@@ -325,11 +333,12 @@ def unread(error: Exception) -> CrewTaskError:
 
 def _seen_by_triggerer(error: CrewError, event: WatchEnd) -> CrewError:
     """Return the error with a hint if the triggerer cannot reach the crew although the worker did."""
-    if not isinstance(error, errors.LostContact) or not event.seen or event.has_response:
+    cause = getattr(error, "cause", None)
+    if not (isinstance(cause, errors.Unreachable) and event.seen) or event.has_response:
         return error
     hint = (
         "The triggerer cannot find the connection, but the worker can."
-        if isinstance(error.cause, errors.Unreachable) and error.cause.lacks_connection
+        if cause.lacks_connection
         else "The triggerer never got a response, but the worker did."
     )
     return error.replace(f"{error.event} {hint}", only_in_triggerer=True)

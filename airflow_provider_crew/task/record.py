@@ -167,7 +167,7 @@ class Record:
         self._saving = threading.Lock()
         self.is_unnamed = False
         """Whether Airflow has refused the kickoff ID, so that the next attempt finds a kickoff without one."""
-        self.is_read = self.is_unreadable = False
+        self.is_read = self.is_unreadable = self.is_unconfirmed = False
 
     def read(self) -> None:
         """Read what earlier attempts have stored. If this raises, the next attempt reads it, or sends nothing."""
@@ -204,6 +204,7 @@ class Record:
             self.is_unnamed,
             self.is_unreadable,
             self.may_be_forgotten,
+            self.is_unconfirmed,
         )
 
     @property

@@ -118,6 +118,26 @@ class Stop:
             raise told
         self._task.warn(verdict(told, replace(facts, is_ending=True)).failure.story)
 
+    def cancelled_if_wanted(
+        self, error: BaseException, cancel: Callable[[], Completed | Failed]
+    ) -> tuple[BaseException, Completed | Failed | None]:
+        """
+        Cancel an execution whose wait has ended, if that is wanted.
+
+        Return the error that says so, and the end of the execution, if the crew has reported one.
+        """
+        if not isinstance(error, EndedByAirflow | errors.WaitedTooLong):
+            return error, None
+        is_late = isinstance(error, errors.WaitedTooLong) and error.limit != UNWATCHED
+        is_wanted = isinstance(error, EndedByAirflow) or (is_late and self._task.cancels_on("timeout"))
+        if not is_wanted or self._pulse.was_suspended():  # a later attempt may wait for it
+            return error, None
+        try:
+            execution = cancel()
+        except Exception as failure:  # noqa: BLE001 - a secrets backend may raise anything
+            return after_cancelling(error, failure), None
+        return after_cancelling(error, execution), execution
+
     def look_before(self, what: str, interrupted: Event | None = None) -> None:
         """
         Raise if Airflow is ending the task, if its time is over, or if the process was suspended.
@@ -171,26 +191,6 @@ def as_cut_short(error: BaseException, kickoff_id: str) -> BaseException:
     if type(error) is errors.WaitedTooLong and error.limit == "execution_timeout":
         return CutShort(error.event, kickoff_id=error.kickoff_id, at=error.at)
     return error
-
-
-def cancelled_if_wanted(
-    task: Task, error: BaseException, cancel: Callable[[], Completed | Failed]
-) -> tuple[BaseException, Completed | Failed | None]:
-    """
-    Cancel an execution whose wait has ended, if that is wanted.
-
-    Return the error that says so, and the end of the execution, if the crew has reported one.
-    """
-    if not (
-        isinstance(error, EndedByAirflow)
-        or (isinstance(error, errors.WaitedTooLong) and error.limit != UNWATCHED and task.cancels_on("timeout"))
-    ):
-        return error, None
-    try:
-        execution = cancel()
-    except Exception as failure:  # noqa: BLE001 - a secrets backend may raise anything
-        return after_cancelling(error, failure), None
-    return after_cancelling(error, execution), execution
 
 
 def shielded(work: Callable[[Event], T]) -> T:

@@ -66,6 +66,7 @@ _EFFECTS = {
     Decision.REATTACH: _READS,
     Decision.FAIL_UNCERTAIN: _REPORTS,
     Decision.FAIL_STOPPED: _ENDS_AGAIN,
+    Decision.FAIL_UNREADABLE: "asks the crew again, and starts another execution (billed) if that one has ended",
 }
 # Effects on a batch whose rows cannot be counted, because they were not read.
 _STARTS_ROWS = "starts the rows (billed)"
@@ -405,15 +406,17 @@ def _row_after(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR0911 -
             return _Row("fail", cleared, f"Wait for the execution with {_sensor(facts)}.")
         case errors.ExecutionUnknown(elsewhere=""):
             return _Row("fail", cleared, error.fix, _start_over(facts))
-    return _row_of_any(error, again, cleared)
+    return _row_of_any(error, again, cleared, facts)
 
 
-def _row_of_any(error: CrewError, effect: str, cleared: str = "") -> _Row:
-    """Return the row of an error that its table does not list."""
+def _row_of_any(error: CrewError, effect: str, cleared: str = "", facts: Facts | None = None) -> _Row:
+    """Return the row of an error that its table does not list. ``facts``: those of a task with an execution."""
     is_optional = error.fix == errors.TRY_LATER or isinstance(error, errors.WaitedTooLong)
     fix = "" if is_optional and _is_passing(error) else error.fix
     action: Action = "retry" if _is_passing(error) else "fail"
-    return _Row("time out" if isinstance(error, exceptions.CutShort) else action, effect, fix, cleared=cleared)
+    cause = getattr(error, "cause", None)
+    after = _start_over(facts) if facts and getattr(cause, "http_status", None) == errors.FAILED_FOR_GOOD else ""
+    return _Row("time out" if isinstance(error, exceptions.CutShort) else action, effect, fix, after, cleared)
 
 
 def _row_of_batch(error: CrewError, rows: RowCounts) -> _Row:
@@ -445,6 +448,8 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:
     row = _row_of_any(error, facts.effect(), cleared)
     if facts.next.earlier == "may have started" and cleared in {_STARTS, _STARTS_ANOTHER}:
         row = replace(row, fix=f"{row.fix} Look for that execution in the crew's dashboard first.".lstrip())
+    if facts.next.is_unconfirmed:
+        row = replace(row, after=_start_over(facts))
     return row
 
 
@@ -474,7 +479,7 @@ def _row_of_failed_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0
         case errors.InvalidKickoffId():
             fix = "Check what the kickoff task returned. After a mapped kickoff task, map the sensor: "
             return _Row("fail", _WAITS_FOR_GIVEN, f"{fix}.expand(kickoff_id=kickoff.output).")
-    return _row_of_any(error, again)
+    return _row_of_any(error, again, facts=facts)
 
 
 _ADOPTING = (

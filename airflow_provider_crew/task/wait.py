@@ -122,7 +122,7 @@ class Wait:
             raise result_out_of_reach(self.kickoff_id, error.lasted) from None
         return step.completed.result()
 
-    def once(self, lost: errors.LostContact, rules: WatchRules) -> dict[str, Any]:
+    def once(self, lost: errors.WatchError, rules: WatchRules) -> dict[str, Any]:
         """Poll once, because no triggerer polls any longer. Raise an error if the execution is running."""
         poller = self.poller(rules, WatchState(self.task.started_at))
         if completed := poller.poll().completed:

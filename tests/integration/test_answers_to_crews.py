@@ -296,6 +296,7 @@ def test_meta_that_renders_to_text_is_rejected(dialog):
         ({}, {"WEBHOOK_CONN_ID": ""}),
         ({}, {"REQUIRED_ACTIONS": "False"}),
         ({"webhook_conn_id": "crew_other", "webhooks": {"url": "https://hooks.example", "events": []}}, {}),
+        ({"webhook_conn_id": "crew_webhook", "deferrable": False}, {}),
     ],
 )
 def test_missing_condition_is_named_and_nothing_else_changes(dialog, monkeypatch, task_log, options, environment):
@@ -309,6 +310,14 @@ def test_missing_condition_is_named_and_nothing_else_changes(dialog, monkeypatch
     assert "cannot be answered from Airflow" in task_log.warnings
     assert QUESTION not in dialog.questions.xcoms
     assert "humanInputWebhook" not in json.dumps(dialog.crew.requests.on("kickoff")[0].json)
+
+
+def test_secret_of_the_receiver_reaches_no_other_address(dialog):
+    dialog.crew.scenario = asking("draft-1").without_waiting()
+
+    dialog.task_with(webhooks={"url": "https://hooks.example", "events": []}).run()
+
+    assert SECRET not in json.dumps(dialog.crew.requests.on("kickoff")[0].json)
 
 
 def test_secret_is_in_no_trigger_xcom_record_or_request(dialog):

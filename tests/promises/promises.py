@@ -241,7 +241,7 @@ def execution_timeout_during_kickoff_loses_nothing(world: World, make: MakeJob) 
 def response_to_kickoff_decides_cost(world: World, make: MakeJob) -> None:
     """Both clients read every response in tests/integration/test_responses.py."""
     responses: list[tuple[int, Any, str]] = [
-        *((status, None, "none") for status in (302, 401, 422)),
+        *((status, None, "none") for status in (301, 401, 422)),
         *((status, "<html>Welcome</html>", "unknown") for status in (200, 503)),
         (200, {"kickoff_id": ""}, "unknown"),
         (422, {"kickoff_id": "4711"}, "unknown"),

@@ -19,7 +19,7 @@ from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.models import Failed
 from airflow_provider_crew.exceptions import CrewTaskError, CutShort, EndedByAirflow
-from airflow_provider_crew.task.stop import Pulse, Stop, as_cut_short, cancelled_if_wanted, pulse_of, shielded
+from airflow_provider_crew.task.stop import Pulse, Stop, as_cut_short, pulse_of, shielded
 from airflow_provider_crew.task.task import Options, Task
 from airflow_provider_crew.task.verdict import Facts, verdict
 
@@ -54,6 +54,12 @@ def test_process_that_was_suspended_sends_nothing():
 
     with pytest.raises(CrewTaskError):
         ending(beats=(0.0, 65.0, 66.0), told=False)[0].look_before("kickoff")
+
+
+def test_process_that_was_suspended_cancels_nothing():
+    stop, _ = ending(beats=(0.0, 65.0, 66.0), cancel_on_timeout=True)
+
+    assert stop.cancelled_if_wanted(TIME_OVER, lambda: STOPPED) == (TIME_OVER, None)
 
 
 def ending(*, beats: tuple[float, ...] = (0.0, 5.0), told: bool = True, **options: Any) -> tuple[Stop, list[str]]:
@@ -142,7 +148,7 @@ def cancelled(name: str, *, on_timeout: bool = True, fails: bool = False) -> str
             raise RuntimeError("no secrets")
         return STOPPED
 
-    told, end = cancelled_if_wanted(ending(cancel_on_timeout=on_timeout)[0]._task, ERRORS[name], cancel)
+    told, end = ending(cancel_on_timeout=on_timeout)[0].cancelled_if_wanted(ERRORS[name], cancel)
     assert len(asked) == (told is not ERRORS[name])
     assert end is (STOPPED if asked and not fails else None)
     assert ("no secrets" in str(told.args)) == bool(asked and fails)
