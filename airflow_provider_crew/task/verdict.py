@@ -45,7 +45,6 @@ _STARTS = "starts an execution (billed)"
 _STARTS_ANOTHER = "starts another execution (billed)"
 AFTER_FORGETTING = f"Clearing the task {_STARTS_ANOTHER}."
 _WAITS = "waits for the same execution, at no further cost"
-_WAITS_FOR_GIVEN = "waits for the execution that kickoff_id names then, at no further cost"
 AFTER_REMOVAL = "Wait for the execution with CrewExecutionSensor in another task, or cancel it."
 AFTER_UPSTREAM = f"When its upstream tasks have succeeded, clearing the task {_WAITS}."
 _READS = "reads the result of the same execution, at no cost"
@@ -73,15 +72,6 @@ _STARTS_ROWS = "starts the rows (billed)"
 _CONTINUES = "keeps the successful rows, waits for the running ones and starts the others (billed)"
 _CONTINUES_WITH_ALL = "waits for the running rows and starts all others (billed)"
 _STARTS_NOTHING = "starts nothing until result_path is fixed"
-# Effects of marking a task that waits, and of doing nothing. The second sentence is that of a batch.
-_CANCELS = (
-    "the task asks the crew to cancel the execution, which is billed up to its end",
-    "the task asks the crew to cancel the running executions, which are billed up to their end",
-)
-_RETURNS = (
-    "the task returns the result when the execution ends. The execution is billed once",
-    "the batch continues, and each of its executions is billed once",
-)
 _LONGEST_REASON = 2_000
 # What happens to the execution of a task that has ended, and to those of a batch.
 _LEFT: dict[Cost, tuple[str, str]] = {
@@ -90,9 +80,6 @@ _LEFT: dict[Cost, tuple[str, str]] = {
     Cost.ENDED: ("nothing more is billed", "nothing more is billed"),
     Cost.UNKNOWN: ("an execution may be running and billed", "executions may be running and billed"),
 }
-_ROWS_MAY_RUN = (
-    "unknown; rows may be running, and a row whose kickoff was in flight will be reported as uncertain."
-)
 # The effects for which Airflow 3.4 needs "Keep task state and resume".
 _NEED_RECORD = frozenset({_WAITS, _READS, _CHECKS, _REPORTS, _STARTS_UNLESS_RUNNING})
 
@@ -298,9 +285,11 @@ def while_waiting(facts: Facts, *, cancels: bool, cancels_at_timeout: bool = Fal
     next step after the trigger has tried to cancel the execution, by whether it is ``cancelled``, has ``ended`` by
     itself, is ``running``, or was ``asked`` to end and may do so later.
     """
-    keeps, cancelled = _LEFT[Cost.RUNNING][0], _CANCELS[0]
+    keeps = _LEFT[Cost.RUNNING][0]
+    cancelled = "the task asks the crew to cancel the execution, which is billed up to its end"
+    returned = "the task returns the result when the execution ends. The execution is billed once"
     mark = {"mark": cancelled if cancels else keeps}
-    nothing = {"nothing": _RETURNS[0], "unanswered": cancelled if cancels_at_timeout else keeps}
+    nothing = {"nothing": returned, "unanswered": cancelled if cancels_at_timeout else keeps}
     if facts.is_sensor:
         after = {"cancelled": _ENDS_AGAIN, "ended": _READS, "running": _WAITS, "asked": _WAITS}
     else:
@@ -320,15 +309,15 @@ def while_rows_run(rows: RowCounts, *, cancels: bool, retries: int = 0) -> dict[
     """Return the sentences for a batch that has not ended, and for one whose process was killed (``if_lost``)."""
     if_cleared = _effect_on(rows, cleared=True)
     after = _choices(if_cleared, Cost.UNKNOWN, is_of_batch=True)
-    again = (
-        f". If it fails, up to {retries:,} {'retry' if retries == 1 else 'retries'} may rerun failed rows (billed)"
-    )
-    mark = _CANCELS[1] if cancels else f"no further row starts, and {_LEFT[Cost.RUNNING][1]}"
+    stops = "the task asks the crew to cancel the running executions, which are billed up to their end"
+    mark = stops if cancels else f"no further row starts, and {_LEFT[Cost.RUNNING][1]}"
+    again = f". If it fails, retries (up to {retries:,}) may rerun failed rows (billed)" if retries else ""
+    nothing = f"the batch continues, and each of its executions is billed once{again}"
     return {
-        "choices": after | {"mark": mark, "nothing": _RETURNS[1] + (again if retries else "")},
+        "choices": after | {"mark": mark, "nothing": nothing},
         "if_lost": {
             "cost": Cost.UNKNOWN.value,
-            "billed": _ROWS_MAY_RUN,
+            "billed": "unknown; rows may be running. Those with a kickoff in flight are reported as uncertain.",
             "if_retried": _effect_on(rows, cleared=False),
             "next_step": " ".join(filter(None, (_look_first(rows), _sentence(_clearing(if_cleared))))),
             "choices": after,
@@ -338,8 +327,8 @@ def while_rows_run(rows: RowCounts, *, cancels: bool, retries: int = 0) -> dict[
 
 def _look_first(rows: RowCounts) -> str:
     """Return what to do before the next attempt, which may start uncertain rows again, or nothing."""
-    which = f"the uncertain rows ({rows.uncertain:,})"
-    look = f"Look for the executions of {which} in the crew's dashboard first." if rows.uncertain else ""
+    which = f"the executions of the uncertain rows ({rows.uncertain:,})"
+    look = f"Look for {which} in the crew's dashboard first." if rows.uncertain else ""
     fix = "Fix `output_type` or `check` first, or raise `max_failed`." if rows.is_stuck_if_cleared else ""
     return " ".join(filter(None, (look, fix)))
 
@@ -478,7 +467,8 @@ def _row_of_failed_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0
             return _Row("fail", _ENDS_AGAIN, error.fix)
         case errors.InvalidKickoffId():
             fix = "Check what the kickoff task returned. After a mapped kickoff task, map the sensor: "
-            return _Row("fail", _WAITS_FOR_GIVEN, f"{fix}.expand(kickoff_id=kickoff.output).")
+            effect = "waits for the execution that kickoff_id names then, at no further cost"
+            return _Row("fail", effect, f"{fix}.expand(kickoff_id=kickoff.output).")
     return _row_of_any(error, again, facts=facts)
 
 
