@@ -105,12 +105,14 @@ def sent_in_groups(batch: BatchRun, entry: Any) -> list[list[Any]]:
     """
     Return the kickoffs that earlier processes have recorded, with or without a kickoff ID.
 
-    :param entry: Entry of the batch in the store. A group that it does not list was not sent.
+    :param entry: Entry of the batch in the store. A group that it does not list was not sent. Airflow 3.4 deletes
+        it when it clears the task, whose process may have recorded kickoff IDs since.
     """
-    groups = entry["groups"] if entry else []
+    in_folder = [name.removeprefix(f"{SENT}/") for name in batch.files.names(SENT)]
+    groups = entry["groups"] if entry else in_folder
     stored = [line for group in groups for line in _with_calls(batch, group)]
     batch.carried.unanswered = sorted({line[-1] for line in stored if not line[2]})
-    in_files = [line for name in batch.files.names(SENT) for line in batch.files.read(name)]
+    in_files = [line for name in in_folder for line in batch.files.read(f"{SENT}/{name}")]
     return stored + [line for line in in_files if line[2] or line[-1] in groups or not entry]
 
 

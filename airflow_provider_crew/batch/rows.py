@@ -305,7 +305,9 @@ def merged(rows: Sequence[Row], lines: Iterable[Mapping[str, Any]], sent: Iterab
 
     for line in lines:
         row = named(line["key"], line["fingerprint"])
-        if line["attempts"] >= row.attempts:
+        # A process that Airflow has replaced may write later that its wait has failed.
+        is_late = row.status == "success" and (line["error"] or {}).get("stage") == "wait"
+        if line["attempts"] >= row.attempts + is_late:
             row.line, row.attempts = dict(line) | {"index": row.index}, line["attempts"]
             row.lost_at = None if line["kickoff_id"] else line["started_at"]
     for key, digest, kickoff_id, sent_at, attempts, _, group in sent:

@@ -355,3 +355,33 @@ def test_rate_limited_crew_gets_a_few_requests(live_crew, batch, timing):
     with pytest.raises(WaitedTooLong):
         batch(rows(40), timeout=3, max_active=40, max_outage=None).run()
     assert 0 < len(live_crew.requests.on("kickoff")) <= 12  # three for each row of the first group
+
+
+def test_ids_that_are_stored_after_a_clear_are_found(live_crew, batch, store, monkeypatch):
+    """Airflow 3.4 deletes the entries of a task that it clears, and kills its process seconds later."""
+    live_crew.scenario = SLOW
+    task = batch(rows(4), max_active=4)
+    monkeypatch.setattr(BatchRun, "each", one_by_one)
+    operator, write = task.begin(), ResultFiles.write
+
+    def clear_at_third_kickoff() -> None:
+        if len(live_crew.ids) == 3:
+            store.texts.clear()
+            task.clear()
+
+    def write_until_killed(files: ResultFiles, name: str, values: Any) -> None:
+        if name.startswith("sent/") and live_crew.kickoffs:
+            raise Killed
+        write(files, name, values)
+
+    live_crew.at_kickoff = clear_at_third_kickoff
+    with monkeypatch.context() as patched:
+        patched.setattr(ResultFiles, "write", write_until_killed)
+        with pytest.raises(Killed):
+            operator.execute(task.context)
+    live_crew.at_kickoff = lambda: None
+    for kickoff_id in live_crew.ids:
+        live_crew.finish(kickoff_id)
+
+    assert task.run()["counts"]["success"] == 4
+    assert len(live_crew.kickoffs) == 4
