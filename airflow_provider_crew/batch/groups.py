@@ -111,9 +111,12 @@ def sent_in_groups(batch: BatchRun, entry: Any) -> list[list[Any]]:
     in_folder = [name.removeprefix(f"{SENT}/") for name in batch.files.names(SENT)]
     groups = entry["groups"] if entry else in_folder
     stored = [line for group in groups for line in _with_calls(batch, group)]
-    batch.carried.unanswered = sorted({line[-1] for line in stored if not line[2]})
     in_files = [line for name in in_folder for line in batch.files.read(f"{SENT}/{name}")]
-    return stored + [line for line in in_files if line[2] or line[-1] in groups or not entry]
+    sent = stored + [line for line in in_files if line[2] or line[-1] in groups or not entry]
+    batch.carried.unanswered = sorted({line[-1] for line in sent if not line[2]})
+    for group in {*batch.carried.unanswered} - {line[-1] for line in stored}:  # adopt reads only the store
+        batch.store.set(f"{BATCH}_{group}", [line for line in sent if line[-1] == group])
+    return sent
 
 
 def _with_calls(batch: BatchRun, group: str) -> list[list[Any]]:

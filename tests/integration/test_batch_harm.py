@@ -18,7 +18,7 @@ from airflow.sdk.io import attach
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
 
 from airflow_provider_crew.batch.files import ResultFiles
-from airflow_provider_crew.batch.rows import STATUSES
+from airflow_provider_crew.batch.rows import STATUSES, last_kickoff
 from airflow_provider_crew.batch.state import BatchRun
 from airflow_provider_crew.exceptions import (
     CrewTaskError,
@@ -385,3 +385,19 @@ def test_ids_that_are_stored_after_a_clear_are_found(live_crew, batch, store, mo
 
     assert task.run()["counts"]["success"] == 4
     assert len(live_crew.kickoffs) == 4
+
+
+def test_uncertain_rows_can_be_adopted_after_a_clear(live_crew, batch, store):
+    """Airflow 3.4 deletes the entries of a task that it clears. A user can adopt only what the store has."""
+    live_crew.scenario = SLOW
+    task = batch(rows(2), max_active=2, max_failed=None)
+    store.breaks_with, store.breaks_at = Killed(), lambda call: call == "set" and bool(live_crew.kickoffs)
+    with pytest.raises(Killed):
+        task.run()
+    store.breaks_at = lambda _: False
+    task.clear()
+    store.texts.clear()
+
+    assert task.run()["counts"]["uncertain"] == 2
+    group, last = last_kickoff(store.entries, "topic 0")
+    assert (group in store.entries, last and last.kickoff_id) == (True, None)
