@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from airflow_provider_crew.client.progress import PROGRESS
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.notifications import CrewAlert
 from airflow_provider_crew.task.ask import REQUEST
+from airflow_provider_crew.task.checks import today
 from airflow_provider_crew.task.record import BATCH, KEY, KICKOFF_ID, ROW
 from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, USAGE
 from airflow_provider_crew.triggers.events import DEFERRAL
@@ -43,7 +43,6 @@ pytest_plugins = [
 pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="Airflow has a task state store from 3.3 on.")
 
 SETS = Path(__file__).parent
-TODAY = f"{datetime.now(UTC):%Y-%m-%d}"
 # Formats that a version stores, and those that this code stores.
 VERSIONS = [*sorted(path.name for path in SETS.iterdir() if path.name[0].isdigit()), "today"]
 
@@ -80,7 +79,7 @@ def stored(read, world, ledger, name, tmp_path) -> dict[str, Any]:
     """What is stored in a scene."""
     scene = SCENES[name]
     return read(
-        name, lambda: recorded(world, scene, ledger), crew=world.crew.url, today=TODAY, folder=f"{tmp_path}"
+        name, lambda: recorded(world, scene, ledger), crew=world.crew.url, today=today(), folder=f"{tmp_path}"
     )
 
 

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import ANY, Mock
@@ -169,9 +169,6 @@ class TestAnAirflowThatForgetsWhenCleared:
         assert again == (remembered if forgets else None)
 
 
-TODAY = f"{datetime.now(UTC):%Y-%m-%d}"
-
-
 @pytest.fixture
 def allow(live_crew, ledger, monkeypatch):  # noqa: ARG001 - without it, nothing counts here
     def allow_kickoffs(limit: int, connection: str = CONNECTION) -> None:
@@ -187,14 +184,15 @@ def limited(*, store: Any = None, **options: Any) -> Task:
 def test_limit_applies_per_connection_and_day(ledger, allow, monkeypatch):
     allow(1)
     allow(1, "AIRFLOW_CONN_TEAM/A%1")
+    day = checks.today()
     limited().run()
     limited(crew_conn_id="team/a%1").run()
     monkeypatch.setattr(checks, "datetime", SimpleNamespace(now=lambda zone: datetime(2031, 5, 7, tzinfo=zone)))
     limited().run()
 
     assert [*ledger.runs] == [
-        f"crew_default.{TODAY}.1",
-        f"team~2Fa~251.{TODAY}.1",  # only what Airflow takes in the name of a run
+        f"crew_default.{day}.1",
+        f"team~2Fa~251.{day}.1",  # only what Airflow takes in the name of a run
         "crew_default.2031-05-07.1",
     ]
 
