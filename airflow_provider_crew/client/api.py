@@ -279,10 +279,11 @@ class Response:
         if reason := ": ".join(text.rstrip(". ") for text in given if isinstance(text, str) and text):
             speaker = "crew" if is_status or self.has_error_body else "response"
             return f" The {speaker} says: {one_line(reason, _MAX_REASON).rstrip('. ')}."
-        is_cut_off = self.status < HTTPStatus.MULTIPLE_CHOICES and self.body.lstrip().startswith(
-            b"{"
-        )  # may be a result
-        return f" It begins: {self.excerpt()!r} ({self.content_type})." if self.body and not is_cut_off else ""
+        # JSON of a status that a gateway has cut off or encoded twice may hold an output, which no log may show.
+        is_shown = self.status >= HTTPStatus.MULTIPLE_CHOICES or not self.body.lstrip().startswith(
+            (b"{", b"[", b'"')
+        )
+        return f" It begins: {self.excerpt()!r} ({self.content_type})." if self.body and is_shown else ""
 
     def excerpt(self) -> str:
         """Return the beginning of the body, on one line."""
