@@ -33,7 +33,7 @@ _WIDE, _WIDE_LOG, _NARROW, _HIGH, _LOW = 1200, 1440, 560, 900, 240
 _DAGS = """
 from datetime import timedelta
 
-from airflow.providers.common.compat.sdk import DAG
+from airflow.sdk import DAG
 from airflow_provider_crew.operators.crew import CrewRunOperator
 
 INPUTS = {"topic": "electric ferries", "audience": "harbour masters"}
@@ -226,18 +226,18 @@ def _save_story(airflow: AirflowStack, browser: Chromium, service: LocalCrewServ
     run = _start(airflow, "killed_brief")
     executions = service.url.replace("http://", f"http://crew:{service.scenario.token}@")
 
-    def frame(caption: str) -> None:
+    def frame(caption: str, mark: str = "") -> None:
         crew.open(f"{executions}/local/")
         crew.wait_for("document.readyState === 'complete'")
         left, right = _shot(tab, _box(tab) | {"height": _LOW}), _shot(crew)
-        frames.append(_FRAME.format(caption=caption, left=left, right=right))
+        frames.append(_FRAME.format(caption=caption, mark=mark, left=left, right=right))
 
     tab.open(run.tab)
     tab.wait_for(f"{_TAB}?.innerText.includes('Task 2 of 3')")
     frame("1. A task runs a crew. Its progress shows up in the Crew tab.")
     os.kill(int(str(run.instance()["pid"])), signal.SIGKILL)
     time.sleep(1)
-    frame("2. The worker is killed with SIGKILL. The crew knows nothing about it, and keeps working.")
+    frame("2. The worker is killed with SIGKILL, and the crew keeps working.", mark="<b>Worker killed</b>")
     airflow.api.wait_for("killed_brief", run.run_id, timeout=180)
     tab.open(run.tab)
     tab.wait_for("document.querySelector('.crew-output')")
@@ -262,13 +262,16 @@ _CANVAS = """
   section { display: flex; align-items: flex-start; gap: 12px; padding: 12px; }
   figure { margin: 0; flex: 1 1 50%; border: 1px solid #ccd; }
   figcaption { padding: 6px 10px; font-size: 14px; background: #f6f6f9; }
+  b { float: right; padding: 0 8px; border-radius: 4px; background: #b3261e; color: #fff; }
+  figure:has(b) { border-color: #b3261e; outline: 2px solid #b3261e; }
   img { width: 100%; display: block; }
 </style>
 """
 _FRAME = """
 <p>{caption}</p>
 <section>
-  <figure><figcaption>Airflow: the task's Crew tab</figcaption><img src="data:image/png;base64,{left}"></figure>
+  <figure><figcaption>Airflow: the task's Crew tab {mark}</figcaption>
+    <img src="data:image/png;base64,{left}"></figure>
   <figure><figcaption>Local server: all executions</figcaption><img src="data:image/png;base64,{right}"></figure>
 </section>
 """

@@ -12,7 +12,7 @@ Costs one execution for each run of `crew_asset`, and none for `crew_asset_reade
 
 from typing import Any
 
-from airflow.providers.common.compat.sdk import DAG, Asset, task
+from airflow.sdk import DAG, Asset, task
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 

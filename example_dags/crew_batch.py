@@ -13,10 +13,9 @@ Costs one execution for each row, here eight: the row that lacks an input fails 
 import json
 from typing import Any
 
-from airflow.providers.common.compat.sdk import DAG, task
-from airflow.sdk import ObjectStoragePath
+from airflow.sdk import DAG, ObjectStoragePath, task
 
-from airflow_provider_crew import CrewBatchOperator
+from airflow_provider_crew.operators.crew import CrewBatchOperator
 
 ROWS = [{"topic": f"product {number}", "audience": "buyers"} for number in range(1, 9)]
 ROWS.append({"topic": "product 9"})

@@ -11,7 +11,7 @@ Costs one execution.
 
 from typing import Any
 
-from airflow.providers.common.compat.sdk import DAG, task
+from airflow.sdk import DAG, task
 
 REQUESTS = [
     {"topic": "parking at the office", "votes": 12},

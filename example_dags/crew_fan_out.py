@@ -15,7 +15,7 @@ Costs one execution for each item, here two: the item that lacks an input fails 
 
 from typing import Any
 
-from airflow.providers.common.compat.sdk import DAG, task
+from airflow.sdk import DAG, task
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 

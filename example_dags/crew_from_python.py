@@ -11,7 +11,7 @@ Costs one execution. `start` has no retries, because each would start and pay fo
 
 from typing import Any
 
-from airflow.providers.common.compat.sdk import DAG, task
+from airflow.sdk import DAG, task
 
 with DAG(
     "crew_from_python",

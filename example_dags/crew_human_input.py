@@ -12,7 +12,7 @@ Costs one execution.
 
 from datetime import timedelta
 
-from airflow.providers.common.compat.sdk import DAG
+from airflow.sdk import DAG
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 

@@ -10,7 +10,7 @@ Costs one execution. If the crew fails, the retry starts and pays for another. A
 killed worker, the retry reattaches to the same execution.
 """
 
-from airflow.providers.common.compat.sdk import DAG
+from airflow.sdk import DAG
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 

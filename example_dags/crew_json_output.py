@@ -13,7 +13,7 @@ Costs one execution.
 
 from typing import Any
 
-from airflow.providers.common.compat.sdk import DAG, task
+from airflow.sdk import DAG, task
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 

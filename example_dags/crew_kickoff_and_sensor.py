@@ -12,7 +12,7 @@ Costs one execution. Clearing `kickoff` starts and pays for another, unless the 
 
 from datetime import timedelta
 
-from airflow.providers.common.compat.sdk import DAG
+from airflow.sdk import DAG
 
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor

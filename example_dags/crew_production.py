@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.providers.common.compat.sdk import DAG, BaseHook, task
+from airflow.sdk import DAG, BaseHook, task
 
 from airflow_provider_crew.notifications import CrewAlert
 from airflow_provider_crew.operators.crew import CrewRunOperator

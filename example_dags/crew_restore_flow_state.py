@@ -11,7 +11,7 @@ Needs the connection `crew_flow`, to such a flow. To run one on your machine:
 Costs two executions.
 """
 
-from airflow.providers.common.compat.sdk import DAG
+from airflow.sdk import DAG
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 

@@ -10,7 +10,7 @@ Needs the connection to the crew, and the kickoff ID from the log of that task.
 Costs nothing more: it starts no execution.
 """
 
-from airflow.providers.common.compat.sdk import DAG, Param
+from airflow.sdk import DAG, Param
 
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 

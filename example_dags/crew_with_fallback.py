@@ -14,7 +14,7 @@ Costs one execution, or two if the first one fails: the retry starts another.
 from datetime import timedelta
 from typing import Any
 
-from airflow.providers.common.compat.sdk import DAG, BaseHook, task
+from airflow.sdk import DAG, BaseHook, task
 
 from airflow_provider_crew.notifications import CrewAlert
 from airflow_provider_crew.operators.crew import CrewRunOperator

@@ -9,7 +9,7 @@ Needs no connection. The DAG may be paused.
 Costs nothing.
 """
 
-from airflow.providers.common.compat.sdk import DAG
+from airflow.sdk import DAG
 
 with DAG("crew_budget", schedule=None, tags=["crew"], doc_md=__doc__) as dag:
     pass

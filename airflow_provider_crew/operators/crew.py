@@ -385,3 +385,10 @@ class CrewRunOperator(KickoffTask):
     def _steps(self, attempt: Attempt) -> Any:
         attempt.resume() or attempt.reattach() or attempt.kick_off()
         return attempt.result()
+
+
+def __getattr__(name: str) -> Any:
+    """Let a DAG import CrewBatchOperator from here. It builds on this module, so it is loaded on first use."""
+    if name != "CrewBatchOperator":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return resolve_name("airflow_provider_crew.batch.operator:CrewBatchOperator")

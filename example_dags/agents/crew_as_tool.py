@@ -13,7 +13,7 @@ Costs one execution for each call of the tool, and the agent's own tokens.
 from airflow.providers.common.ai.managed_agents import FailoverManagedAgentClient
 from airflow.providers.common.ai.operators.agent import AgentOperator
 from airflow.providers.common.ai.toolsets import ManagedAgentToolset
-from airflow.providers.common.compat.sdk import DAG
+from airflow.sdk import DAG
 
 from airflow_provider_crew.tool.agent import CrewAgentHook
 

@@ -6,8 +6,8 @@ Needs the connections `crew_default` and `smtp_default`, and `apache-airflow-pro
 Costs one execution. The alert costs nothing.
 """
 
-from airflow.providers.common.compat.sdk import DAG
 from airflow.providers.smtp.notifications.smtp import SmtpNotifier
+from airflow.sdk import DAG
 
 from airflow_provider_crew.notifications import CrewAlert
 from airflow_provider_crew.operators.crew import CrewRunOperator

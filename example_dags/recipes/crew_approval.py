@@ -12,8 +12,8 @@ then.
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.providers.common.compat.sdk import DAG, task
 from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import DAG, task
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 

@@ -10,10 +10,9 @@ Costs one execution for each account. Each retry reruns and pays for those whose
 import json
 from typing import Any
 
-from airflow.providers.common.compat.sdk import DAG, task
-from airflow.sdk import ObjectStoragePath
+from airflow.sdk import DAG, ObjectStoragePath, task
 
-from airflow_provider_crew import CrewBatchOperator
+from airflow_provider_crew.operators.crew import CrewBatchOperator
 
 PARAMS = {"results": "s3://my-bucket/briefs"}
 

@@ -10,7 +10,7 @@ Costs one execution for each day, including each day of a backfill.
 
 from datetime import UTC, datetime
 
-from airflow.providers.common.compat.sdk import DAG
+from airflow.sdk import DAG
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 

@@ -8,7 +8,7 @@ Costs one execution for each run in which `load_prices` fails, and none for the 
 
 from typing import Any
 
-from airflow.providers.common.compat.sdk import DAG, BaseHook, task
+from airflow.sdk import DAG, BaseHook, task
 
 
 def keep_error(context: Any) -> None:

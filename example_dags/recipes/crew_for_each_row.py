@@ -9,8 +9,9 @@ Costs one execution for each ticket.
 
 from typing import Any
 
-from airflow.providers.common.compat.sdk import DAG, AirflowFailException, task
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.providers.common.sql.operators.sql import SQLExecuteQueryOperator
+from airflow.sdk import DAG, task
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 

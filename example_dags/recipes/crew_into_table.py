@@ -10,7 +10,7 @@ Costs one execution. Retrying or clearing `store` costs nothing.
 from dataclasses import dataclass
 from typing import Any
 
-from airflow.providers.common.compat.sdk import DAG, task
+from airflow.sdk import DAG, task
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 

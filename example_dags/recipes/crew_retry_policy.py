@@ -8,7 +8,7 @@ Costs one execution. To start another, clear the task after the crew fails.
 
 from datetime import timedelta
 
-from airflow.providers.common.compat.sdk import DAG, ExceptionRetryPolicy, RetryAction, RetryRule
+from airflow.sdk import DAG, ExceptionRetryPolicy, RetryAction, RetryRule
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 

@@ -7,10 +7,13 @@ import inspect
 import re
 import runpy
 from collections.abc import Iterable
+from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
 
+import airflow_provider_crew
 from airflow_provider_crew import cli
 from airflow_provider_crew import exceptions as ends
 from airflow_provider_crew.answers.question import QUESTION
@@ -46,6 +49,8 @@ from tests.integration.pages import (
 )
 from tests.supported import has
 
+PACKAGE = Path(airflow_provider_crew.__file__).parent
+
 # Each Python block is a DAG, which test_pages_dag.py runs, or contains one of these marks. It is then run below,
 # except for the receiver of webhooks, which test_input_receiver.py runs, and for agents, which tests/agents runs.
 RUN_HERE = ("hook.inputs().names", "async def brief", "def test_", A_RESULT, RECEIVER, "CrewAgentHook(", ".dags.")
@@ -65,6 +70,37 @@ def test_links_lead_somewhere(page):
         assert found.exists(), target
         if anchor:
             assert anchor in anchors(found.read_text()), f"{target}#{anchor}"
+
+
+# A name of this package in backticks, and what a block of code imports.
+NAMED = re.compile(r"`(?:airflow_provider_crew\.)?([a-z_]+(?:\.\w+)+)`")
+IMPORTED = re.compile(r"from airflow_provider_crew((?:\.\w+)*) import ([\w, ]+)")
+
+
+def names_of_the_package(text: str) -> set[str]:
+    imported = {f"{module}.{name}"[1:] for module, names in IMPORTED.findall(text) for name in names.split(", ")}
+    folders = {path.stem for path in PACKAGE.iterdir()}
+    named = {name for name in NAMED.findall(text) if name.partition(".")[0] in folders}
+    return {name.partition(" as ")[0] for name in imported | named if not name.endswith((".py", ".json"))}
+
+
+def exists(name: str) -> bool:
+    """Whether a module has a name. Nothing is imported, because one module needs common-ai."""
+    module, _, member = name.rpartition(".")
+    path = PACKAGE / module.replace(".", "/")
+    if (path / member).is_dir() or (path / f"{member}.py").exists():
+        return True
+    file = path.with_suffix(".py") if module and not path.is_dir() else path / "__init__.py"
+    return file.exists() and re.search(rf"\b{member}\b", file.read_text()) is not None
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_modules_and_names_on_a_page_exist(page):
+    assert [name for name in names_of_the_package(PAGES[page]) if not exists(name)] == []
+
+
+def test_operator_of_batches_is_where_the_pages_import_it():
+    assert resolve_name("airflow_provider_crew.operators.crew:CrewBatchOperator") is CrewBatchOperator
 
 
 def anchors(text: str) -> set[str]:

@@ -81,7 +81,7 @@ pytest.main(["-q", "-p", "no:unraisableexception", "-c", "/dev/null", "--rootdir
 
 # The blocks of the page about migrating, as parts of one DAG.
 MIGRATED = """
-from airflow.providers.common.compat.sdk import DAG
+from airflow.sdk import DAG
 
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor

@@ -28,7 +28,7 @@ from tests.system.wheels import build
 _POLICY = """\
 import datetime
 
-from airflow.providers.common.compat.sdk import DAG
+from airflow.sdk import DAG
 
 from airflow_provider_crew.versions import HAS_STORE
 
