@@ -1,8 +1,8 @@
 // Ranking of the site's search. Guides come before reference pages, and those before the API reference and the changelog.
 const PENALTIES = [
-  [/^docs\/api\//, 30],
+  [/^docs\/api$/, 30],
   [/^(CHANGELOG|docs\/index)$/, 10],
-  [/^docs\/(operators|batch-reference|scenario|connection|xcoms|command-line|errors|compatibility)$/, 3],
+  [/^docs\/(operators|batch-reference|connection|xcoms|command-line|errors|compatibility)$/, 3],
 ];
 
 const wordsInTitle = (title) => {

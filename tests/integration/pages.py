@@ -32,8 +32,6 @@ RECIPES = "docs/recipes.md"
 SHOWN_FILE = re.compile(
     r"^\[(example_dags/\S+\.py)\]\((?:\.\./)+\1\)\n\n```python\n(.*?)^```\n", re.MULTILINE | re.DOTALL
 )
-# Mark of the program that receives webhooks.
-RECEIVER = "BaseHTTPRequestHandler"
 # Start of a block that shows a result.
 A_RESULT = '{"kickoff_id"'
 

@@ -1,4 +1,4 @@
-"""Receivers of requests, a chat, and the program of a page that forwards webhooks to it."""
+"""Receivers of requests, a chat, and the example that forwards webhooks to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from dev.loopback import HOST, free_port, is_free
 from tests.airflow_runs import eventually
-from tests.integration.pages import RECEIVER, anywhere
+from tests.integration.pages import ROOT
 
 
 @contextmanager
@@ -48,10 +48,11 @@ def chat() -> Iterator[tuple[list[dict[str, Any]], str]]:
 
 @contextmanager
 def receiver(**environment: str) -> Iterator[str]:
-    """Run the program that the page shows, and return its address."""
+    """Run the example, and return its address."""
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, "-c", anywhere("python", RECEIVER)], env=os.environ | environment | {"PORT": str(port)}
+        [sys.executable, ROOT / "example_crews/webhook_receiver.py"],
+        env=os.environ | environment | {"PORT": str(port)},
     )
     try:
         eventually(lambda: not is_free(port))

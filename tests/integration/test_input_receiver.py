@@ -1,4 +1,4 @@
-"""The receiver that docs/webhooks.md shows, called over HTTP."""
+"""The receiver of example_crews that docs/webhooks.md names, called over HTTP."""
 
 from __future__ import annotations
 

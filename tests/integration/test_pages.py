@@ -37,7 +37,6 @@ from tests.integration.pages import (
     A_RESULT,
     MIGRATING,
     PAGES,
-    RECEIVER,
     ROOT,
     SHOWN_FILE,
     anywhere,
@@ -52,8 +51,8 @@ from tests.supported import has
 PACKAGE = Path(airflow_provider_crew.__file__).parent
 
 # Each Python block is a DAG, which test_pages_dag.py runs, or contains one of these marks. It is then run below,
-# except for the receiver of webhooks, which test_input_receiver.py runs, and for agents, which tests/agents runs.
-RUN_HERE = ("hook.inputs().names", "async def brief", "def test_", A_RESULT, RECEIVER, "CrewAgentHook(", ".dags.")
+# except for agents, which tests/agents runs.
+RUN_HERE = ("hook.inputs().names", "async def brief", "def test_", A_RESULT, "CrewAgentHook(", ".dags.")
 
 
 # The blocks about a migration are parts of DAGs.
@@ -205,7 +204,9 @@ def test_pages_list_everything(capsys):
     }
     for where, known in listed.items():
         assert first_cells(*where) == {*known}, where
-    scenario = {word for row in table("docs/scenario.md", "Keys") for word in re.findall(r"`(\w+)`", str(row))}
+    scenario = {
+        word for row in table("docs/local-server.md", "Scenario file") for word in re.findall(r"`(\w+)`", str(row))
+    }
     for model in (Scenario, ScenarioTask, CrewInput, Delivery):
         assert model.model_fields.keys() <= scenario
     progress = {key for row in table("docs/xcoms.md", PROGRESS) for key in re.findall(r"`(\w+)`", row[0])}

@@ -61,7 +61,7 @@ def test_every_page_fits_its_screen_and_loads_nothing_from_elsewhere(page):
             if page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
                 wider.append((name, size))
 
-    assert len(names) > 35
+    assert len(names) > 30
     assert wider == []
     assert {url for url in page.requests if not url.startswith(("file:", "data:"))} == set()
     assert page.errors == []
