@@ -245,9 +245,13 @@ class Watch:
                 self.lines.append((logging.INFO, f"completed{after(execution)}"))
                 return Step(completed=self.memory.history.added_to(execution))
             case Failed():
-                self.memory.history.keep(execution.last_task)
+                was_at, history = self.memory.place, self.memory.history
+                steps, last = history.steps[-1:], execution.last_task
+                if was_at and steps and last and last not in history.tasks and last.task_id == steps[0].task_id:
+                    was_at = f"after {was_at}"  # the crew lists it as finished
+                history.keep(last)
                 self._recovered()
-                return Step(error=execution_failed(execution, self.memory.place))
+                return Step(error=execution_failed(execution, was_at))
 
     def on_error(self, error: PollError) -> Step:
         """Decide the next step after a poll without a response."""

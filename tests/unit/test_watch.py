@@ -48,6 +48,12 @@ OUTCOMES: dict[str, Any] = {
         usage={"total_tokens": 312},
         last_task=TaskResult(task_id="facts_task", agent="Writer", output="facts", execution_time=None),
     ),
+    "failed after writing": Failed(
+        status="error",
+        kickoff_id=KICKOFF_ID,
+        error="out of credit",
+        last_task=TaskResult(task_id="writing_task", output="About writing.", execution_time=None),
+    ),
     "a task of an unknown number": running("writing_task", 0, total=0),
     "a step": running("write_summary", 3, total=None, unit="step"),
     "revoked": read_execution({"state": "REVOKED", "usage_metrics": {"total_tokens": 7}}, KICKOFF_ID),
