@@ -78,6 +78,7 @@ class AnsweringPeople(People):
             kickoff["meta"] = {**meta, "airflow": self.task.origin()}
         self.task.options = replace(self.task.options, kickoff=kickoff, webhook_conn_id=secret_id)
         waiting.new_trigger = self._new_trigger
+        waiting.unanswered = self._unanswered
 
     def _found_hindrance(self, secret_id: str, url: str) -> str:
         """Return why the task only shows that its crew waits. Empty if there is no reason."""
@@ -266,6 +267,13 @@ class AnsweringPeople(People):
 
     def _at_timeout(self) -> str:
         return _AT_TIMEOUT[self._choice_at_timeout()]
+
+    def _unanswered(self) -> dict[str, Any]:
+        """Return what Airflow does after ``response_timeout``, which is before the timeout of the task."""
+        if not self.task.options.response_timeout or self._choice_at_timeout() == "leave":
+            return {}
+        by = self.question.answer_by
+        return {"unanswered": self._at_timeout(), "answer_by": by} if by else {"unanswered": ""}
 
     def _has_continued(self, plan: Plan) -> bool:
         """Whether the crew was waiting, and is running again or has ended. The last poll may be a minute old."""

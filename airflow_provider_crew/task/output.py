@@ -230,7 +230,8 @@ class TaskProgress:
     def push(self, value: Mapping[str, Any]) -> None:
         """Push a progress."""
         try:
-            self._task.ti.xcom_push(key=PROGRESS, value=value)
+            own = {"try_number": self._task.ti.try_number}
+            self._task.ti.xcom_push(key=PROGRESS, value={**value, **own})
         except Exception as error:  # noqa: BLE001
             self._warn(error)
         self.pace.pushed()

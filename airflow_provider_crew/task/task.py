@@ -147,11 +147,11 @@ class Task:
 
     def origin(self) -> dict[str, Any]:
         """Return the meta of a kickoff. It identifies a lost execution, since the crew lists none."""
-        names = ("dag_id", "run_id", "task_id", "map_index", "try_number")
+        names = ("dag_id", "run_id", "task_id", "map_index")
         loop = self.context.get("loop")  # Airflow 3.4
         key = getattr(self.context.get("dag_run"), "partition_key", None)  # Airflow 3.2
         more = ({"iteration": loop.index} if loop else {}) | ({"partition_key": key} if key else {})
-        return {name: getattr(self.ti, name) for name in names} | more
+        return {name: getattr(self.ti, name) for name in names} | more | {"try_number": self.ti.try_number}
 
     @cached_property
     def inputs(self) -> Any:
@@ -160,10 +160,10 @@ class Task:
 
     @cached_property
     def meta(self) -> str:
-        """Part of the meta that names the task, as JSON. Empty if the DAG author has set another."""
+        """Part of the meta that names the task, as it is sent. Empty if the DAG author has set another."""
         if self.options.kickoff.get("meta") is not None:
             return ""
-        return json.dumps({name: value for name, value in self.origin().items() if name != "try_number"})
+        return json.dumps(self.origin()).rpartition(', "try_number"')[0].removeprefix("{")
 
     def check(self) -> None:
         """Reject options that cannot work, before the inputs are computed and anything is sent."""

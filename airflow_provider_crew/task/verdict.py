@@ -422,7 +422,7 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:
     cleared = facts.effect(cleared=True)
     match error:
         case errors.UncertainKickoff():
-            meta = f"its meta, which contains {facts.meta[1:-1]}" if facts.meta else "the meta of this task"
+            meta = f"its meta, which contains {facts.meta}" if facts.meta else "the meta of this task"
             fix = f"Find the execution in the crew's dashboard by {meta}."
             if facts.next.record and not facts.is_tool and not facts.is_ending:
                 fix += f" {_ADOPTING}"

@@ -70,6 +70,8 @@ class Wait:
         self.new_trigger: Callable[..., CrewExecutionTrigger] = CrewExecutionTrigger
         self.chosen: list[str] = []
         """Choices of users under Required Actions, for the next request."""
+        self.unanswered: Callable[[], Mapping[str, Any]] = dict
+        """Returns what Airflow does if no user answers in time, for the Crew tab."""
         output.progress.if_lost = self.if_lost
 
     @property
@@ -180,11 +182,10 @@ class Wait:
 
     def shown(self) -> dict[str, dict[str, str]]:
         """Return the sentences for the Crew tab about a task that waits."""
-        task, facts = self.task, self.facts
+        facts, cancels_at_timeout = self.facts, self.task.cancels_on("timeout")
         facts.next = self.record.next
-        shown = while_waiting(facts, cancels=self.cancels(), cancels_at_timeout=task.cancels_on("timeout"))
-        if task.options.response_timeout and task.options.on_response_timeout != "leave":
-            del shown["choices"]["unanswered"]  # Airflow answers before the timeout
+        shown = while_waiting(facts, cancels=self.cancels(), cancels_at_timeout=cancels_at_timeout)
+        shown["choices"] |= self.unanswered()
         return shown
 
     def if_lost(self) -> dict[str, Any]:
@@ -206,6 +207,8 @@ class Wait:
         kept, asked = memory.handed_over(), question is not None
         # A user's answer resumes the task without an event of the trigger.
         carried = {"deadline": rules.deadline, "memory": kept, "question": question} if asked else {}
+        shown = self.shown() | {"if_lost": self.if_lost()}
+        self.output.progress.choices = shown["choices"]
         self.output.progress.deferring(self.kickoff_id)
         deferral = deferred(
             self.output,
@@ -216,7 +219,7 @@ class Wait:
             rules=asdict(replace(rules, address=rules.address or self.address)),
             memory=kept,
             asked=asked,
-            shown=self.shown() | {"if_lost": self.if_lost()},
+            shown=shown,
         )
         self.heed()
         return deferral

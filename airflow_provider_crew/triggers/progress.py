@@ -81,6 +81,7 @@ class TriggerProgress:
             await asyncio.sleep(timing.PROGRESS_TURN)
 
     async def _push(self, value: dict[str, Any]) -> None:
+        value["try_number"] = self._ti.try_number
         await in_thread(XCOMS, push_xcom, self._ti, PROGRESS, value, is_limited=False)
 
 

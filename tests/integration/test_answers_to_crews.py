@@ -361,6 +361,15 @@ def late(dialog) -> TaskDeferred:
     return dialog.asked()
 
 
+def test_tab_knows_the_limit_after_which_airflow_answers(dialog, late):
+    by = dialog.kept["answer_by"]
+    for choices in (dialog.crew.xcoms.progress[-1]["choices"], late.trigger.shown["choices"]):
+        assert (choices["unanswered"], choices["answer_by"]) == ("Airflow approves the draft", by)
+
+    dialog.task_with(response_timeout=60)
+    assert "answer_by" not in dialog.asked().trigger.shown["choices"]
+
+
 def test_unusable_connection_ends_no_wait_for_an_automatic_answer(dialog, late, monkeypatch):
     event = dialog.task.event_of(late)
     with monkeypatch.context() as broken:

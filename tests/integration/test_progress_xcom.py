@@ -133,6 +133,7 @@ def test_each_change_is_pushed_once(live_crew, deferrable):
     assert None not in [step["ended_at"] for step in at_last["steps"]]
     assert (at_second["completed"], at_second["total"], at_second["current_task"]) == (1, 2, "b")
     assert at_second["kickoff_id"] == result["kickoff_id"]
+    assert {each["try_number"] for each in live_crew.xcoms.progress} == {1}
     assert time.time() - 60 < at_second["started_at"] <= at_second["since"] <= at_second["polled_at"]
     assert {"dag_id": "research", "task_id": "crew", "run_id": "manual__2026-01-01", "map_index": -1} in (
         live_crew.xcoms.left_for

@@ -39,7 +39,13 @@ def batch_progress(*, of_batch: dict[str, Any] | None = None, **others: Any) -> 
     retried, cleared = steps | {("keeps", "uncertain"): 1}, steps | {("reruns", "uncertain"): 1}
     counts = RowCounts(retried=retried, cleared=cleared, is_billed=True)
     batch = CONTENTS["batch"] | (of_batch or {})
-    known = begun("", now - 600) | {"polled_at": now, "since": now, "batch": batch, "doing": line_of(batch)}
+    known = begun("", now - 600) | {
+        "try_number": 1,
+        "polled_at": now,
+        "since": now,
+        "batch": batch,
+        "doing": line_of(batch),
+    }
     return known | while_rows_run(counts, cancels=False) | others
 
 

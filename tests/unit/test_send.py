@@ -143,6 +143,8 @@ def test_meta_names_the_task_unless_the_author_sets_another(options, about, meta
 
     assert body["inputs"] == {"topic": "ferries"}
     assert body.get("meta") == meta
+    if not given.get("meta") and meta:
+        assert task().meta in json.dumps(body)  # the part that users search for
     assert given == options, "the same for the next row"
 
 

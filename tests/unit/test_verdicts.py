@@ -76,7 +76,7 @@ FACTS: dict[str, dict[str, Any]] = {
     "unsent intent stays": {"next": Next(is_unnamed=True)},
     "asked to cancel": {"next": Next(replace(RUNNING, cancelled=True))},
     "on_invalid_output=retry": {"rejects_misfits": False},
-    "meta": {"meta": '{"dag_id": "d"}'},
+    "meta": {"meta": '"dag_id": "d"'},
     "no retry left": {"has_retry": False},
     "Airflow ends it": {"is_ending": True},
     **{skips: {"skips": skips} for skips in ("soft_fail", "never_fail")},
