@@ -46,7 +46,10 @@ function answer(path, query) {
   if (refused) return [refused[1], { detail: "Forbidden" }];
   const { instances, xcoms, asking, values } = world;
   if (path.endsWith("/~/taskInstances")) return page("task_instances", instances.filter(({ state }) => query.getAll("state").includes(state)));
-  if (path.endsWith("/hitlDetails")) return page("hitl_details", asking.map(({ index, ...about }) => ({ ...about, task_instance: instances[index] })));
+  if (path.endsWith("/hitlDetails")) {
+    const all = asking.map(({ index, ...about }) => ({ ...about, task_instance: instances[index] }));
+    return page("hitl_details", all.filter(({ task_instance: { state } }) => query.getAll("state").includes(state)));
+  }
   if (path.endsWith("/~/xcomEntries")) {
     if (world.isRestless && from === 0) for (const each of xcoms) each.timestamp = new Date(now).toISOString();
     const since = Date.parse(query.get("run_after_gte"));

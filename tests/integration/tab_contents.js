@@ -3,7 +3,7 @@
 (async () => {
   const names = ["story", "tab", "question", "markdown", "output", "batch", "safe", "attempts", "airflow"];
   const modules = await Promise.all(names.map((each) => import(`/${each}.js`)));
-  const [{ story, CHOICES }, { Header, Told }, { Question }, { Markdown }, { Output }, { Results }, safe, { costOf }, airflow] = modules;
+  const [{ story, CHOICES }, { Choices, Header, Told }, { Question }, { Markdown }, { Output }, { Results }, safe, { costOf }, airflow] = modules;
   Object.assign(globalThis, { Told, Question, Markdown, Output, safe, costOf, airflow });
 
   // What the tab shows of a task.
@@ -14,7 +14,8 @@
     const tasks = [...of.rows, ...of.coming].map(({ name, state, seconds }) => [name, state, seconds]);
     const { question, batch } = of;
     const form = question && Question({ of: question, task: {} });
-    return { ...of, choices, tasks, text: draw([Header({ of }), form, batch && Results({ of: batch })]) };
+    const limits = draw(Choices(of));
+    return { ...of, choices, tasks, limits, text: draw([Header({ of }), form, batch && Results({ of: batch })]) };
   };
   globalThis.types = (drawn) => [...new Set(elements(drawn).map(({ type }) => type))];
 

@@ -198,6 +198,25 @@ def test_request_shows_who_waits_before_the_row_is_in_view(page):
     assert {crew["group"] for crew in crews(page)} == {"running", "failed"}
 
 
+@pytest.mark.parametrize("state", ["deferred", "scheduled", "queued", "running"])
+def test_row_stays_from_the_end_of_a_trigger_to_the_next_process(page, state):
+    of = world([instance("run-1", state), instance("new", "queued", start_date=None)], {"new": None})
+    watch(page, of)
+    (crew,) = [crew for crew in crews(page) if crew["run"] == "run-1"]
+    assert (crew["group"], crew["told"]["title"]) == ("running", "Running")
+    assert crew["told"]["bar"]["says"] == "1 of 3 tasks done"
+
+
+@pytest.mark.parametrize("state", ["deferred", "scheduled", "queued", "running"])
+def test_row_of_an_answered_crew_does_not_wait_for_people(page, state):
+    at = "2026-11-27T11:59:00Z"
+    answer = {"index": 0, "response_received": True, "responded_at": at, "chosen_options": ["Approve"]}
+    asked = answer | {"subject": "Draft", "params": {"question": {"value": "q-1"}}}
+    paused = shown(state="paused", since=0)
+    watch(page, world([instance("run-1", state)], {"run-1": paused}, asking=[asked]))
+    assert (crews(page)[0]["group"], crews(page)[0]["told"]["title"]) == ("running", "Answered")
+
+
 DRAFT = made({"like": "draft", "output": "\n## **Electric ferries**\n\nText"})
 
 

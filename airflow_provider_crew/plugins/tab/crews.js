@@ -17,7 +17,9 @@ const PAUSE = 10000;
 const PAUSE_EACH = 2000;
 const DAY = 86400000;
 const ACTIVE = ["running", "deferred", "up_for_retry", "up_for_reschedule"];
-const ASKING = new Set(["deferred", "awaiting_input"]);
+// Between two processes. Only those that have started are read.
+const QUEUED = ["scheduled", "queued", "restarting"];
+const LONG_AGO = "2000-01-01T00:00:00Z";
 
 // These outlive a change of the filters. Details are those of an attempt.
 const sent = [];
@@ -95,13 +97,14 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
       if (isFirst) show(found);
     };
     const instances = (parameters) => pages(["taskInstances"], "task_instances", parameters, (all) => add(all.map((each) => [each])));
-    const asking = (all) => add(all.map((each) => [each.task_instance, each]).filter(([{ state }]) => ASKING.has(state)));
+    // An answer is about to be sent until a poll sees the crew continue.
+    const asking = (all) => add(all.map((each) => [each.task_instance, each]).filter(([{ state }, { response_received: isAnswered }]) => isAnswered || state === "deferred"));
     try {
       const lists = await Promise.allSettled([
-        instances({ state: ACTIVE, order_by: "start_date" }),
+        instances({ state: [...ACTIVE, ...QUEUED], start_date_gte: LONG_AGO, order_by: "start_date" }),
         instances({ state: "failed", ...ended }),
         !withCompleted || instances({ state: "success", ...ended }),
-        pages(["hitlDetails"], "hitl_details", { response_received: false }, asking, getOrNull),
+        pages(["hitlDetails"], "hitl_details", { state: [...ACTIVE, ...QUEUED], order_by: "-created_at" }, asking, getOrNull),
         readTimes(since),
       ]);
       const missing = lists.find(({ status }) => status === "rejected");
@@ -218,6 +221,6 @@ function seenOf({ instance, request }, fields, { keys, usage, return_value: retu
   const hasRecord = "crew_conn_id" in fields && !isOfBatch && !("kickoff_id" in fields);
   const known = { [PROGRESS]: progress, usage, record: hasRecord ? record : undefined };
   const { value: id } = object(request?.params?.question);
-  const asked = id === undefined ? {} : { crew_question: {}, request, answered: { kickoff_id: object(progress).kickoff_id, question: { task_id: id, draft: request.subject } } };
+  const asked = id === undefined ? {} : { crew_question: {}, request, answered: { kickoff_id: object(progress).kickoff_id, task_id: id, draft: request.subject } };
   return { ...known, ...asked, ...result, isSensor: "kickoff_id" in fields, isOfBatch, state, tryNumber, hasEnded, retryAt: null, endedAt: Date.parse(endDate) / 1000 };
 }

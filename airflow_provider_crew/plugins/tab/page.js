@@ -10,8 +10,8 @@ const PERIODS = [["1", "24 hours"], ["7", "7 days"], ["30", "30 days"]];
 const GROUPS = {
   waiting: { title: "Waiting for people", how: ["paused", "unknown"] },
   failed: { title: "Failed or uncertain", states: ["failed", "up_for_retry"] },
-  running: { title: "Running", how: ["running", "starting"] },
-  completed: { title: "Completed", how: ["completed", "started"], states: ["success"] },
+  running: { title: "Running", how: ["running", "starting", "answered", "again", "notYet"] },
+  completed: { title: "Completed", how: ["completed", "started", "skipped"], states: ["success"] },
 };
 
 const chosen = () => {
@@ -65,7 +65,8 @@ export function crewOf({ key, instance, request, isRead, seen }) {
   const address = new URL(path.map(encodeURIComponent).join("/"), document.baseURI);
   if (region) address.search = new URLSearchParams({ region_id: region, region_index: instance.region_index });
   const which = index < 0 ? "" : ` [${text(instance.rendered_map_index ?? String(index))}]`;
-  return { key, dag, told, group: request ? "waiting" : group, subject: text(request?.subject), href: address.href, name: `${text(task)}${which}`, run: text(run), startedAt: number(Date.parse(start) / 1000), tokens: tokensOf(told) };
+  const isOpen = request !== undefined && !request.response_received;
+  return { key, dag, told, group: isOpen ? "waiting" : group, subject: isOpen ? text(request.subject) : "", href: address.href, name: `${text(task)}${which}`, run: text(run), startedAt: number(Date.parse(start) / 1000), tokens: tokensOf(told) };
 }
 
 // A row that cannot be read hides no other.

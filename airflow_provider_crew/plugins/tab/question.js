@@ -12,6 +12,7 @@ const OUTCOMES = { "": "Not sent yet.", sent: "Delivered.", rejected: "No effect
 
 // States in which a task may be about to open a request.
 const UNDER_WAY = new Set(["scheduled", "queued", "running", "deferred"]);
+const QUEUED_OR_RUNNING = new Set(["scheduled", "queued", "running"]);
 
 const timeOf = (value) => number(Date.parse(value) / 1000);
 
@@ -33,27 +34,31 @@ export function questionOf({ state, crew_question: box, crew_progress: progress,
   const given = told({ option: list(request.chosen_options)[0], user, at: request.responded_at, outcome: "", why: "" });
   // Airflow keeps the request if the task is cleared, and another execution may have started since.
   const isKnown = typeof id === "string" && typeof draft === "string" && object(object(request.params).question).value === id;
-  const isNew = isKnown && request.response_received === true && Object.hasOwn(VERBS, given.option) && !answers.some(({ at }) => at === given.at);
+  const isSeen = (at) => number(since) > at; // a poll has seen the execution continue since
+  const isNew = isKnown && request.response_received === true && Object.hasOwn(VERBS, given.option) && !answers.some(({ at }) => at === given.at) && !isSeen(given.at);
   const isOpen = isKnown && state === "deferred" && request.response_received === false;
   const count = number(known.number);
+  // Airflow gives this answer itself, with the next process.
+  const by = number(object(object(progress).choices).answer_by);
+  const isLate = isKnown && by <= Date.now() / 1000 && by && !known.outcome && request.response_received === false && QUEUED_OR_RUNNING.has(state) && `The time for an answer is over: ${text(known.at_timeout)}.`;
   const form = {
     id,
     key: `${id} ${answers.at(-1)?.at}`, // a request that opens again has one answer more
     title: count > 1 ? `Draft ${count}` : "Draft",
     draft,
     openedAt: timeOf(request.created_at),
-    deadline: number(known.answer_by),
+    deadline: by ? null : number(known.answer_by),
     late: text(known.at_timeout),
     users: list(request.assigned_users).map((each) => text(object(each).name)),
   };
   // The crew has the answer, or may have it, and no poll has seen it continue.
-  const isGiven = known.outcome === "sent" || known.outcome === "uncertain";
-  const isWithCrew = isGiven && !known.is_over && !(number(since) > answers.at(-1)?.at);
+  const isGiven = ["sending", "sent", "uncertain"].includes(known.outcome);
+  const isWithCrew = isGiven && !known.is_over && !isSeen(answers.at(-1)?.at);
   // The task needs seconds to open the request for a question.
   const asks = object(object(box).question).task_id;
-  const isAsked = asks !== undefined && (asks !== id || (state !== "deferred" && !known.outcome));
-  const isComing = isAsked && !isOpen && !isNew && UNDER_WAY.has(state);
-  return { form: isOpen ? form : null, answers: isNew ? [...answers, given] : answers, isNew, isWithCrew, isComing };
+  const isAsked = asks !== undefined && (asks !== id || (state !== "deferred" && (!known.outcome || known.outcome === "rejected")));
+  const isComing = isAsked && !isOpen && !isNew && !isLate && UNDER_WAY.has(state);
+  return { form: isOpen ? form : null, answers: isNew ? [...answers, given] : answers, isNew, isLate, isWithCrew, isComing };
 }
 
 const told = ({ option, user, at, outcome, why }) => ({ option: text(option), user: text(user), at: timeOf(at), outcome: text(outcome), why: text(why) });

@@ -7,7 +7,7 @@ import { list, number, object, safeAddress, text } from "./safe.js";
 /**
  * The XCom crew_progress, see docs/xcoms.md. A crew has written some of its texts, and another version may have pushed
  * it, so each value is checked where it is used. Times are Unix timestamps.
- * @typedef {{ clear: string, mark: string, nothing: string, unanswered?: string }} Choices
+ * @typedef {{ clear: string, mark: string, nothing: string, unanswered?: string, answer_by?: number }} Choices
  * @typedef {{ task_id: string, agent: string, output: string, execution_time: number | null }} Task
  * @typedef {{ task_id: string, agent: string, number: number | null, started_at: number, ended_at: number | null }} Step
  * @typedef {{ error: string, event: string, at?: string, reason?: string, misfits?: string[], meta?: string, cost: string, billed: string,
@@ -18,7 +18,7 @@ import { list, number, object, safeAddress, text } from "./safe.js";
  * @typedef {{ version: number, kickoff_id: string, state: string, doing: string, unit: string, completed: number | null,
  *   total: number | null, current_task: string | null, current_agent: string | null, started_at: number | null,
  *   since: number, polled_at: number, stale_after: number, deadline: number | null, human_input: boolean, trouble: string,
- *   steps: Step[], tasks: Task[], end: End | null, choices?: Choices, batch?: Batch, if_lost?: End }} Progress
+ *   steps: Step[], tasks: Task[], end: End | null, choices?: Choices, batch?: Batch, if_lost?: End, try_number: number }} Progress
  */
 
 const MOST_COMING = 10;
@@ -26,7 +26,7 @@ const MOST_COMING = 10;
 // Without visible direction characters: an output may be copied.
 const rawText = (value) => (typeof value === "string" ? value : text(value));
 
-const NOT_YET = new Set([null, "scheduled", "queued", "none"]);
+const QUEUED = new Set(["scheduled", "queued"]);
 const GOING_ON = new Set(["running", "paused", "unknown", "answered"]);
 const ENDED = new Set(["completed", "failed"]);
 const LOOKS = {
@@ -45,16 +45,20 @@ const LOOKS = {
   skipped: { title: "Skipped", tone: "gray" },
   starting: { title: "Starting", tone: "active", sentence: "No execution is known yet." },
   notYet: { title: "Not started yet", tone: "quiet", sentence: "No execution is known yet." },
-  again: { title: "Starting again", tone: "quiet", sentence: "This is the end of the previous attempt." },
+  again: { title: "Starting again", tone: "quiet", sentence: "What is shown is the previous attempt." },
   removed: { title: "Removed", tone: "quiet", sentence: "The task is no longer in its DAG. Its execution may be running." },
 };
 
-// Which of the LOOKS applies. The task's own state counts first: its execution may still be running.
+// Airflow counts an attempt when it schedules it, but not when it schedules a task that goes on after a deferral.
+const resumes = ({ state, tryNumber }, { try_number: number, end }) => QUEUED.has(state) && number === tryNumber && !end;
+const isBetween = (seen, progress) => [null, "none"].includes(seen.state) || (QUEUED.has(seen.state) && !resumes(seen, progress));
+
+// Which of the LOOKS applies, in the tab and on the page: first what is known of the execution, then the task's state.
 function standing(seen, progress, end, kickoffId, question) {
   const { state } = seen;
+  if (isBetween(seen, progress)) return seen.return_value || kickoffId || progress.end ? "again" : "notYet";
   if (question?.form || question?.isComing) return "paused";
-  if (question?.isNew && !seen.hasEnded && state !== "up_for_retry") return "answered";
-  if (NOT_YET.has(state)) return seen.return_value || progress.end ? "again" : "notYet";
+  if ((question?.isNew || question?.isLate) && !seen.hasEnded && state !== "up_for_retry") return "answered";
   if (kickoffId && seen.return_value === kickoffId) return "started";
   if (seen.isBeingCancelled) return "cancelling";
   if (end?.isCancelled && state !== "up_for_retry") return "cancelled";
@@ -82,19 +86,24 @@ export function story(seen) {
   const question = questionOf(seen);
   const how = standing(seen, progress, end, kickoffId, question);
   const goesOn = GOING_ON.has(how);
-  const shown = how === "completed" || how === "started" || goesOn ? null : end;
-  const batch = batchOf(progress, goesOn);
+  const batch = batchOf(progress, goesOn, seen.task);
+  // Executions of a batch may be running although it succeeded.
+  const shown = (how === "completed" && !batch) || how === "started" || goesOn ? null : end;
   const waits = how === "paused" || how === "unknown" ? waiting(progress, question) : null;
   const isStarting = seen.state === "running" && !seen.crew_progress;
+  const isResumed = resumes(seen, progress);
+  const position = how === "running" ? text(progress.doing) || (isResumed ? "" : "No progress is known yet.") : "";
+  const doing = batch ? batch.note : position;
   return {
-    sentence: how === "running" && !batch ? text(progress.doing) || "No progress is known yet." : "",
     how,
     ...LOOKS[how],
+    sentence: [doing ? `${doing}${isResumed ? "." : ""}` : LOOKS[how].sentence, isResumed && "The task waits for a worker."].filter(Boolean).join(" "),
     ...(how === "completed" ? batch?.look : {}),
     ...(how === "answered" && question.isNew && { sentence: "The task is about to send the answer." }),
+    ...(how === "answered" && question.isLate && { sentence: question.isLate }),
     goesOn,
     end: shown,
-    choices: NOT_YET.has(seen.state) || how === "cancelling" ? [] : choices(seen, isStarting ? starting(seen) : goesOn ? progress : (shown ?? lost(seen)), waits),
+    choices: isBetween(seen, progress) || how === "cancelling" ? [] : choices(seen, isStarting ? starting(seen) : goesOn ? progress : (shown ?? lost(seen)), waits),
     polledAt: goesOn ? number(progress.polled_at) : null,
     staleAfter: number(progress.stale_after) ?? 0,
     endedAt: shown ? number(seen.endedAt) : null,
@@ -122,12 +131,13 @@ export function story(seen) {
 export const CHOICES = { clear: "If you clear the task", mark: "If you mark it as failed", nothing: "If you do nothing" };
 
 // Effect and cost of each choice. A task that has ended cannot be marked as failed, and a retry is the next step. If the
-// crew waits for a person, doing nothing ends at the deadline.
+// crew waits for a person, doing nothing ends at the deadline. No process cancels the execution of a task in a queue.
 function choices({ state, hasEnded }, { choices: told }, waits) {
-  const effects = { ...object(told), ...(waits?.deadline && { nothing: waits.unanswered }) };
+  const mark = QUEUED.has(state) && object(told).mark && "an execution that is still running is not cancelled, and is billed";
+  const effects = { ...object(told), ...(mark && { mark }), ...(waits?.deadline && { nothing: waits.unanswered }) };
   const without = { mark: hasEnded, nothing: state === "up_for_retry" || state === "success" };
   const known = Object.entries(CHOICES).filter(([key]) => text(effects[key]) && !without[key]);
-  return known.map(([key, title]) => [title, `${text(effects[key])}.`, key === "nothing" && waits?.deadline].filter(Boolean));
+  return known.map(([key, title]) => [title, `${text(effects[key])}.`, ...(key === "nothing" && waits?.deadline ? [waits] : [])]);
 }
 
 const span = (start, end) => (number(start) === null || number(end) === null ? null : Math.max(0, end - start));
@@ -143,15 +153,18 @@ function bar({ unit, completed, total }) {
 function waiting({ current_task: task, since, deadline, state, human_input: isExpected, tasks, choices: told }, question) {
   const outputs = list(tasks).map(object).filter((each) => text(each.output));
   const draft = outputs.findLast((each) => each.task_id === task) ?? outputs.at(-1);
-  // The task cancels no execution that is unknown.
-  const unanswered = state === "paused" ? text(object(told).unanswered) : isExpected ? "the execution may be running and billed" : "";
+  const { unanswered: effect, answer_by: limit } = object(told);
+  // The task cancels no execution that is unknown. Before the limit for an answer is known, no other counts.
+  const otherwise = isExpected && effect !== "" ? "the execution may be running and billed" : "";
+  const unanswered = state === "paused" || number(limit) ? text(effect) : otherwise;
   const title = draft?.task_id === task ? "Draft" : `Latest output of ${text(draft?.task_id)}`;
   return {
-    // An unknown execution may be past the task at which it was last seen.
-    place: task ? `${state === "unknown" ? ", last seen" : ""} at ${text(task)}` : "",
+    // An unknown execution may be past the task at which it was last seen, and its question may be about another.
+    place: task && !(state === "unknown" && (question?.form || question?.isComing)) ? `${state === "unknown" ? ", last seen" : ""} at ${text(task)}` : "",
     since: question?.form?.openedAt ?? number(since),
     isElsewhere: !question?.form && !question?.isComing,
-    deadline: unanswered ? number(deadline) : null,
+    deadline: unanswered ? (number(limit) ?? number(deadline)) : null,
+    isAnsweredLater: number(limit) !== null,
     unanswered,
     draft: draft && !question?.form && { title, output: rawText(draft.output) },
   };

@@ -74,7 +74,8 @@ function Story({ of, task }) {
 const copied = (text, label) => el("span", "crew-id", h("code", null, text), h(Copy, { text, label, isIcon: true }));
 
 // The effect of doing nothing has the time left.
-const late = (deadline, effect) => el("span", "", "the task stops waiting in ", h(Until, { time: deadline }), `, and ${effect}`);
+const late = ({ deadline, isAnsweredLater: isIt }, effect) =>
+  el("span", "", isIt ? "in " : "the task stops waiting in ", h(Until, { time: deadline }), isIt ? `, ${effect}` : `, and ${effect}`);
 
 export function Header({ of, cost = "" }) {
   const { startedAt, endedAt, took, kickoffId, waiting } = of;
@@ -113,7 +114,7 @@ export function Header({ of, cost = "" }) {
 }
 
 export function Choices({ choices }) {
-  const told = choices.map(([title, effect, deadline]) => [title, deadline ? late(deadline, effect) : effect]);
+  const told = choices.map(([title, effect, waits]) => [title, waits ? late(waits, effect) : effect]);
   return told.length > 0 && facts(told, "crew-end crew-choices");
 }
 
