@@ -119,8 +119,8 @@ def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
         add("--yes", action="store_true", help="skip the confirmation")
     if name == "check":
         add("conn_id", metavar="CONN_ID", help="Airflow connection to the crew")
-        add("--start", action="store_true", help="run an execution, which is billed")
-        add("--stop", action="store_true", help="start an execution and stop it, also billed")
+        add("--start", action="store_true", help="run an execution (billed)")
+        add("--stop", action="store_true", help="start an execution and cancel it (billed)")
         add("--inputs", type=_inputs, metavar="JSON", default={}, help="inputs of these executions")
 
 

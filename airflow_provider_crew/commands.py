@@ -27,7 +27,7 @@ from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.kickoff_records import adopt, forget
 from airflow_provider_crew.task.stop import shielded
 
-_AFTER_COMPLETION = "If no task has returned the result, read it with CrewExecutionSensor and this kickoff ID."
+_AFTER_COMPLETION = "If no task has returned the result, trigger crew_wait_for_execution with this kickoff ID."
 _WHILE_UNKNOWN = (
     "Check the kickoff ID. If it is right, look in the crew's dashboard before you start another execution: the "
     "crew may be waiting for human input."

@@ -40,11 +40,12 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Callable[..., None
     call = _airflow(options.url)
     task = _ended(_look(call, options))
     key, last = _replaceable(task, options)
-    about |= {"task": task.name, "row": options.row, "replaces": _described(last)}
     end: Any = about["state"] if about["state"] in {"completed", "failed"} else None
+    known = replace(last, end=end) if last.kickoff_id in {None, options.kickoff_id} else last
+    about |= {"task": task.name, "row": options.row, "replaces": _described(known)}
     then = Next(KickoffRecord(0, 0.0, options.kickoff_id, end))
     about["next_step"] = if_lost(then, task.keeping)["next_step"] + ("" if key == KEY else _OTHER_ROWS)
-    about["doubts"] = _doubts(options, about)
+    about["doubts"] = _doubts(options, about, last.address)
     if options.yes and about["doubts"] and not (options.force and about["state"] == "unknown"):
         raise SystemExit(f"{about['doubts']} Nothing was changed.")
     confirm("Write this kickoff record?", about)
@@ -90,10 +91,13 @@ def _replaceable(task: SimpleNamespace, options: Namespace) -> tuple[str, Kickof
     raise SystemExit(f"{task.name} {reason}. Nothing was changed.")
 
 
-def _doubts(options: Namespace, about: Mapping[str, Any]) -> str | None:
-    """Return why the execution may not be the task's, or None."""
+def _doubts(options: Namespace, about: Mapping[str, Any], sent_to: str) -> str | None:
+    """Return why the execution may not be the task's, or None. ``sent_to``: address of the kickoff."""
     if about["state"] == "unknown":
-        return "The crew does not know this execution. While it waits for human input, --yes needs --force."
+        is_other = sent_to not in {"", about["address"]}
+        why = f"The kickoff was sent to {sent_to}, so pass that crew's connection" if is_other else ""
+        why = why or "While it waits for human input, --yes needs --force"
+        return f"The crew at {about['address']} does not know this execution. {why}."
     origin = (about.get("meta") or {}).get("airflow")
     own = {name: getattr(options, name) for name in ("dag_id", "run_id", "task_id", "map_index", "row")}
     if isinstance(origin, dict) and any(origin.get(name, value) != value for name, value in own.items()):
@@ -106,7 +110,8 @@ def forget(options: Namespace, confirm: Callable[..., None]) -> dict[str, Any]:
     call = _airflow(options.url)
     task = _ended(_look(call, options))
     if KEY not in task.entries:
-        raise SystemExit(f"{task.name} has no kickoff record. Nothing was changed.")
+        why = "runs a batch, whose rows it keeps" if BATCH in task.entries else "has no kickoff record"
+        raise SystemExit(f"{task.name} {why}. Nothing was changed.")
     forgotten = _described(*read_record(task.entries[KEY], max_tries=0, now=0.0))
     about = {"task": task.name, "forgets": forgotten, "next_step": AFTER_FORGETTING}
     confirm("Delete this kickoff record?", about)
@@ -155,7 +160,7 @@ def _look(call: Callable[..., Any], options: Namespace) -> SimpleNamespace:
     number = f" {task.map_index}" if task.map_index >= 0 else ""
     task.name = f"Task {task.task_id}{number} of {task.dag_id}, run {task.run_id}"
     task.keeping, task.path, task.entries = KEEP if version >= (3, 4) else "", path, {}
-    wanted = [KEY, BATCH, CALLS] if options.command == "adopt" else [KEY]
+    wanted = [KEY, BATCH, CALLS]
     for key in wanted:  # the entry of a batch names others
         value = call("GET", _where(task, key), missing={"value": None})["value"]
         if value is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import shlex
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +19,7 @@ from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from airflow_provider_crew.task.record import KICKOFF_ID, ROW
 from airflow_provider_crew.task.result import RETURN_VALUE
-from airflow_provider_crew.task.verdict import AFTER_REMOVAL, AFTER_UPSTREAM, UNREPORTED
+from airflow_provider_crew.task.verdict import AFTER_REMOVAL, AFTER_UPSTREAM, UNREPORTED, command
 from airflow_provider_crew.triggers.events import DEFERRAL
 from airflow_provider_crew.versions import HAS_STORE
 
@@ -207,7 +206,8 @@ def _failure(context: Context, task_id: str, map_index: int, state: str) -> _Fai
     error = error or _unreported(context, progress, state, is_being_cancelled=is_being_cancelled)
     error = error if error.kickoff_id else error.replace(kickoff_id=kickoff_id)
     more = [f"Batch: {progress['doing']}."] if batch else []
-    if error.cost is Cost.UNKNOWN and HAS_STORE and is_crew_task and "kickoff_id" not in _fields(context, task_id):
+    can_adopt = HAS_STORE and is_crew_task and "kickoff_id" not in _fields(context, task_id)
+    if can_adopt and error.cost is Cost.UNKNOWN and " adopt " not in error.next_step:
         more += _adopting(context, task_id, map_index, error.kickoff_id, batch)
     if error.kickoff_id and (dashboard := read(DASHBOARD_KEY)):
         more.append(f"Dashboard: {dashboard}")
@@ -259,12 +259,11 @@ def _kickoffs_for(tasks: Mapping[str, Any], sensor: str) -> set[str]:
 
 def _adopting(context: Context, task_id: str, index: int, kickoff_id: str, batch: Mapping[str, Any]) -> list[str]:
     """Return the commands that give a task the executions of its uncertain kickoffs."""
-    where = [context["dag"].dag_id, context["run_id"], task_id, kickoff_id or "KICKOFF_ID"]
-    where += ["--conn-id", _conn_id(context, task_id)]
-    where += ["--map-index", str(index)] if index >= 0 else []
+    where = context["dag"].dag_id, context["run_id"], task_id, index
+    found = [kickoff_id or "KICKOFF_ID", "--conn-id", _conn_id(context, task_id)]
     uncertain = [group["keys"] for group in batch.get("reasons", ()) if group["status"] == "uncertain"]
     rows = [[f"--row={key}"] for keys in uncertain for key in keys] if batch else [[]]
-    return [f"Adopt: python -m airflow_provider_crew adopt {shlex.join([*where, *row])}" for row in rows]
+    return [f"Adopt: {command('adopt', where, *found, *row)}" for row in rows]
 
 
 def _name(task_id: str, map_index: int, row: str | None = None) -> str:

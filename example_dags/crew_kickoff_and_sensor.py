@@ -2,7 +2,7 @@
 Run a crew in two tasks: a kickoff and a sensor.
 
 The kickoff has no retries, because before Airflow 3.3, a retry would start a second execution. The sensor
-starts nothing, so retrying or clearing it waits for the same execution.
+never starts one, so retrying or clearing it waits for the same execution.
 
 Needs the connection `crew_default`.
 

@@ -30,7 +30,7 @@ ANSWER = "Answer"
 _AT_TIMEOUT = {
     "leave": "this request closes",
     "approve": "Airflow approves the draft",
-    "send_back": "Airflow sends the draft back once, which is billed",
+    "send_back": "Airflow sends the draft back once (billed)",
 }
 _OPTIONS = (APPROVE, SEND_BACK, ANSWER, HAS_ANSWERED, STOP_WAITING)
 # A deployment that ignores isApprove takes any longer text for a reason to do the task again.
@@ -131,7 +131,7 @@ class AnsweringPeople(People):
             self._not_sent("The process that sent it ended before the response.", "uncertain")
 
     def ended(self, error: BaseException) -> None:
-        """Let the next attempt poll no continuation that has failed."""
+        """Forget a continuation that has failed, so that the next attempt does not poll it."""
         if isinstance(error, errors.ExecutionUnknown) and self.question.continued_as:
             self.question.continued_as = ""
             self._save()

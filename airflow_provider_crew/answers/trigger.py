@@ -48,7 +48,7 @@ class AnswerTrigger(CrewExecutionTrigger):
             asking.cancel()
 
     async def _question(self) -> None:
-        """Return when there is a new question. A look may hang, so there is one at a time."""
+        """Return when there is a new question. A look may hang, so only one runs at once."""
         from airflow_provider_crew.answers.question import QUESTION, Question
 
         while True:

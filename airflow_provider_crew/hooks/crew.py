@@ -92,7 +92,7 @@ class CrewHook(BaseHook):
 
     def kickoff(self, inputs: Mapping[str, Any], **options: Unpack[KickoffOptions]) -> str:
         """
-        Start an execution and return its kickoff ID. Each call starts one execution, which is billed.
+        Start an execution and return its kickoff ID. Each call starts one execution (billed).
 
         Resend the kickoff only if the crew certainly did not accept it. Raise UncertainKickoff if it is unknown
         whether an execution started.

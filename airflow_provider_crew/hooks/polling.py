@@ -73,7 +73,7 @@ def _is_same_crew(old: "_Client", fresh: "_Client") -> bool:
 
 class SharedConnection:
     """
-    Connection that all watches on one event loop read with one look-up at a time.
+    Connection that all watches on one event loop share, with one look-up at once.
 
     If a connection is pointed to another crew, executions of the first are still polled there.
     """

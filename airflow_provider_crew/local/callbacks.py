@@ -36,7 +36,7 @@ _NAMES = {
 
 
 class Callbacks:
-    """Calls the webhooks of a kickoff, once for each event. A failed call is logged and changes nothing."""
+    """Calls the webhooks of a kickoff, once for each event. A failed call is only logged."""
 
     def __init__(self, clock: Callable[[], float], log: Callable[[str], None]) -> None:
         self._clock = clock

@@ -388,7 +388,7 @@ class CrewRunOperator(KickoffTask):
 
 
 def __getattr__(name: str) -> Any:
-    """Let a DAG import CrewBatchOperator from here. It builds on this module, so it is loaded on first use."""
+    """Return CrewBatchOperator, so that DAGs import CrewBatchOperator from here. It builds on this module."""
     if name != "CrewBatchOperator":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return resolve_name("airflow_provider_crew.batch.operator:CrewBatchOperator")

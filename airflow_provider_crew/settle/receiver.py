@@ -40,7 +40,7 @@ def keep(address: Address, ids: Mapping[str, str]) -> None:
 
 
 def add_route(application: FastAPI, receiver: Receiver) -> None:
-    """Let crews call the addresses of their kickoffs."""
+    """Add the route that crews call at the addresses of their kickoffs."""
 
     async def called(request: Request, address: str) -> Response:
         secret = await receiver.known_secret()

@@ -69,6 +69,8 @@ class Attempt:
             phase="before" if self.next_kwargs is None else "waiting",
             rejects_misfits=task.options.on_invalid_output == "fail",
             meta=task.meta,
+            where=(task.ti.dag_id, task.ti.run_id, task.ti.task_id, task.ti.map_index),
+            conn_id=task.options.crew_conn_id,
             has_retry=task.retries_left > 0,
             **facts,
         )

@@ -32,7 +32,7 @@ def earlier(record: Record, facts: Facts, output: Output, poll: Callable[[str], 
 
     Raise an error if it may do neither. The crew is polled if the decision depends on the execution.
 
-    :param facts: Gets the state of the earlier execution, for the verdict on an attempt that starts nothing.
+    :param facts: Gets the state of the earlier execution, for the verdict on an attempt that sends no kickoff.
     :param poll: Returns the status of an execution.
     """
     task = record.task

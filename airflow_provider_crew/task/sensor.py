@@ -43,7 +43,7 @@ class SensorWait(Wait):
 
 class SensorAttempt(Attempt):
     """
-    Attempt of a sensor. It starts nothing, and has no kickoff record.
+    Attempt of a sensor, which never starts an execution and has no kickoff record.
 
     :param given_id: Kickoff ID of the execution, as rendered.
     :param skips: Argument because of which the sensor is skipped instead of failed.

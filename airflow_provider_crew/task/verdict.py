@@ -5,6 +5,7 @@ Verdict on a task that ends without a result: what Airflow does, the cost, and t
 ``tests/unit/verdicts.txt`` has the table as text.
 """
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -45,7 +46,7 @@ _STARTS = "starts an execution (billed)"
 _STARTS_ANOTHER = "starts another execution (billed)"
 AFTER_FORGETTING = f"Clearing the task {_STARTS_ANOTHER}."
 _WAITS = "waits for the same execution, at no further cost"
-AFTER_REMOVAL = "Wait for the execution with CrewExecutionSensor in another task, or cancel it."
+AFTER_REMOVAL = "Trigger the DAG crew_wait_for_execution with the kickoff ID, or cancel the execution."
 AFTER_UPSTREAM = f"When its upstream tasks have succeeded, clearing the task {_WAITS}."
 _READS = "reads the result of the same execution, at no cost"
 _IF_SAME = (
@@ -54,10 +55,7 @@ _IF_SAME = (
 _READS_RECORD = "reads the kickoff record again"
 _CHECKS = "checks the same result again, at no cost"
 _ENDS_AGAIN = "ends with the same error, at no cost"
-_REPORTS = (
-    "reports the uncertain kickoff and starts nothing. Clearing the task after that starts another execution "
-    "(billed)"
-)
+_REPORTS = "reports the uncertain kickoff. Clearing the task after that starts another execution (billed)"
 _STARTS_UNLESS_RUNNING = f"{_STARTS_ANOTHER}, unless the last one is still running"
 # What an attempt does about a stored record.
 _EFFECTS = {
@@ -89,7 +87,9 @@ class Facts:
     """
     State of an attempt, from which follows what its end means.
 
-    :param kickoff_id: Execution of this attempt, or of an earlier one if this attempt started nothing.
+    :param kickoff_id: Execution of this attempt, or of an earlier one if this attempt has none.
+    :param where: DAG, run, task and map index, for commands.
+    :param conn_id: Connection of the crew. Empty if it is unknown.
     :param next: What the next attempt finds.
     :param rejects_misfits: Whether ``on_invalid_output`` is ``fail``.
     :param meta: Meta of the kickoff that names the task, as JSON. Empty if the DAG author has set another.
@@ -102,6 +102,8 @@ class Facts:
 
     phase: Phase = "before"
     kickoff_id: str = ""
+    where: tuple[str, str, str, int] = ("DAG_ID", "RUN_ID", "TASK_ID", -1)
+    conn_id: str = ""
     next: Next = field(default_factory=Next)
     rejects_misfits: bool = True
     meta: str = ""
@@ -235,6 +237,8 @@ def verdict(error: BaseException, facts: Facts) -> Verdict:
     if is_foreign and (facts.skips == "soft_fail" or not isinstance(error, Exception)):
         facts = replace(facts, skips="")  # as in Airflow's own sensors
     row = _row(event, facts)
+    if facts.conn_id and "Connection '" not in event.event:  # the event may name that of a webhook's secret
+        row = replace(row, fix=row.fix.replace("the connection", f"connection `{facts.conn_id}`", 1))
     # Another exception keeps its traceback, unless a retry of the task would start a second execution.
     passes_on = is_foreign and row.action not in {"fail", "skip"}
     is_retried = (
@@ -286,7 +290,7 @@ def while_waiting(facts: Facts, *, cancels: bool, cancels_at_timeout: bool = Fal
     itself, is ``running``, or was ``asked`` to end and may do so later.
     """
     keeps = _LEFT[Cost.RUNNING][0]
-    cancelled = "the task asks the crew to cancel the execution, which is billed up to its end"
+    cancelled = "the task asks the crew to cancel the execution (billed up to its end)"
     returned = "the task returns the result when the execution ends. The execution is billed once"
     mark = {"mark": cancelled if cancels else keeps}
     nothing = {"nothing": returned, "unanswered": cancelled if cancels_at_timeout else keeps}
@@ -389,12 +393,14 @@ def _row_after(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR0911 -
         case errors.InvalidOutput() if facts.next.reattaches:
             return _Row("fail", _CHECKS, "Fix `output_type`.")
         case errors.InvalidOutput():
-            fix = f"Fix `output_type`, and check the same result with {_sensor(facts, 'output_type=...')}."
-            return _Row("fail", cleared, fix)
+            sensor = f'CrewExecutionSensor(kickoff_id="{facts.kickoff_id}", output_type=...)'
+            return _Row("fail", cleared, f"Fix `output_type`, and check the same result with {sensor}.")
         case _ if not facts.next.reattaches:  # a retry would start another
-            return _Row("fail", cleared, f"Wait for the execution with {_sensor(facts)}.")
+            return _Row("fail", cleared, f"To wait for the execution without starting another, {_waiting(facts)}.")
         case errors.ExecutionUnknown(elsewhere=""):
-            return _Row("fail", cleared, error.fix, _start_over(facts))
+            return _Row("fail", cleared, _first(error), _start_over(facts))
+        case errors.WaitStopped():
+            return _Row("fail", cleared, _first(error))
     return _row_of_any(error, again, cleared, facts)
 
 
@@ -404,7 +410,8 @@ def _row_of_any(error: CrewError, effect: str, cleared: str = "", facts: Facts |
     fix = "" if is_optional and _is_passing(error) else error.fix
     action: Action = "retry" if _is_passing(error) else "fail"
     cause = getattr(error, "cause", None)
-    after = _start_over(facts) if facts and getattr(cause, "http_status", None) == errors.FAILED_FOR_GOOD else ""
+    has_failed = getattr(cause, "http_status", None) == errors.FAILED_FOR_GOOD
+    after = _start_over(facts, "If it failed") if facts and has_failed else ""
     return _Row("time out" if isinstance(error, exceptions.CutShort) else action, effect, fix, after, cleared)
 
 
@@ -423,20 +430,22 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:
     match error:
         case errors.UncertainKickoff():
             meta = f"its meta, which contains {facts.meta}" if facts.meta else "the meta of this task"
-            fix = f"Find the execution in the crew's dashboard by {meta}."
+            fix = f"Look for the execution in the crew's dashboard by {meta}."
             if facts.next.record and not facts.is_tool and not facts.is_ending:
-                fix += f" {_ADOPTING}"
+                adopt = command("adopt", facts.where, "KICKOFF_ID", "--conn-id", facts.conn_id or "CONN_ID")
+                fix += f" If it is there, run `{adopt}`: clearing the task{KEEPING} then waits for it. If not,"
             return _Row("fail", cleared if facts.next.record else _STARTS_ANOTHER, fix)
         case errors.ExecutionStopped():
             return _Row("fail", cleared)
         case errors.ExecutionUnknown():
-            return _Row("fail", cleared, error.fix, _start_over(facts))
+            return _Row("fail", cleared, error.fix if error.has_completed else _first(error), _start_over(facts))
         case exceptions.OtherInputs():
-            fix = f"Read the execution's result with {_sensor(facts)}."
+            fix = f"To read the execution's result, {_waiting(facts)}."
             return _Row("fail", _IF_SAME, fix, _start_over(facts))
     row = _row_of_any(error, facts.effect(), cleared)
     if facts.next.earlier == "may have started" and cleared in {_STARTS, _STARTS_ANOTHER}:
-        row = replace(row, fix=f"{row.fix} Look for that execution in the crew's dashboard first.".lstrip())
+        meta = f" (meta: {facts.meta})" if facts.meta else ""
+        row = replace(row, fix=f"{row.fix} Look for that execution in the crew's dashboard first{meta}.".lstrip())
     if facts.next.is_unconfirmed:
         row = replace(row, after=_start_over(facts))
     return row
@@ -461,7 +470,7 @@ def _row_of_failed_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0
         case errors.InvalidOutput():
             return _Row("fail", _CHECKS, "Fix `output_type`.")
         case errors.ExecutionUnknown(elsewhere="", has_completed=False):
-            fix = f"{error.fix} With human_input=True, the sensor waits until its timeout."
+            fix = f"{_first(error, 'this task')} With human_input=True, the sensor waits until its timeout."
             return _Row("fail", again, fix, _start_over(facts))
         case errors.ExecutionUnknown(has_completed=True):
             return _Row("fail", _ENDS_AGAIN, error.fix)
@@ -472,23 +481,31 @@ def _row_of_failed_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0
     return _row_of_any(error, again, facts=facts)
 
 
-_ADOPTING = (
-    "If the execution is there, run `python -m airflow_provider_crew adopt` first: clearing the task"
-    f"{KEEPING} then waits for it. Otherwise,"
-)
+def command(name: str, where: Sequence[Any], *arguments: str) -> str:
+    """Return a command about the kickoff record of a task, for a shell. ``where``: as in Facts."""
+    *task, index = where
+    mapped = ["--map-index", str(index)] if index >= 0 else []
+    return f"python -m airflow_provider_crew {name} {shlex.join([*task, *arguments, *mapped])}"
 
 
-def _start_over(facts: Facts) -> str:
+def _start_over(facts: Facts, when: str = "To start over") -> str:
     """Return how to abandon the execution and start another."""
     if facts.is_tool:  # the command knows the record of a task only
-        return "To start over, delete its crew_kickoff_… in the task's Task State Store, then clear the task."
+        return f"{when}, delete its crew_kickoff_… in the task's Task State Store, then clear the task."
+    where = (*facts.where[:2], "TASK_ID", -1) if facts.is_sensor else facts.where
     then = " for the task that started it, then clear that task" if facts.is_sensor else ", then clear the task"
-    return f"To start over, run `python -m airflow_provider_crew forget DAG RUN TASK`{then}."
+    return f"{when}, run `{command('forget', where)}`{then}."
 
 
-def _sensor(facts: Facts, *arguments: str) -> str:
-    kickoff_id = f'"{facts.kickoff_id}"' if facts.kickoff_id else "..."
-    return f"CrewExecutionSensor({', '.join((f'kickoff_id={kickoff_id}', *arguments))})"
+def _waiting(facts: Facts) -> str:
+    """Return how to wait for an execution in a DAG of its own."""
+    conn_id = f" and connection `{facts.conn_id}`" if facts.conn_id else ""
+    return f"trigger the DAG crew_wait_for_execution with kickoff ID {facts.kickoff_id}{conn_id}"
+
+
+def _first(error: CrewError, task: str = "the task") -> str:
+    """Return what a person does before clearing a task whose crew waits."""
+    return f"{error.fix.removesuffix('.')} before you clear {task}."
 
 
 def _cost(error: CrewError, facts: Facts) -> Cost:
@@ -521,7 +538,7 @@ def _with_earlier(error: CrewError, facts: Facts) -> str:
         "unreadable": "An earlier attempt may have started an execution.",
         "may have started": "The kickoff of an earlier attempt may have started an execution.",
     }.get(facts.next.earlier)
-    return f"{error.event} This attempt started nothing. {fact}" if fact else error.event
+    return f"{error.event} This attempt sent no kickoff. {fact}" if fact else error.event
 
 
 def _next_step(row: _Row, facts: Facts, if_retried: str) -> str:

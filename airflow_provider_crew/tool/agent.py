@@ -52,7 +52,7 @@ class CrewToolInterrupted(EndedTask):
 
 class CrewAgentHook(CrewHook, BaseManagedAgentHook):
     """
-    Crew as a managed agent. A call starts one execution, which is billed, and waits for it.
+    Crew as a managed agent. A call starts one execution (billed) and waits for it.
 
     It needs a running task on Airflow 3.3 or later, which keeps a kickoff record for each call.
 

@@ -147,6 +147,7 @@ CASES = {
     "record that is overwritten at once": Case("adopt --yes", store_again),
     "forget, no": Case("forget", typed="no\n"),
     "forget": Case("forget --yes"),
+    "forget a batch": Case("forget --yes", batch),
 }
 for other in ({"run_id": "another"}, {"task_id": "another"}, {"map_index": 3}):
     CASES[f"execution of {other}, --yes"] = Case("adopt --yes --force", store_of_run, WRITING, meta_of(**other))
