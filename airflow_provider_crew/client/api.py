@@ -26,6 +26,7 @@ from airflow_provider_crew.client.settings import (
     proxy_for,
     reason_for,
     secrets_of_proxy,
+    tls_context,
 )
 from airflow_provider_crew.client.text import mask, mask_json, maskable, one_line
 
@@ -103,6 +104,7 @@ class CrewApi:
         self.settings = settings
         self.proxy = proxy_for(settings)
         self.proxies = {"http": self.proxy, "https": self.proxy} if self.proxy else None
+        self.tls = tls_context(settings, self.proxy)
         self._secrets = (settings.token, *secrets, *secrets_of_proxy(self.proxy))
         self._masks = Masks(maskable(settings.token), maskable(*self._secrets))
         self._headers = {

@@ -27,13 +27,7 @@ from airflow_provider_crew.client.api import (
 from airflow_provider_crew.client.errors import CallError, Cost, NotCancelled, TransientError
 from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, Failed, read_inputs
 from airflow_provider_crew.client.payload import KickoffRequest
-from airflow_provider_crew.client.settings import (
-    ServiceSettings,
-    detach,
-    is_caused_by,
-    tls_context,
-    trusted_certificates,
-)
+from airflow_provider_crew.client.settings import ServiceSettings, detach, is_caused_by
 
 log = logging.getLogger(__name__)
 
@@ -51,11 +45,26 @@ logging.getLogger("urllib3.connection").addFilter(lambda _: not getattr(_this_th
 
 
 class _Adapter(HTTPAdapter):
-    """Adapter that verifies an https proxy in front of an http crew as well. That of requests would trust any."""
+    """
+    Adapter with one TLS context for the crew and an https proxy.
 
-    def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:  # noqa: ARG002
-        """Verify every certificate, whatever the scheme of the crew's address."""
-        super().cert_verify(conn, "https:", verify, cert)  # type: ignore[no-untyped-call,unused-ignore]
+    That of requests would load the certificates again, and would trust any proxy in front of an http crew.
+    """
+
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        self._tls = tls
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        """Pass the context to connections without a proxy."""
+        super().init_poolmanager(*args, **kwargs, ssl_context=self._tls)
+
+    def proxy_manager_for(self, proxy: Any, **kwargs: Any) -> Any:
+        """Pass the context to connections through a proxy, and to that of the proxy."""
+        return super().proxy_manager_for(proxy, **kwargs, ssl_context=self._tls, proxy_ssl_context=self._tls)
+
+    def cert_verify(self, *_: Any) -> None:
+        """Add no certificates to those of the context."""
 
 
 class CrewClient:
@@ -69,9 +78,7 @@ class CrewClient:
     def __init__(self, settings: ServiceSettings, secrets: Iterable[str] = ()) -> None:
         self.settings = settings
         self._api = CrewApi(settings, secrets)
-        tls_context(settings)  # rejects unreadable certificates
-        self._verify = trusted_certificates(settings) or False
-        if not self._verify:  # turned off in the connection; each poll would warn
+        if not settings.verify:  # turned off in the connection; each poll would warn
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
         self._connect()
 
@@ -143,7 +150,7 @@ class CrewClient:
         self._adapter.close()
 
     def _connect(self) -> None:
-        self._adapter = _Adapter()
+        self._adapter = _Adapter(self._api.tls)
         self._process = os.getpid()
 
     def _send(self, request: Request) -> Response:
@@ -170,7 +177,7 @@ class CrewClient:
             prepared,
             stream=True,
             timeout=(self.settings.connect_timeout, self.settings.request_timeout),
-            verify=self._verify,
+            verify=bool(self.settings.verify),
             proxies=self._api.proxies,
         ) as response:
             most = most_bytes(response.status_code)

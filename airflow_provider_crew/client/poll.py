@@ -19,7 +19,7 @@ from airflow_provider_crew.client.api import (
     unreachable,
 )
 from airflow_provider_crew.client.models import Execution
-from airflow_provider_crew.client.settings import ServiceSettings, detach, is_caused_by, tls_context
+from airflow_provider_crew.client.settings import ServiceSettings, detach, is_caused_by
 
 # A connection was not opened, directly or through a proxy, so nothing was sent.
 _NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
@@ -45,7 +45,7 @@ class CrewPolls:
         self._options: dict[str, Any] = {
             "allow_redirects": False,
             "proxy": self._api.proxy,
-            "ssl": tls_context(settings) or False,
+            "ssl": self._api.tls or bool(settings.verify),
             "timeout": aiohttp.ClientTimeout(settings.request_timeout, connect=settings.connect_timeout),
         }
         self._places = asyncio.Semaphore(timing.CONCURRENT_POLLS)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import socket
+import ssl
 import subprocess
 import time
 import warnings
@@ -17,6 +18,7 @@ import pytest
 import requests
 import trustme
 
+from airflow_provider_crew.client import settings
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import (
     InvalidKickoffId,
@@ -235,6 +237,23 @@ class TestCertificates:
         assert service.connections == 1
         assert not service.requests
         assert not caplog.records
+
+    @pytest.mark.parametrize("name", ["tls_service", "service"])
+    def test_certificates_are_loaded_once_and_only_for_tls(
+        self, connect, certificates, request, monkeypatch, name
+    ):
+        running = request.getfixturevalue(name)
+        settings._context_of.cache_clear()
+        loaded, load = [], ssl.SSLContext.load_verify_locations
+
+        def counts(context, *files, **options):
+            loaded.append(files)
+            return load(context, *files, **options)
+
+        monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", counts)
+        crew = connect(running.url, verify=str(certificates[0]))
+        crew.status(kick_off(crew))  # each on a connection of its own
+        assert len(loaded) == (name == "tls_service")
 
     @pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning")
     def test_certificates_of_the_environment_are_trusted(
