@@ -3,10 +3,10 @@
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import InitVar, dataclass, field, fields
+from dataclasses import InitVar, field
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Any, ClassVar, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -80,9 +80,12 @@ _ADD_NAMES = "Add the missing names to `inputs`."
 _KINDS: dict[str, type["CrewError"]] = {}
 
 
-@dataclass_transform(eq_default=False, kw_only_default=True)
-@dataclass(eq=False, repr=False)
-class CrewError(Exception):
+@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field,))
+class _Typed(Exception):
+    """Base class whose subclasses take their attributes as arguments. It costs less time than real dataclasses."""
+
+
+class CrewError(_Typed):
     """
     Base class of the errors between this package and a crew.
 
@@ -94,22 +97,28 @@ class CrewError(Exception):
     :param error: The crew's own reason. Defaults to the message.
     """
 
-    message: InitVar[str]
-    at: str = field(default="", kw_only=True)
-    cost: Cost = field(default=Cost.UNKNOWN, kw_only=True)
-    next_step: str = field(default="", kw_only=True)
-    kickoff_id: str = field(default="", kw_only=True)
-    error: str = field(default="", kw_only=True)
+    if TYPE_CHECKING:
+        message: InitVar[str] = field(kw_only=False)
+    at: str = ""
+    cost: Cost = Cost.UNKNOWN
+    next_step: str = ""
+    kickoff_id: str = ""
+    error: str = ""
     fixes: ClassVar[Mapping[str, str]] = {}
     """What a person can do if the attribute of that name is set. The first one counts."""
+    names: ClassVar[tuple[str, ...]] = ("at", "cost", "next_step", "kickoff_id", "error")
+    """Attributes, each of which is an argument."""
 
     def __init_subclass__(cls) -> None:
-        dataclass(eq=False, repr=False, kw_only=True)(cls)
+        cls.names = tuple(dict.fromkeys((*cls.names, *(name for name in cls.__annotations__ if name != "fixes"))))
         _KINDS[cls.__name__] = cls
 
-    def __post_init__(self, message: str) -> None:
-        """Use the message as the reason if there is none."""
-        self.error = self.error or message
+    if not TYPE_CHECKING:
+
+        def __init__(self, message: str, **attributes: Any) -> None:
+            super().__init__(message)
+            vars(self).update({name: attributes.get(name, getattr(self, name)) for name in self.names})
+            self.error = self.error or message
 
     @property
     def fix(self) -> str:
@@ -123,7 +132,7 @@ class CrewError(Exception):
 
     def replace(self, event: str | None = None, **changes: Any) -> Self:
         """Return a copy of the error with other attributes."""
-        facts = {each.name: getattr(self, each.name) for each in fields(self)}
+        facts = {name: getattr(self, name) for name in self.names}
         return type(self)(event or self.event, **facts | changes)
 
     def as_dict(self) -> dict[str, str]:
@@ -420,7 +429,7 @@ _STAYS_HERE = {"misfits", "missing_inputs"}
 
 def error_record(error: CrewError) -> dict[str, Any]:
     """Return the class, the message and the attributes of an error as JSON data."""
-    facts = {each.name: getattr(error, each.name) for each in fields(error) if each.name not in _STAYS_HERE}
+    facts = {name: getattr(error, name) for name in error.names if name not in _STAYS_HERE}
     if isinstance(cause := facts.get("cause"), CrewError):
         facts["cause"] = error_record(cause)
     return dict(storable_json({"kind": type(error).__name__, "message": error.event, "facts": facts}))
@@ -436,7 +445,7 @@ def recorded_error(record: Any) -> CrewError:
     match record:
         case {"kind": str(name), "message": str(message), "facts": Mapping() as facts}:
             kind = _KINDS.get(name, CrewError)
-            attributes = {each.name: facts[each.name] for each in fields(kind) if each.name in facts}
+            attributes = {name: facts[name] for name in kind.names if name in facts}
             if attributes.pop("cost", None) in list(Cost):
                 attributes["cost"] = Cost(facts["cost"])
             if attributes.get("cause"):

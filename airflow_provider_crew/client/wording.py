@@ -1,7 +1,6 @@
 """Sentences about an execution, for logs and errors."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from typing import Any
 
 from airflow_provider_crew.client import errors
@@ -67,7 +66,7 @@ def execution_failed(failed: Failed, was_at: str) -> errors.ExecutionFailed:
 def _failure(kind: type[errors.ExecutionFailed], event: str, failed: Failed, at: str) -> errors.ExecutionFailed:
     """Return an error with the facts of a failed execution that its class has."""
     at = ", ".join(filter(None, (at, after(failed).strip())))
-    facts = {each.name: getattr(failed, each.name) for each in fields(kind) if each.name in Failed.model_fields}
+    facts = {name: getattr(failed, name) for name in kind.names if name in Failed.model_fields}
     return kind(event, **facts | {"error": failed.error[:_KEPT_ERROR], "at": at})
 
 

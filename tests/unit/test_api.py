@@ -13,7 +13,6 @@ import json
 import math
 import pickle
 from collections.abc import Iterator
-from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
@@ -277,7 +276,7 @@ FACTS: dict[str, Any] = {
 
 def family(of: type[errors.CrewError]) -> Iterator[errors.CrewError]:
     """Return an error of each class, whose fields differ from their defaults."""
-    known = {each.name: FACTS.get(each.name, not each.default) for each in fields(of) if each.name != "cost"}
+    known = {name: FACTS.get(name, not getattr(of, name)) for name in of.names if name != "cost"}
     yield of("told", **known)
     for child in of.__subclasses__():
         if child.__module__ == errors.__name__:
