@@ -67,17 +67,18 @@ class ProgressReport:
     """
     Progress of one watch. Detects changes since the last poll.
 
-    The first poll is always news, because Airflow may have deleted what an earlier process reported. The position
-    and the steps are in the state of the watch, so that the next process reports them as well.
+    The first poll is news, because Airflow may have deleted what an earlier process reported. The position and the
+    steps are in the state of the watch, so that the next process reports them as well.
     """
 
-    __slots__ = ("_is_first", "_paused_at", "_reported", "_watch")
+    __slots__ = ("_paused_at", "_reported", "_watch", "is_first")
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._paused_at = ""
         self._reported = self._current()
-        self._is_first = True
+        self.is_first = True
+        """Whether the next poll is news in any case."""
 
     def update(self, execution: Execution | None) -> bool:
         """Record a poll and return whether anything changed. The task itself reports the end of the execution."""
@@ -91,7 +92,7 @@ class ProgressReport:
         before, self._reported = self._reported, self._current()
         if before[:2] != self._reported[:2]:
             memory.history.changed_at = self._watch.polled_at
-        is_first, self._is_first = self._is_first, False
+        is_first, self.is_first = self.is_first, False
         return is_first or before != self._reported
 
     @property

@@ -180,9 +180,13 @@ class Attempt:
         """Return the value. If the task still fails, its alerts know that the execution has ended."""
         self._value = value  # Airflow does not pass it to post_execute()
         if self.facts.phase == "ended":  # the author's hooks may fail, or Airflow may not store the value
-            show = partial(self.output.progress.completed, self.kickoff_id, value, is_returned=False)
+
+            def failed(_: Any) -> None:
+                self.output.progress.completed(self.kickoff_id, value, is_returned=False)
+                self.record.save_completion()
+
             for kind in ("on_failure_callback", "on_retry_callback"):
-                callbacks_of(operator, kind).insert(0, lambda _: show())
+                callbacks_of(operator, kind).insert(0, failed)
         return value
 
     def succeeded(self, operator: Any) -> None:
@@ -194,7 +198,7 @@ class Attempt:
         """Read the kickoff record of earlier attempts. If it is unreadable, no kickoff may be sent."""
         facts, record = self.facts, self.record
         try:
-            record.read()
+            record.read(self._handed_over)
             if self.next_kwargs is None and (last := record.last) and last.call:
                 for kickoff_id in shielded(partial(called, self.task, {last.call: last.kicked_off_at})).values():
                     record.save_kickoff_id(kickoff_id)
@@ -204,6 +208,13 @@ class Attempt:
             self.task.warn(f"The kickoff record is unreadable: {error}")
         if not self.event:
             facts.kickoff_id = record.last_id
+
+    @property
+    def _handed_over(self) -> Any:
+        """The record of this attempt's process before the deferral. None if the task was cleared since."""
+        resumes = self.next_kwargs or {}
+        is_own = "event" in resumes and resumes.get("try_number") == self.task.ti.try_number
+        return resumes.get("record") if is_own else None
 
     def _has(self, kickoff_id: str) -> None:
         """Take note of the execution of this attempt."""

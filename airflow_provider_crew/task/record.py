@@ -167,13 +167,17 @@ class Record:
         self._saving = threading.Lock()
         self.is_unnamed = False
         """Whether Airflow has refused the kickoff ID, so that the next attempt finds a kickoff without one."""
-        self.is_read = self.is_unreadable = self.is_unconfirmed = False
+        self.is_read = self.is_unreadable = self.is_unconfirmed = self._is_behind = False
 
-    def read(self) -> None:
-        """Read what earlier attempts have stored. If this raises, the next attempt reads it, or sends nothing."""
+    def read(self, handed_over: Any = None) -> None:
+        """
+        Read what earlier attempts have stored. If this raises, the next attempt reads it, or sends nothing.
+
+        :param handed_over: Record that the process before a deferral has stored.
+        """
         self.last, self.ended_id, self.is_read, self.is_unreadable = None, "", False, True
         self._store = store_of(self.task.context) if self._wants_store else None
-        kept = None if self._store is None else self._store.get(self.key)
+        kept = handed_over if handed_over or self._store is None else self._store.get(self.key)
         self.is_read, self.is_unreadable = True, False
         if kept is None:
             return
@@ -193,6 +197,11 @@ class Record:
     def is_shared(self) -> bool:
         """Whether the next attempt can read the record of this one."""
         return self._store is not None and not self.is_unnamed
+
+    @property
+    def handed_over(self) -> dict[str, Any] | None:
+        """The stored record, for the process after a deferral. None: it has to read it."""
+        return asdict(self.last) if self.last and self.is_shared else None
 
     @property
     def next(self) -> Next:
@@ -304,6 +313,17 @@ class Record:
         """Record how the execution has ended, for the next attempt and for the verdict on this one."""
         if changes := end_of(error, rejects_misfits=self.task.options.on_invalid_output == "fail"):
             self.update(kickoff_id=kickoff_id, **changes)
+        self.save_completion()
+
+    def note_completion(self, kickoff_id: str) -> None:
+        """Take note that the execution has completed. The next write stores that. Until then, an attempt polls."""
+        if self.last and self.last.end != "completed":
+            self.last, self._is_behind = replace(self.last, kickoff_id=kickoff_id, end="completed"), True
+
+    def save_completion(self) -> None:
+        """Record that the execution has completed, unless that is stored."""
+        if self._is_behind:
+            self._save_if_possible()
 
     def save_cancelling(self, *, is_asked: bool) -> None:
         """Record whether the task itself asks the crew to cancel. Without it, a late stop counts as a person's."""
@@ -332,6 +352,7 @@ class Record:
         if self._store is None:
             return
         with self._saving:  # so that the last write stores the latest record
+            self._is_behind = False
             if stored := self.stored:
                 self._store.set(self.key, stored, is_patient=is_patient)
             else:

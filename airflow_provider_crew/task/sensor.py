@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any, Literal
 
 from airflow.exceptions import AirflowRescheduleException
@@ -145,13 +146,19 @@ class SeenBefore:
         self.lasts = self._store is not None
         """Whether the next process can read the state of this one."""
         self._try = {"kickoff_id": kickoff_id, "try_number": context["ti"].try_number}
-        self._stored: dict[str, Any] = {}
+
+    @cached_property
+    def _stored(self) -> dict[str, Any]:
+        """What an earlier process has stored. A process whose trigger returns the result needs none of it."""
         try:
             match self._store and self._store.get(_KEY):
-                case {"try": {"kickoff_id": of_id}, "seen": Mapping()} as stored if of_id == kickoff_id:
-                    self._stored = stored
+                case {"try": {"kickoff_id": of_id}, "seen": Mapping()} as stored if (
+                    of_id == self._try["kickoff_id"]
+                ):
+                    return dict(stored)
         except Exception as error:  # noqa: BLE001
             warn(log, f"The stored state of the wait is unreadable: {error}")
+        return {}
 
     @property
     def exists(self) -> bool:

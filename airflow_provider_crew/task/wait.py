@@ -108,6 +108,7 @@ class Wait:
         rules = self.rules(deadline, exists=True, **changes)
         if event.completed:
             self.note_completion()
+            self.record.save_completion()  # reading may take minutes
             # A completed execution needs no human input, so the outage limit always ends this before the deadline.
             outage = options.max_outage or MAX_OUTAGE
             rules = replace(rules, human_input=False, max_outage=outage, deadline=deadline + outage)
@@ -148,9 +149,8 @@ class Wait:
         """Handle the state of the watch after a poll."""
 
     def note_completion(self) -> None:
-        """Record that the execution has completed, for later errors and for the next attempt."""
-        if self.record.last and self.record.last.end != "completed":
-            self.record.update(kickoff_id=self.kickoff_id, end="completed")
+        """Take note that the execution has completed, for later errors and for the next attempt."""
+        self.record.note_completion(self.kickoff_id)
         self.facts.phase = "ended"
 
     def poller(self, rules: WatchRules, memory: WatchState | None = None) -> Poller:
@@ -213,7 +213,8 @@ class Wait:
         deferral = deferred(
             self.output,
             partial(self.new_trigger, self.kickoff_id),
-            {"chosen": self.chosen, "try_number": self.task.ti.try_number, "address": self.address, **carried},
+            {"chosen": self.chosen, "try_number": self.task.ti.try_number, "address": self.address, **carried}
+            | {"record": self.record.handed_over},
             cancels=self.cancels(),
             deadline=rules.deadline,
             rules=asdict(replace(rules, address=rules.address or self.address)),

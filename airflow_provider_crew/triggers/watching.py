@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from contextvars import copy_context
 from dataclasses import replace
 from http import HTTPStatus
@@ -14,6 +15,7 @@ from airflow_provider_crew.api_server import (
     read_own_xcom,
     read_required_action,
 )
+from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.errors import (
     Cost,
     CrewError,
@@ -53,6 +55,8 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     if observer := request or progress:
         poller.observer = observer.saw
     poller.subject, trigger.report = "Crew", poller.report
+    # The task has pushed its progress right before its deferral.
+    poller.report.is_first = time.time() - (trigger.deferred_at or 0.0) > timing.PROGRESS_REFRESH
     try:
         await asyncio.sleep(poller.watch.spread().poll_again_in)
         completed = await trigger.end_of(poller.to_end_async(largest=LARGEST_RESPONSE))

@@ -40,7 +40,9 @@ class Supervisor:
         """Take note of a message, and answer it as Airflow does."""
         if isinstance(msg, comms.MaskSecret):  # it stays with the supervisor
             return comms.OKResponse(ok=True)
-        self.requests.append(f"{type(msg).__name__} {getattr(msg, 'key', getattr(msg, 'conn_id', ''))}".strip())
+        fields = " ".join(getattr(msg, "rendered_fields", ()))
+        subject = getattr(msg, "key", getattr(msg, "conn_id", fields))
+        self.requests.append(f"{type(msg).__name__} {subject}".strip())
         match msg:
             case comms.GetTaskStateStore() if msg.key in self._store:
                 return comms.TaskStateStoreResult(value=self._store[msg.key])

@@ -69,7 +69,7 @@ def test_alert_of_a_task_that_fails_with_its_result_knows_the_end(live_crew, sto
     for callback in getattr(made, kind):
         callback(task.context)
 
-    assert shown == ["completed"]
+    assert (shown, store.kickoff["end"]) == (["completed"], "completed")
 
 
 def at_work(name: str, agent: str, done: int, last: str | None = None) -> dict[str, Any]:
