@@ -1,8 +1,10 @@
 """Output of a task besides its result: progress and other XComs, links, metrics, spans, and asset event extras."""
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from hashlib import sha256
 from typing import Any
 
 from airflow_provider_crew import versions
@@ -17,6 +19,10 @@ from airflow_provider_crew.task.result import USAGE, without_reserved_keys
 from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.task.verdict import Verdict
 
+# Beginning of the XCom key of a reason.
+REASON = "crew_reason_"
+# IDs, times and counts, which differ from task to task. A short number, such as a status, tells two reasons apart.
+_VARIES = re.compile(r"\b(?=[\w-]*\d)[\w-]{8,}\b|\b\d+(?:\.\d+)? ?(?:h|m|s|ms)\b")
 # Values of a result in the asset event extras, besides the kickoff ID.
 _EXTRAS = ("usage", "execution_time")
 # Ends in the metrics. All others count as "broken".
@@ -135,8 +141,17 @@ class Output:
         if end.action == "retry" and self.task.ti.try_number > (self.task.ti.max_tries or 0):
             shown["action"] = "fail"
         self.progress.ended(kickoff_id, end.failure, shown)
+        self._push_reason(end)
         if end.action == "pass on":
             self.task.log.error("%s", end.failure)
+
+    def _push_reason(self, end: Verdict) -> None:
+        """Push the end under a key that tasks with the same reason share, since lists of XComs have no values."""
+        error, effects = end.failure, (end.if_retried, end.if_cleared)
+        same = repr((type(error).__name__, error.cost, effects, _VARIES.sub("…", error.event)))
+        tokens = (getattr(error, "usage", None) or {}).get("total_tokens")
+        value = {**end.as_dict(), **(self.progress.last.get("end") or {}), "tokens": tokens}
+        self.push(f"{REASON}{sha256(same.encode()).hexdigest()[:16]}", value, what="The reason")
 
     def add_asset_extras(self, kickoff_id: str, value: Any) -> None:
         """Add the execution to the asset events of the task's outlets. A user's extra takes precedence."""

@@ -347,7 +347,11 @@ class Story:
     @property
     def xcoms(self) -> str:
         pushed = self.task.ti.xcoms | self.crew.xcoms.others
-        names = [key for key, value in pushed.items() if value is not None and key != "crew_progress"]
+        names = [
+            key
+            for key, value in pushed.items()
+            if value is not None and not key.startswith(("crew_progress", "crew_reason_"))
+        ]
         return ", ".join(sorted(names)) or "none"
 
     def killed(self) -> str:

@@ -29,7 +29,7 @@ from airflow_provider_crew.local.scenario import Delivery
 from airflow_provider_crew.notifications import SENT
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.task.output import _METRICS
+from airflow_provider_crew.task.output import _METRICS, REASON
 from airflow_provider_crew.task.record import KICKOFF_ID, ROW
 from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, USAGE
 from airflow_provider_crew.triggers.events import DEFERRAL
@@ -190,7 +190,19 @@ def test_pages_list_everything(capsys):
         *(f"crew.execution.{end}" for end in (*_METRICS.values(), "completed", "broken", "duration")),
         *(f"crew.tokens.{kind}" for kind in ("prompt", "completion", "total")),
     }
-    keys = {RETURN_VALUE, KICKOFF_ID, USAGE, RESULT, DASHBOARD_KEY, PROGRESS, SENT, ROW, DEFERRAL, QUESTION}
+    keys = {
+        RETURN_VALUE,
+        KICKOFF_ID,
+        USAGE,
+        RESULT,
+        DASHBOARD_KEY,
+        PROGRESS,
+        SENT,
+        ROW,
+        DEFERRAL,
+        QUESTION,
+        f"{REASON}…",
+    }
     listed: dict[tuple[str, ...], Iterable[str]] = {
         ("docs/errors.md", "Before and during the kickoff", "While waiting"): [
             f'<a id="{kind.__name__.lower()}"></a>`{kind.__name__}' for kind in raised

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew.client.errors import ExecutionFailed
+from airflow_provider_crew.local import Scenario
 from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.triggers.events import read_event
 from tests.airflow_runs import PATIENCE
@@ -151,6 +152,25 @@ def test_end_tells_of_a_retry_only_if_one_is_left(live_crew, deferrable):
         actions.append(live_crew.xcoms.progress[-1]["end"]["action"])
 
     assert actions == ["retry", "fail"]
+
+
+@both_ways
+def test_tasks_with_the_same_reason_share_a_key(live_crew, deferrable):
+    def reason(story: Scenario) -> tuple[str, dict[str, Any]]:
+        live_crew.scenario = story
+        task = Task(lambda: run(deferrable=deferrable), store=TaskStateStore())
+        with pytest.raises(ExecutionFailed):
+            task.run()
+        (found,) = [item for item in task.ti.xcoms.items() if item[0].startswith("crew_reason_")]
+        return found
+
+    costly = FAILING.model_copy(update={"usage": {"total_tokens": 4_200}, "dialect": "deployed"})
+    (key, end), (again, _) = reason(costly), reason(costly)
+    too_long = (FAILING.tasks[0].model_copy(update={"error": "too long"}),)
+    (other, _) = reason(FAILING.model_copy(update={"tasks": too_long}))
+
+    assert key == again != other
+    assert (end["cost"], end["tokens"], end["event"]) == ("ended", 4_200, "out of credit")
 
 
 def test_trigger_pushes_seldom_and_keeps_the_last_change(live_crew, timing):
