@@ -1,10 +1,10 @@
 // The tab's modules, and what its tests do with them. Airflow's responses are in globalThis.responses, by the end of
 // their path. Any other path is not found.
 (async () => {
-  const names = ["story", "tab", "question", "markdown", "output", "batch", "safe", "attempts", "airflow"];
+  const names = ["story", "tab", "question", "markdown", "output", "batch", "safe", "attempts", "airflow", "clear"];
   const modules = await Promise.all(names.map((each) => import(`/${each}.js`)));
-  const [{ story, CHOICES }, { Choices, Header, Told }, { Question }, { Markdown }, { Output }, { Results }, safe, { costOf }, airflow] = modules;
-  Object.assign(globalThis, { Told, Question, Markdown, Output, safe, costOf, airflow });
+  const [{ story, CHOICES }, { Choices, Header, Told }, { Question }, { Markdown }, { Output }, { Results }, safe, { Attempts, costOf }, airflow, { Clear }] = modules;
+  Object.assign(globalThis, { Told, Question, Markdown, Output, safe, Attempts, costOf, airflow, Clear });
 
   // What the tab shows of a task.
   globalThis.shown = (seen) => {
@@ -43,15 +43,18 @@
     return counts;
   };
 
-  // Answers each request with a status, and presses a button of the form twice before anything can be drawn again.
-  globalThis.twice = async (of, task, label, status) => {
+  // Answers each request with these statuses, of which the last repeats, and presses a button twice before anything can
+  // be drawn again. ``given``: the first states of the component, if not its own.
+  globalThis.twice = async (component, properties, label, statuses, given = []) => {
     const [sent, notes, focused] = [[], [], []];
     globalThis.noted = (state) => notes.push(state);
     globalThis.fetch = async (url, { method, body }) => {
       sent.push([method, new URL(url).pathname, JSON.parse(body)]);
-      return { ok: status < 300, status, json: async () => ({ detail: "<b>" }) };
+      const status = statuses[Math.min(sent.length, statuses.length) - 1];
+      return { ok: status < 300, status, json: async () => ({ detail: "<b>", task_instances: [{}, {}] }) };
     };
-    const all = elements(Question({ of, task }));
+    globalThis.states = [...given];
+    const all = elements(component(properties));
     for (const { props } of all) if (props.ref) props.ref.current = { focus: () => focused.push(props.role) };
     const { props: { onClick } } = all.find(({ type, props }) => type === "button" && props.children === label);
     await Promise.all([onClick(), onClick()]);

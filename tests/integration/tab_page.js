@@ -15,7 +15,7 @@ globalThis.React = {
   },
   useEffect: () => undefined,
   useRef: (current) => ({ current }),
-  useState: (value) => [value, (next) => globalThis.noted?.(next)],
+  useState: (value) => [globalThis.states?.length ? states.shift() : value, (next) => globalThis.noted?.(next)],
 };
 // What a component draws. A boundary draws again what has failed, as deep as it may be.
 const drawnBy = ({ type, props }, use) => {

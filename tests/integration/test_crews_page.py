@@ -85,7 +85,7 @@ def crews(page: Page) -> list[dict[str, Any]]:
 
 def drawn(page: Page, expression: str) -> Any:
     """Return what an expression with the crews is, as in ``draw(Line({ crew: crews[0] }))``."""
-    modules = 'import("/page.js").then(({ crewOf, Line, Nothing, Tokens }) => '
+    modules = 'import("/page.js").then(({ crewOf, itemsOf, Alike, Line, Nothing, Tokens, Unanswered }) => '
     return page.evaluate(f"{modules} {{ const crews = told.rows.map(crewOf); return {expression}; }})")
 
 
@@ -189,9 +189,13 @@ def test_request_shows_who_waits_before_the_row_is_in_view(page):
     of = world(rows, {"run-1": shown(tasks=[DRAFT])}, asking=asking)  # no poll has seen yet that the crew waits
     for in_view in (0, 3):
         watch(page, of, in_view=in_view)
-        assert [crew["group"] for crew in crews(page)] == ["waiting", "waiting", "failed"]
-        line = drawn(page, "draw(Line({ crew: crews[0] }))")
-        assert "<p>Draft 2: Harbours⟨U+202E⟩ <b></p>" in line
+        assert {crew["run"]: crew["group"] for crew in crews(page)} == {
+            "run-1": "waiting",
+            "run-2": "waiting",
+            "run-3": "failed",
+        }
+        line = drawn(page, "draw(Line({ crew: crews.find((crew) => crew.run === 'run-1') }))")
+        assert "<p>Draft 2: Harbours⟨U+202E⟩ <b>" in line
         assert "Electric ferries" not in line
 
     watch(page, of | {"refused": {"/hitlDetails": 404}}, in_view=0)
@@ -217,6 +221,87 @@ def test_row_of_an_answered_crew_does_not_wait_for_people(page, state):
     assert (crews(page)[0]["group"], crews(page)[0]["told"]["title"]) == ("running", "Answered")
 
 
+def failed_alike(count: int, *, reason: str = "crew_reason_a", **others: Any) -> dict[str, Any]:
+    """Return a world with so many tasks that failed for the same reason, after 4,200 tokens each."""
+    rows = [instance(f"fail-{number}", "failed", **others) for number in range(count)]
+    end = FAILED["end"] | {"if_cleared": "starts another execution (billed)", "tokens": 4_200}
+    of = world(rows, dict.fromkeys([row["dag_run_id"] for row in rows], FAILED))
+    since = [each | {"timestamp": "2026-11-27T12:00:01Z"} for each in xcoms(rows, reason)]
+    values = {run: value | {reason: end} for run, value in of["values"].items()}
+    return of | {"xcoms": [*of["xcoms"], *since], "values": values}
+
+
+def test_failed_tasks_are_grouped_by_reason_without_their_details(page):
+    requests = watch(page, failed_alike(150), in_view=0)
+
+    assert len(details(requests)) == 1  # what the reason means
+    assert {(crew["group"], crew["look"]["title"]) for crew in crews(page)} == {("failed", "Failed")}
+    (text,) = drawn(page, "itemsOf(crews).map(([, crews]) => draw(Alike({ crews })))")
+    assert "out of credit" in text
+    assert "150 tasks" in text
+    assert "briefings · write" in text
+    assert "Clearing starts 150 new executions, about 630,000 tokens." in text
+    assert details(after(page, 60)) == []
+
+
+def test_failed_tasks_with_another_end_are_another_group(page):
+    of = failed_alike(3)
+    of["instances"][0]["state"] = "up_for_retry"
+    of["values"]["fail-0"]["crew_reason_a"]["if_retried"] = "starts another execution (billed)"
+    of["xcoms"][-1]["key"] = "crew_reason_b"  # has no value
+    watch(page, of, in_view=0)
+    texts = drawn(page, "itemsOf(crews).map(([, crews]) => draw(Alike({ crews })))")
+    assert ["<span>1 task</span>" in each for each in texts] == [True, True, True]
+    assert sum("Airflow retries the task, and it starts another" in each for each in texts) == 1
+    assert sum("Clearing starts 1 new execution, about 4,200 tokens." in each for each in texts) == 1
+
+
+def test_reason_of_an_earlier_attempt_is_not_that_of_a_later_one(page):
+    of = failed_alike(1, start_date="2026-11-27T12:30:00Z")
+    watch(page, of, in_view=0)
+    assert [(crew["look"]["title"], crew["told"]) for crew in crews(page)] == [("Failed", None)]
+
+
+def test_row_shows_its_state_and_time_before_its_details(page):
+    states = {"run-1": "failed", "run-2": "up_for_retry", "run-3": "deferred"}
+    watch(page, world([instance(*each) for each in states.items()]), in_view=0)
+    before = drawn(page, "Object.fromEntries(crews.map((crew) => [crew.run, draw(Line({ crew }))]))")
+    titles = {"run-1": "Failed", "run-2": "Waiting for retry", "run-3": "Running"}
+    assert {run for run, title in titles.items() if f"<span>{title}</span>" in before[run]} == {*titles}
+    assert [run for run in titles if " ago</span>" in before[run]] == ["run-1", "run-2"]
+
+    watch(page, world([instance(*each) for each in states.items()], {"run-1": FAILED}))
+    assert [text.count("<div>") for text in drawn(page, "crews.map((crew) => draw(Line({ crew })))")] == [1, 1, 1]
+
+
+def test_effect_of_no_answer_is_told_once(page):
+    rows = [instance(f"run-{number}") for number in range(3)]
+    deadlines = {row["dag_run_id"]: {"ago": -3600 * (3 - at)} for at, row in enumerate(rows)}
+    watch(page, world(rows, {run: shown(state="paused", deadline=made(at)) for run, at in deadlines.items()}))
+    text = drawn(page, "draw(Unanswered({ crews }))")
+    assert text.count("the first task stops waiting in") == 1
+    assert "the execution keeps running and is billed" in text
+    assert not any("stops waiting" in line for line in drawn(page, "crews.map((crew) => draw(Line({ crew })))"))
+
+
+def test_new_step_and_end_are_seen_within_six_seconds(page):
+    of = world([instance("run-1"), instance("run-2")])
+    watch(page, of, 20)
+    page.evaluate("world.xcoms[0].timestamp = '2026-11-27T12:00:20Z'")
+    page.evaluate("world.values['run-1'].crew_progress.doing = 'task 3 of 3'")
+    after(page, 6)
+    assert "task 3 of 3" in {crew["told"]["sentence"] for crew in crews(page)}
+
+    page.evaluate("world.instances[0].state = 'failed'")
+    after(page, 6)
+    assert sorted(crew["look"]["title"] for crew in crews(page)) == ["Failed", "Running"]
+
+
+def test_quiet_page_sends_thirty_requests_a_minute(page):
+    watch(page, world([instance("run-1"), instance("run-2")]), 60)
+    assert len(after(page, 60)) <= 30
+
+
 DRAFT = made({"like": "draft", "output": "\n## **Electric ferries**\n\nText"})
 
 
@@ -225,7 +310,7 @@ def test_row_shows_where_its_crew_is_and_what_it_costs(page):
     states = [instance(name, state) for name, (state, *_) in rows.items()]
     watch(page, world(states, {name: made(value) for name, (_, value, *_) in rows.items()}))
 
-    lines = dict(drawn(page, "crews.map((crew) => [crew.run, [crew.group, draw(Line({ crew }))]])"))
+    lines = dict(drawn(page, "crews.map((crew) => [crew.run, [crew.group, draw(Line({ crew, isOpen: true }))]])"))
     assert {name: group for name, (group, _) in lines.items()} == {name: row[2] for name, row in rows.items()}
     missing = {name: [each for each in row[3] if each not in lines[name][1]] for name, row in rows.items()}
     assert {name: each for name, each in missing.items() if each} == {}
@@ -266,4 +351,7 @@ def test_row_whose_details_fail_shows_no_cost_and_is_read_again(page, status):
 
     page.evaluate("world.refused = {}")
     after(page, 15)
-    assert crews(page)[1]["told"]["end"]["cost"] == COST
+    assert {crew["run"]: crew["told"].get("end") and crew["told"]["end"]["cost"] for crew in crews(page)} == {
+        "run-1": COST,
+        "run-2": None,
+    }

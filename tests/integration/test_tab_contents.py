@@ -134,6 +134,22 @@ def test_earlier_attempts_have_the_executions_in_their_logs(page):
     assert mismatches(found, [attempt for _, attempt in logs.values()]) == []
 
 
+def test_attempts_are_a_table_with_their_reasons(page):
+    error = {"event": "Task failed", "error_detail": [{"exc_value": "out of credit\nCost: billed."}]}
+    times = {"start_date": "2026-01-01T00:00:00Z", "end_date": "2026-01-01T00:01:05Z"}
+    tries = [{"try_number": n, "state": state, **times} for n, state in ((1, "failed"), (2, "running"))]
+    answers = {"/tries": {"task_instances": tries}, "/logs/1": {"content": [error]}, "/logs/2": {"content": []}}
+
+    drawn = "draw(Attempts({ found: await airflow.attempts(task), current: 2, isOpenAtFirst: true }))"
+    table = with_airflow(page, answers, drawn)
+
+    assert table.index("<td>2</td><td>running</td>") < table.index(
+        "<td>1</td><td>failed</td><td>out of credit</td>"
+    )
+    assert "<td>1m 05s</td>" in table
+    assert "Cost" not in table
+
+
 @pytest.mark.parametrize(("found", "cost"), FILE["costs of attempts"])
 def test_header_has_the_cost_of_all_attempts(page, found, cost):
     assert tab(page, "(found, current) => costOf(found, current)", found, len(found)) == cost
@@ -205,7 +221,8 @@ def test_hidden_or_finished_tab_reads_nothing_more(page):
 def pressed_twice(page: Page, label: str, status: int) -> dict[str, Any]:
     request = {"like": "request", "assigned_users": [{"name": "Ada"}]}
     seen = made({"like": "a question", "answered": {"like": "question"}, "request": request})
-    return tab(page, "twice", told(page, state="deferred", **seen)["question"], TASK, label, status)
+    of = told(page, state="deferred", **seen)["question"]
+    return tab(page, "(...given) => twice(Question, ...given)", {"of": of, "task": TASK}, label, [status])
 
 
 def test_double_click_sends_one_answer_with_its_question(page):
@@ -224,6 +241,49 @@ def test_rejected_answer_tells_why(page, status, words):
 
     assert len(done["sent"]) == 1
     assert done["focused"] == ["status"]
+    assert any(words in note for note in done["notes"] if isinstance(note, str))
+
+
+MAPPED = [TASK | {"mapIndex": index} for index in range(2)]
+CLEARED = {"dry_run": False, "only_failed": True, "include_downstream": True, "reset_dag_runs": True}
+
+
+def cleared(page: Page, tasks: list[dict[str, Any]], *statuses: int, asks: bool = False) -> dict[str, Any]:
+    """Press the button that asks, or the one that clears after it has found tasks."""
+    given = {"tasks": tasks, "price": "It starts another execution (billed).", "label": "Clear"}
+    pressed = ("Clear", [None]) if asks else (f"Clear {len(tasks)} task{'s' * (len(tasks) > 1)}", [len(tasks)])
+    button, states = pressed
+    return tab(page, "(...given) => twice(Clear, ...given)", given, button, statuses, states)
+
+
+def test_double_click_clears_once(page):
+    ((method, path, body),) = cleared(page, [TASK], 200)["sent"]
+    assert (method, path.endswith("/dags/dag/clearTaskInstances")) == ("POST", True)
+    assert body == CLEARED | {"dag_run_id": "run", "task_ids": ["task"], "keep_task_state": True}
+
+
+def test_tasks_of_one_run_are_cleared_together(page):
+    other = TASK | {"runId": "another"}
+    bodies = [body for _, _, body in cleared(page, [*MAPPED, other], 200)["sent"]]
+    assert [each["task_ids"] for each in bodies] == [[["task", 0], ["task", 1]], ["task"]]
+
+
+def test_airflow_without_the_option_keeps_task_state_anyway(page):
+    first, second = (body for _, _, body in cleared(page, [TASK], 422, 200)["sent"])
+    assert first == second | {"keep_task_state": True}
+
+
+def test_clearing_asks_airflow_first_which_changes_nothing(page):
+    done = cleared(page, [TASK], 200, asks=True)
+    assert [body["dry_run"] for _, _, body in done["sent"]] == [True]
+    assert 2 in done["notes"]  # the tasks that Airflow would clear
+
+
+@pytest.mark.parametrize(("status", "words"), [(403, "no permission"), (404, "404"), (500, "not confirmed")])
+@pytest.mark.parametrize("asks", [True, False])
+def test_refused_clearing_tells_why(page, asks, status, words):
+    done = cleared(page, [TASK], status, asks=asks)
+    assert len(done["sent"]) == 1
     assert any(words in note for note in done["notes"] if isinstance(note, str))
 
 

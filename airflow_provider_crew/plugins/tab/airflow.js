@@ -6,6 +6,7 @@ const PAUSE_WITH_QUESTION = 5000; // two requests more
 const MOST_LOGS = 20;
 
 export const PROGRESS = "crew_progress";
+export const REASON = "crew_reason_";
 const RECORD = "crew_kickoff";
 // Only tasks with answer_in_airflow have the first, and the second is in the task state store.
 const QUESTION = "crew_question";
@@ -107,7 +108,7 @@ function reader(task, signal) {
 
   // The state is read first: a task pushes its XComs before it ends.
   return async function read() {
-    const { state, try_number: tryNumber, end_date: endDate } = await get(instance, region, signal);
+    const { state, try_number: tryNumber, end_date: endDate, rendered_fields: fields } = await get(instance, region, signal);
     const hasEnded = ENDED.has(state);
     // The kickoff record changes a moment after the task has succeeded.
     const isSettled = !last?.isBeingCancelled && (state !== "success" || !last?.record || last.record.delivered);
@@ -131,7 +132,7 @@ function reader(task, signal) {
     const isBeingCancelled = hasEnded && isPolled && Date.now() - Date.parse(endDate) < 1000 * CANCELLING;
     const kind = { isOfCrew, isSensor, isOfBatch, isBeingCancelled };
     const facts = { record, retryAt, answered: store?.get(ANSWER), request: required };
-    last = { ...found, ...kind, ...facts, task, state, tryNumber, hasEnded, endedAt: Date.parse(endDate) / 1000 };
+    last = { ...found, ...kind, ...facts, inputs: plain(fields?.inputs), connId: fields?.crew_conn_id, task, state, tryNumber, hasEnded, endedAt: Date.parse(endDate) / 1000 };
     return last;
   };
 }
@@ -149,6 +150,25 @@ export function answer(task, option, parameters) {
   return request([...path, index, "hitlDetails"], region, { method: "PATCH", body });
 }
 
+// Clears these tasks if they have failed, and those after them that have failed as well or could not run. Returns how many.
+export async function clearFailed(tasks, isDryRun) {
+  const runs = new Map();
+  for (const { dagId, runId, taskId, mapIndex } of tasks) {
+    const run = JSON.stringify([dagId, runId]);
+    runs.set(run, [...(runs.get(run) ?? []), Number(mapIndex ?? -1) < 0 ? taskId : [taskId, Number(mapIndex)]]);
+  }
+  let count = 0;
+  for (const [run, ids] of runs) {
+    const [dagId, runId] = JSON.parse(run);
+    const known = { dry_run: isDryRun, dag_run_id: runId, task_ids: ids, only_failed: true, include_downstream: true, reset_dag_runs: true };
+    const post = (more) => request(["dags", dagId, "clearTaskInstances"], {}, { method: "POST", body: JSON.stringify({ ...known, ...more }) });
+    // Airflow 3.4 deletes the state of a task otherwise. Earlier versions keep it, and reject the option.
+    const cleared = await post({ keep_task_state: true }).catch((error) => (error.status === 422 ? post({}) : Promise.reject(error)));
+    count += cleared.task_instances.length;
+  }
+  return count;
+}
+
 // The newest attempts that Airflow has kept. Their logs have the executions, which are null for an unreadable log.
 export async function attempts(task) {
   const { index, region, task: path, instance } = paths(task);
@@ -163,7 +183,9 @@ export async function attempts(task) {
     const counts = lines?.map((line) => TOKENS.exec(line)?.[1]).filter(Boolean) ?? [];
     const tokens = executions?.length ? counts.slice(-1).map((count) => [executions.at(-1).id, Number(count.replaceAll(",", ""))]) : [];
     const place = lines?.map((line) => PLACE.exec(line)?.[1]).findLast(Boolean) ?? "";
-    return { number, state, seconds: (Date.parse(end) - Date.parse(start)) / 1000, executions, isUncertain, tokens, place };
+    const reason = log?.content.map((line) => line?.error_detail?.[0]?.exc_value).findLast(Boolean) ?? "";
+    const times = { startedAt: Date.parse(start) / 1000, seconds: (Date.parse(end) - Date.parse(start)) / 1000 };
+    return { number, state, ...times, executions, isUncertain, tokens, place, reason: String(reason).split("\n")[0] };
   };
   return Promise.all(tries.slice(-MOST_LOGS).map(read));
 }

@@ -23,17 +23,28 @@ export function costOf(found = [], current) {
   return tokens.size ? `${billed}, ${isCounted ? "" : "at least "}${total} tokens` : billed;
 }
 
+const HEADS = ["Attempt", "State", "Reason", "Executions", "Tokens", "Started", "Took"];
+
 export function Attempts({ found, current, isOpenAtFirst }) {
   const missing = el("p", "crew-quiet", found ? "Airflow did not return the attempts." : "Reading the logs …");
-  const earlier = (found ?? []).filter(({ number }) => number < current);
-  const drawn = () => (found?.length ? el("ul", "crew-attempts", ...all(earlier.map((attempt) => h(Attempt, attempt)))) : missing);
-  return el("div", "crew-section", h(Folded, { title: [`Earlier attempts (${current - 1})`], isOpenAtFirst }, drawn));
+  const head = h("thead", null, h("tr", null, ...HEADS.map((each) => h("th", { key: each, scope: "col" }, each))));
+  const table = () => h("table", null, head, h("tbody", null, all([...found].reverse().map((attempt) => h(Attempt, attempt)))));
+  const drawn = () => (found?.length ? el("div", "crew-attempts", table()) : missing);
+  return el("div", "crew-section", h(Folded, { title: [`Attempts (${current})`], isOpenAtFirst }, drawn));
 }
 
-function Attempt({ number, state, seconds, executions, place }) {
-  const facts = [state ?? "no state", seconds >= 0 && duration(seconds), place && `last seen at ${visible(place)}`].filter(Boolean);
+function Attempt({ number, state, startedAt, seconds, executions, tokens, place, reason }) {
   const each = ({ id, isStarted }) => h("div", null, isStarted ? "Started " : "Reattached to ", h("code", null, visible(id)));
-  const unknown = el("div", "crew-quiet", executions ? "Its log mentions no execution." : "Its log is unreadable.");
-  const known = executions?.length ? all(executions.map(each)) : unknown;
-  return h("li", null, `Attempt ${number}: ${facts.join(", ")}`, known);
+  const unknown = executions ? "Its log mentions none." : "Its log is unreadable.";
+  const at = place && `last seen at ${visible(place)}`;
+  const cells = [
+    number,
+    state ?? "no state",
+    [reason && visible(reason), at].filter(Boolean).join("; "),
+    executions?.length ? all(executions.map(each)) : unknown,
+    tokens?.length ? tokens[0][1].toLocaleString() : "",
+    startedAt >= 0 ? new Date(1000 * startedAt).toLocaleString([], { dateStyle: "short", timeStyle: "medium" }) : "",
+    seconds >= 0 ? duration(seconds) : "",
+  ];
+  return h("tr", null, ...cells.map((cell, at) => h("td", { key: HEADS[at] }, cell)));
 }

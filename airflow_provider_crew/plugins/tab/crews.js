@@ -1,5 +1,5 @@
 // Reads the crews of all DAGs that the viewer may see: lists first, and details only of rows in view.
-import { ENDED, PROGRESS, get, getOrNull, hasNoReport, isFinal, kickoffRecord, paths, plain } from "./airflow.js";
+import { ENDED, PROGRESS, REASON, get, getOrNull, hasNoReport, isFinal, kickoffRecord, paths, plain } from "./airflow.js";
 import { object } from "./safe.js";
 
 // Requests within any minute. Details leave some of them to the lists.
@@ -13,12 +13,17 @@ const PAGE = 100;
 const MOST_PAGES = 10;
 const MOST_READ = 1000;
 // Between two looks. The next one is later if this one took many requests, so lists use half of them at most.
-const PAUSE = 10000;
+const PAUSE = 6000;
 const PAUSE_EACH = 2000;
+// Of so many looks, one reads all lists. The others read those whose tasks have changed.
+const LOOKS = 5;
 const DAY = 86400000;
 const ACTIVE = ["running", "deferred", "up_for_retry", "up_for_reschedule"];
 // Between two processes. Only those that have started are read.
 const QUEUED = ["scheduled", "queued", "restarting"];
+const HAS_FAILED = new Set(["failed", "up_for_retry"]);
+// Names of the lists in Airflow's responses.
+const PAGES = { taskInstances: "task_instances", hitlDetails: "hitl_details" };
 const LONG_AGO = "2000-01-01T00:00:00Z";
 
 // These outlive a change of the filters. Details are those of an attempt.
@@ -26,6 +31,7 @@ const sent = [];
 const queues = new Map();
 const details = new Map();
 const fields = new Map(); // of the tasks that run a crew
+const ends = new Map(); // by the key that all tasks with the same end share
 
 // Waits until the page is visible and the limit allows another request. Those with the same reserve take turns.
 export function turn(signal, reserve = 0) {
@@ -43,15 +49,18 @@ export function turn(signal, reserve = 0) {
 
 const keyOf = (of) => JSON.stringify([of.dag_id, of.dag_run_id ?? of.run_id, of.task_id, of.map_index, of.region_id, of.region_index]);
 const attemptOf = (of) => `${keyOf(of)} ${of.try_number}`;
+const whereOf = (of) => ({ dagId: of.dag_id, runId: of.dag_run_id, taskId: of.task_id, mapIndex: of.map_index, regionId: of.region_id, regionIndex: of.region_index });
 const taskOf = (of) => JSON.stringify([of.dag_id, of.task_id]);
 
 // Calls back after each change. Returns a function that stops, and one that takes note of a row in view.
 export function watchCrews({ dag, days, withCompleted }, tell) {
   const stopped = new AbortController();
   const { signal } = stopped;
-  const pushedAt = new Map();
+  const [pushedAt, reasons, withoutReason] = [new Map(), new Map(), new Set()];
   const [inView, reading, failed] = [new Set(), new Set(), new Set()];
-  let [rows, isListed, isWhole, isCut, trouble, requests, timer] = [new Map(), false, false, false, undefined, 0];
+  const isCut = {}; // by list
+  const lists = { active: new Map(), ended: new Map(), asking: new Map() };
+  let [rows, isListed, isWhole, trouble, requests, looks, isGrouped, timer] = [new Map(), false, false, undefined, 0, 0, false];
 
   async function pages(path, name, parameters, take, ask = get) {
     for (let [page, offset] = [0, 0]; page < MOST_PAGES; page += 1) {
@@ -69,7 +78,7 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
   async function readTimes(run_after_gte) {
     const wasWhole = isWhole;
     isWhole = false;
-    await pages(["taskInstances", "~", "xcomEntries"], "xcom_entries", { xcom_key: PROGRESS, order_by: "-timestamp", run_after_gte }, (found) => {
+    const isAll = await pages(["taskInstances", "~", "xcomEntries"], "xcom_entries", { xcom_key: PROGRESS, order_by: "-timestamp", run_after_gte }, (found) => {
       const last = found.at(-1);
       const isOrdered = found.every((each, at) => at === 0 || each.timestamp <= found[at - 1].timestamp);
       const isKnown = last && pushedAt.get(keyOf(last)) === last.timestamp;
@@ -81,37 +90,54 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
       return wasWhole && isOrdered && isKnown;
     });
     isWhole = isListed = true;
+    return isAll;
   }
 
   async function look() {
-    const [before, isFirst, found] = [requests, rows.size === 0, new Map()];
+    const [before, isFirst, isDue] = [requests, !rows.size, looks++ % LOOKS === 0];
     failed.clear();
     const since = new Date(Date.now() - days * DAY).toISOString();
     const ended = { end_date_gte: since, order_by: "-end_date" };
-    const add = (read) => {
-      for (const [instance, request] of read) {
-        // Airflow deletes those of older runs, and returns none before 3.3.
-        if ("crew_conn_id" in object(instance.rendered_fields)) fields.set(taskOf(instance), instance.rendered_fields);
-        found.set(keyOf(instance), { instance, request: request ?? found.get(keyOf(instance))?.request });
-      }
-      if (isFirst) show(found);
+    // Instances by their key. The first look shows each page.
+    const list = async (name, ...all) => {
+      const found = new Map();
+      const add = (read) => {
+        for (const each of read) {
+          const instance = each.task_instance ?? each;
+          // Airflow deletes those of older runs, and returns none before 3.3.
+          if ("crew_conn_id" in object(instance.rendered_fields)) fields.set(taskOf(instance), instance.rendered_fields);
+          found.set(keyOf(instance), each);
+        }
+        if (isFirst) show({ ...lists, [name]: new Map([...lists[name], ...found]) });
+      };
+      const isWhole = await Promise.all(all.map(([path, parameters, ask]) => pages([path], PAGES[path], parameters, add, ask)));
+      lists[name] = found;
+      isCut[name] = !isWhole.every(Boolean);
     };
-    const instances = (parameters) => pages(["taskInstances"], "task_instances", parameters, (all) => add(all.map((each) => [each])));
-    // An answer is about to be sent until a poll sees the crew continue.
-    const asking = (all) => add(all.map((each) => [each.task_instance, each]).filter(([{ state }, { response_received: isAnswered }]) => isAnswered || state === "deferred"));
-    try {
-      const lists = await Promise.allSettled([
-        instances({ state: [...ACTIVE, ...QUEUED], start_date_gte: LONG_AGO, order_by: "start_date" }),
-        instances({ state: "failed", ...ended }),
-        !withCompleted || instances({ state: "success", ...ended }),
-        pages(["hitlDetails"], "hitl_details", { state: [...ACTIVE, ...QUEUED], order_by: "-created_at" }, asking, getOrNull),
-        readTimes(since),
-      ]);
-      const missing = lists.find(({ status }) => status === "rejected");
+    const read = {
+      active: () => list("active", ["taskInstances", { state: [...ACTIVE, ...QUEUED], start_date_gte: LONG_AGO, order_by: "start_date" }]),
+      ended: () => list("ended", ...["failed", ...(withCompleted ? ["success"] : [])].map((state) => ["taskInstances", { state, ...ended }])),
+      // An answer is about to be sent until a poll sees the crew continue.
+      asking: () => list("asking", ["hitlDetails", { state: [...ACTIVE, ...QUEUED], order_by: "-created_at" }, getOrNull]),
+      keys: () => readKeys(since, new Map()),
+      times: async () => void (isCut.times = !(await readTimes(since))),
+    };
+    const times = new Map(pushedAt);
+    const readAll = async (names) => {
+      const settled = await Promise.allSettled(names.map((name) => read[name]()));
+      const missing = settled.find(({ status }) => status === "rejected");
       if (missing) throw missing.reason;
-      isCut = lists.some(({ value }) => value === false);
+    };
+    try {
+      const active = lists.active;
+      await readAll(isFirst ? Object.keys(read) : isDue ? ["active", "ended", "asking", "times"] : ["active", "times"]);
+      const hasLeft = [...active.keys()].some((key) => !lists.active.has(key));
+      const hasNews = sent.length < MOST / 2 && [...pushedAt].some(([key, at]) => times.get(key) !== at);
+      if (!isDue && (hasLeft || hasNews)) await readAll([...(hasLeft ? ["ended"] : []), "asking"]);
       trouble = undefined;
-      show(found);
+      tell({ answeredAt: Date.now() / 1000 });
+      show(lists);
+      await readReasons(since);
     } catch (error) {
       if (signal.aborted) return;
       trouble = error;
@@ -121,11 +147,54 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
     timer = setTimeout(look, Math.max(PAUSE, (requests - before) * PAUSE_EACH));
   }
 
-  function show(found = rows) {
-    rows = new Map([...found].filter(([, { instance }]) => fields.has(taskOf(instance))));
+  // The keys of the reasons, until those of these tasks are known.
+  async function readKeys(run_after_gte, needed) {
+    const oldest = [...needed.values()].map(({ instance }) => instance.start_date).sort()[0];
+    // Airflow 3.1 and 3.2 know only the second name.
+    const keys = { xcom_key_prefix_pattern: REASON, xcom_key_pattern: REASON, order_by: "-timestamp", run_after_gte };
+    await pages(["taskInstances", "~", "xcomEntries"], "xcom_entries", keys, (found) => {
+      for (const each of found) {
+        reasons.set(keyOf(each), { id: each.key, at: each.timestamp });
+        needed.delete(keyOf(each));
+      }
+      return needed.size ? found.at(-1)?.timestamp < oldest : isGrouped;
+    });
+    isGrouped = true;
+  }
+
+  // Why tasks failed: their keys from a list, and what each key means from one task.
+  async function readReasons(since) {
+    const isNew = ([key, { instance }]) => HAS_FAILED.has(instance.state) && !reasonOf(key, instance) && !withoutReason.has(attemptOf(instance));
+    const needed = new Map([...rows].filter(isNew));
+    if (needed.size) await readKeys(since, needed);
+    for (const { instance } of needed.values()) withoutReason.add(attemptOf(instance));
+    const unread = new Map([...rows].map(([key, { instance }]) => [reasonOf(key, instance), instance]).filter(([id]) => id && !ends.has(id)));
+    await Promise.all([...unread].map(async ([id, instance]) => ends.set(id, object(await detail(instance, id)))));
+    if (needed.size || unread.size) show();
+  }
+
+  // That of an earlier attempt began before.
+  const reasonOf = (key, { state, start_date: start }) => HAS_FAILED.has(state) && reasons.get(key)?.at > start && reasons.get(key).id;
+
+  function show(known = lists) {
+    const found = new Map([...known.ended, ...[...known.asking].map(([key, each]) => [key, each.task_instance]), ...known.active]);
+    rows = new Map();
+    for (const [key, instance] of found) {
+      const request = ENDED.has(instance.state) ? undefined : known.asking.get(key);
+      const mayShow = isGrouped || !HAS_FAILED.has(instance.state); // they would move
+      if (mayShow && fields.has(taskOf(instance))) rows.set(key, { instance, request: request?.response_received || instance.state === "deferred" ? request : undefined });
+    }
     if (signal.aborted) return;
-    tell({ rows: [...rows].map(([key, row]) => ({ key, ...row, isRead: isRead(key, row), seen: seenOf(row, fields.get(taskOf(row.instance)), details.get(attemptOf(row.instance))?.found) })), isCut, trouble });
+    tell({ rows: [...rows].map(([key, row]) => ({ key, ...row, ...knownOf(key, row) })), isCut: Object.values(isCut).includes(true), trouble });
     readDetails();
+  }
+
+  // What is known of a row. All tasks with the same reason have the same end, until their own is read.
+  function knownOf(key, row) {
+    const { found } = details.get(attemptOf(row.instance)) ?? {};
+    const id = reasonOf(key, row.instance);
+    const shared = ends.has(id) && { [PROGRESS]: { end: ends.get(id) }, usage: { total_tokens: ends.get(id).tokens } };
+    return { reason: id, isRead: Boolean(shared) || isRead(key, row), seen: seenOf(row, fields.get(taskOf(row.instance)), { ...shared, ...found }) };
   }
 
   // Names of the details that a row needs, each with its current version.
@@ -188,11 +257,10 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
 
   // Undefined if Airflow has no such detail, or does not show it to this user. It is read again when it changes.
   async function detail(instance, name) {
-    const { dag_id: dagId, dag_run_id: runId, task_id: taskId, map_index: mapIndex, region_id: regionId, region_index: regionIndex, try_number: tryNumber } = instance;
-    const path = paths({ dagId, runId, taskId, mapIndex, regionId, regionIndex });
+    const path = paths(whereOf(instance));
     const [entries, region] = [[...path.task, "xcomEntries"], path.region];
     await turn(signal, FOR_LISTS);
-    if (name === "record") return kickoffRecord(tryNumber, path, signal);
+    if (name === "record") return kickoffRecord(instance.try_number, path, signal);
     if (name !== "keys") return plain((await getOrNull([...entries, name], { map_index: path.index, ...region }, signal))?.value);
     const listed = await getOrNull(entries, { map_index_filter: path.index, limit: PAGE, ...region }, signal);
     return listed?.xcom_entries.map((each) => each.key);
@@ -222,5 +290,5 @@ function seenOf({ instance, request }, fields, { keys, usage, return_value: retu
   const known = { [PROGRESS]: progress, usage, record: hasRecord ? record : undefined };
   const { value: id } = object(request?.params?.question);
   const asked = id === undefined ? {} : { crew_question: {}, request, answered: { kickoff_id: object(progress).kickoff_id, task_id: id, draft: request.subject } };
-  return { ...known, ...asked, ...result, isSensor: "kickoff_id" in fields, isOfBatch, state, tryNumber, hasEnded, retryAt: null, endedAt: Date.parse(endDate) / 1000 };
+  return { ...known, ...asked, ...result, task: whereOf(instance), isSensor: "kickoff_id" in fields, isOfBatch, state, tryNumber, hasEnded, retryAt: null, endedAt: Date.parse(endDate) / 1000 };
 }

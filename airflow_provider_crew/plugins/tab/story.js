@@ -86,7 +86,7 @@ export function story(seen) {
   const question = questionOf(seen);
   const how = standing(seen, progress, end, kickoffId, question);
   const goesOn = GOING_ON.has(how);
-  const batch = batchOf(progress, goesOn, seen.task);
+  const batch = batchOf(progress, goesOn, { ...seen.task, connId: seen.connId });
   // Executions of a batch may be running although it succeeded.
   const shown = (how === "completed" && !batch) || how === "started" || goesOn ? null : end;
   const waits = how === "paused" || how === "unknown" ? waiting(progress, question) : null;
@@ -125,6 +125,9 @@ export function story(seen) {
     attempt: seen.isOfBatch ? 1 : seen.tryNumber, // the log of a batch names no execution
     // As for a retry during an outage: only the log of an earlier attempt tells where the crew was.
     isLost: how === "running" && text(progress.trouble) !== "" && !progress.doing,
+    inputs: seen.isOfBatch ? [] : Object.entries(object(seen.inputs)).map(([name, value]) => [text(name), text(typeof value === "string" ? value : (JSON.stringify(value) ?? ""))]),
+    // A task that has failed may be cleared here, unless a person has to look for its execution first.
+    failed: seen.state === "failed" && seen.task && how !== "cancelling" && how !== "uncertain" ? [seen.task] : null,
   };
 }
 

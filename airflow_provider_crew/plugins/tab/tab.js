@@ -2,14 +2,16 @@
 import { isFinal, watch } from "./airflow.js";
 import { Attempts, costOf, useAttempts } from "./attempts.js";
 import { Results } from "./batch.js";
+import { Clear } from "./clear.js";
 import { Folded, Fragment, OrRaw, Seen, Since, Until, all, button, duration, el, h, useEffect, useState } from "./elements.js";
 import { Markdown } from "./markdown.js";
 import { Copy, Output } from "./output.js";
 import { Question } from "./question.js";
 import { pretty, visible } from "./safe.js";
-import { story } from "./story.js";
+import { CHOICES, story } from "./story.js";
 
 const MOST_ROWS = 200;
+const SHOWN_INPUTS = 200;
 // Texts for screen readers.
 const STATES = { done: "done", current: "in progress", waiting: "waiting", failed: "failed", left: "was in progress", coming: "to come" };
 
@@ -67,15 +69,15 @@ function Story({ of, task }) {
     of.batch && h(Section, { title: "Rows" }, facts(of.batch.facts), h(Results, { of: of.batch })),
     h(Timeline, { of }),
     usage.length > 0 && h(Section, { title: "Usage" }, facts(usage)),
-    of.attempt > 1 && h(Attempts, { key: of.attempt, found, current: of.attempt, isOpenAtFirst: of.isLost }),
+    of.attempt > 1 && h(Attempts, { key: of.attempt, found, current: of.attempt, isOpenAtFirst: of.isLost || of.failed !== null }),
   );
 }
 
 const copied = (text, label) => el("span", "crew-id", h("code", null, text), h(Copy, { text, label, isIcon: true }));
 
 // The effect of doing nothing has the time left.
-const late = ({ deadline, isAnsweredLater: isIt }, effect) =>
-  el("span", "", isIt ? "in " : "the task stops waiting in ", h(Until, { time: deadline }), isIt ? `, ${effect}` : `, and ${effect}`);
+export const late = ({ deadline, isAnsweredLater: isIt }, effect, task = "the task") =>
+  el("span", "", isIt ? "in " : `${task || "the task"} stops waiting in `, h(Until, { time: deadline }), isIt ? `, ${effect}` : `, and ${effect}`);
 
 export function Header({ of, cost = "" }) {
   const { startedAt, endedAt, took, kickoffId, waiting } = of;
@@ -106,6 +108,7 @@ export function Header({ of, cost = "" }) {
     ),
     waiting?.isElsewhere && h("p", null, "Answer in the crew's dashboard, and the crew continues."),
     of.end && h(Ending, { of: of.end }),
+    of.inputs.length > 0 && h(Inputs, { of: of.inputs }),
     of.bar && h(Bar, { of: of.bar }),
     of.trouble && el("p", "crew-trouble", of.trouble),
     known.length > 0 && facts(known),
@@ -113,8 +116,14 @@ export function Header({ of, cost = "" }) {
   );
 }
 
-export function Choices({ choices }) {
-  const told = choices.map(([title, effect, waits]) => [title, waits ? late(waits, effect) : effect]);
+function Inputs({ of }) {
+  const short = of.map(([name, value]) => `${name}: ${value}`).join(", ").slice(0, SHOWN_INPUTS);
+  return h(Folded, { title: ["Inputs ", el("span", "crew-quiet", short)] }, () => facts(of, "crew-end crew-inputs"));
+}
+
+export function Choices({ choices, failed }) {
+  const clear = (effect) => failed && h(Clear, { tasks: failed, price: `Clearing the task: ${effect}`, label: "Clear" });
+  const told = choices.map(([title, effect, waits]) => [title, waits ? late(waits, effect) : [effect, " ", title === CHOICES.clear && clear(effect)]]);
   return told.length > 0 && facts(told, "crew-end crew-choices");
 }
 
