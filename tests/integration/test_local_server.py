@@ -161,3 +161,25 @@ def test_page_approves_only_of_what_was_seen(browser, waiting, clock):
     assert browser.answer(**seen, answer="approve").status_code == 409
     assert browser.answer(answer="approve").status_code == 409
     assert browser.status(waiting)["state"] == "NOT FOUND"
+
+
+def test_program_gets_a_list_of_executions(browser, waiting):
+    url = f"{browser.service.url}/local/"
+    listed = requests.get(url, auth=("", browser.token), timeout=60)
+
+    (execution,) = listed.json()
+    assert execution.pop("started_at") > 0
+    inputs = {"topic": "tides", "audience": "sailors"}
+    assert execution == {"kickoff_id": waiting, "state": "waiting for human input", "inputs": inputs, "meta": None}
+    assert requests.get(url, timeout=60).status_code == 401
+
+
+def test_fault_affects_each_third_kickoff(serve):
+    fault = {"kind": "answer", "on": "kickoff", "status": 504, "after_taken": True, "every": 3}
+    client = serve(Scenario(faults=[fault]))
+    url, secret = f"{client.service.url}/kickoff", {"Authorization": f"Bearer {client.token}"}
+    body = {"inputs": {"topic": "tides", "audience": "sailors"}}
+    statuses = [requests.post(url, json=body, headers=secret, timeout=60).status_code for _ in range(7)]
+
+    assert statuses == [200, 200, 504, 200, 200, 504, 200]
+    assert len(client.service.kickoffs) == 7

@@ -22,10 +22,11 @@ from airflow_provider_crew.local.record import Operation
 
 
 class Extent(TypedDict, total=False):
-    """Requests that a fault affects: the next one, unless ``times`` or ``for_seconds`` is set."""
+    """Requests that a fault affects: the next one, unless ``every``, ``times`` or ``for_seconds`` is set."""
 
     on: Operation | Literal["all"]
     times: int
+    every: int
     for_seconds: float
 
 
@@ -44,6 +45,7 @@ class _Pending:
     fault: RequestFault
     left: float
     until: float
+    seen: int = 0
 
 
 class Faults:
@@ -51,7 +53,8 @@ class Faults:
     Faults for the next requests. Faults for the same operation happen in the order you requested them.
 
     A fault affects one request, unless ``times=N`` or ``for_seconds=S`` is given. With both, the first to end
-    counts. ``for_seconds=math.inf`` lasts until ``clear()``. ``on`` is an operation or ``"all"``.
+    counts. ``for_seconds=math.inf`` lasts until ``clear()``. ``every=N`` affects each Nth request. ``on`` is an
+    operation or ``"all"``.
     """
 
     def __init__(self, clock: Callable[[], float], listen: Callable[..., None]) -> None:
@@ -106,7 +109,7 @@ class Faults:
         if isinstance(fault, RefuseFault):
             self._listen(refuse=True, seconds=fault.seconds)
             return
-        once = fault.times is None and fault.for_seconds is None
+        once = fault.times is None and fault.for_seconds is None and fault.every == 1
         left = 1 if once else fault.times or float("inf")
         until = self._clock() + fault.for_seconds if fault.for_seconds else float("inf")
         with self._lock:
@@ -125,6 +128,8 @@ class Faults:
             self._pending = [pending for pending in self._pending if pending.left > 0 and now < pending.until]
             for pending in self._pending:
                 if pending.fault.on in ("all", operation):
-                    pending.left -= 1
-                    return pending.fault
+                    pending.seen += 1
+                    if pending.seen % pending.fault.every == 0:
+                        pending.left -= 1
+                        return pending.fault
         return None

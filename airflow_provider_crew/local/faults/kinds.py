@@ -24,13 +24,15 @@ class _Kind(BaseModel):
 
 class _RequestFault(_Kind):
     """
-    A fault that affects requests: one, unless ``times`` or ``for_seconds`` is set.
+    A fault that affects requests: one, unless ``every``, ``times`` or ``for_seconds`` is set.
 
-    ``for_seconds`` counts from the moment you request the fault. Infinity means until it is cleared.
+    ``for_seconds`` counts from the moment you request the fault. Infinity means until it is cleared. ``every=50``
+    affects each 50th request.
     """
 
     on: Operation | Literal["all"] = "all"
     times: int | None = Field(default=None, ge=1)
+    every: int = Field(default=1, ge=1)
     for_seconds: float | None = Field(default=None, gt=0)
 
 

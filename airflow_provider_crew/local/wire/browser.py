@@ -7,11 +7,11 @@ import ipaddress
 from collections.abc import Sequence
 from urllib.parse import parse_qs, urlsplit
 
-from airflow_provider_crew.local.answer import Answer, text_answer
+from airflow_provider_crew.local.answer import Answer, json_answer, text_answer
 from airflow_provider_crew.local.crew import Crew
 from airflow_provider_crew.local.executions import Execution
 from airflow_provider_crew.local.record import ReceivedRequest
-from airflow_provider_crew.local.wire.page import LIST, STYLE, page_of
+from airflow_provider_crew.local.wire.page import LIST, STYLE, listed, page_of
 
 _SHOWN = 100
 _STYLE_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
@@ -38,8 +38,12 @@ class Browser:
         self._host = host
 
     def executions(self, request: ReceivedRequest) -> Answer:
-        """Show the newest executions."""
-        return self.refusal(request) or self._shown(self._crew.kickoffs[: -_SHOWN - 1 : -1])
+        """Show the newest executions. Programs get a list of all of them as JSON."""
+        if refused := self.refusal(request):
+            return refused
+        if "text/html" not in (request.header("accept") or ""):
+            return json_answer(200, listed(self._crew.kickoffs, self._crew.now()), **_HEADERS)
+        return self._shown(self._crew.kickoffs[: -_SHOWN - 1 : -1])
 
     def execution(self, kickoff_id: str) -> Answer:
         """Show one execution. Raise LookupError if it is unknown."""

@@ -29,6 +29,15 @@ def page_of(executions: Sequence[Execution], now: float, airflow_url: str | None
     return visible(_TEMPLATE.render(executions=views, reloads=reloads, single=single, list=LIST, style=STYLE))
 
 
+def listed(executions: Sequence[Execution], now: float) -> list[Any]:
+    """Return the executions as JSON data, the oldest first."""
+    shown = ("kickoff_id", "started_at", "inputs", "meta")
+    return [
+        {name: getattr(each, name) for name in shown} | {"state": _state(each.standing(now))[0].lower()}
+        for each in executions
+    ]
+
+
 def _view(execution: Execution, now: float, airflow_url: str | None) -> dict[str, Any]:
     at = execution.standing(now)
     state, tone = _state(at)
