@@ -211,7 +211,7 @@ class AnsweringPeople(People):
             f"Without an answer by {until}, {self._at_timeout()}." if until else "",
             # Airflow 3.3 keeps this text until the next question.
             "If this request opens again with the same draft, the Crew tab shows what became of the answer.",
-            f"[The crew's page]({page})" if page else "",
+            f"[The crew's dashboard]({page})" if page else "",
             *self.waiting.chosen,
         ]
         return "\n\n".join(filter(None, text))

@@ -139,9 +139,9 @@ def _text_of_request(task: Task, event: WatchEnd, chosen: Sequence[str]) -> str:
     at = ", last seen at" if seen.get("state") == "unknown" else " at"
     task.log.info("The crew %s%s. %s", waits, place and f"{at} {place}", answer)
     text = [
-        f"[Answer on the crew's page]({page})" if page else answer,
+        f"[Answer in the crew's dashboard]({page})" if page else answer,
         f"Execution {kickoff_id} {waits}{place and f'{at} {_code(place)}'}.",
-        "Only the crew's page shows what the crew asks about, such as a draft.",
+        "Only the crew's dashboard shows what the crew asks about, such as a draft.",
         f"**{HAS_ANSWERED}** polls the execution. It sends no answer to the crew.",
         f"**{STOP_WAITING}** fails this task. The execution keeps running and is billed.",
         "This request opens again if the crew still waits or asks again. The task log lists each choice.",

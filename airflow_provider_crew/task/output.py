@@ -75,7 +75,7 @@ class Output:
         url = self.task.page(kickoff_id)
         if url and url != self._link:
             self._link = url
-            self.push(DASHBOARD_KEY, url, what="The link to the crew's page")
+            self.push(DASHBOARD_KEY, url, what="The link to the crew's dashboard")
 
     def measure(self, metric: str, count: int = 1, *, seconds: float | None = None) -> None:
         """Count a metric, or record a duration. Plain StatsD does not receive the tags."""

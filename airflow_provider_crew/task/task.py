@@ -215,7 +215,7 @@ class Task:
         return min(deadline, self.started_at + allowed - min(margin, allowed * share))
 
     def page(self, kickoff_id: str | None = None) -> str | None:
-        """Return the URL of an execution, or of the crew, in CrewAI's dashboard."""
+        """Return the URL of an execution, or of the crew, in the crew's dashboard."""
         with suppress(Exception):  # the next use of the connection raises the error
             return self.hook.connection.page_of(kickoff_id)
         return None
