@@ -9,6 +9,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping
+from functools import cached_property
 from itertools import accumulate
 from typing import Annotated, Any, Literal
 
@@ -234,7 +235,7 @@ class _Ongoing(_Shape):
             parts.append(f"{self.current_task}{agent}")
         return one_line(", ".join(parts), _MAX_NAME)
 
-    @property
+    @cached_property
     def doing(self) -> str:
         """Position, followed by the state if there is no position or the state is unrecognized."""
         where = self.place

@@ -27,6 +27,8 @@ _NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, 
 _MAX_HEADER_BYTES = 65536
 # Parsing a larger response takes up to half a second, so it runs in a thread.
 _LARGE = 64 * 1024
+# Responses that are kept for the next poll of the same execution, up to this size.
+_KEPT, _SMALL = 2_000, 4 * 1024
 # With aiohttp's default of 15 seconds, every poll at a typical interval would open a new connection.
 _KEEP_ALIVE = 120.0
 
@@ -46,9 +48,10 @@ class CrewPolls:
             "allow_redirects": False,
             "proxy": self._api.proxy,
             "ssl": self._api.tls or bool(settings.verify),
-            "timeout": aiohttp.ClientTimeout(settings.request_timeout, connect=settings.connect_timeout),
+            "timeout": aiohttp.ClientTimeout(settings.request_timeout, sock_connect=settings.connect_timeout),
         }
         self._places = asyncio.Semaphore(timing.CONCURRENT_POLLS)
+        self._last: dict[str, tuple[bytes, Execution]] = {}
 
     async def status(self, kickoff_id: str, *, deadline: float, largest: int | None = None) -> Execution:
         """
@@ -69,13 +72,27 @@ class CrewPolls:
                 response = await self._send(self._api.status(kickoff_id, path), largest)
                 if not response.is_missing:
                     is_large = len(response.body) > _LARGE
-                    execution = await asyncio.to_thread(response.execution) if is_large else response.execution()
+                    if (execution := self._known(response)) is None:
+                        read = response.execution
+                        execution = await asyncio.to_thread(read) if is_large else read()
+                    self._keep(response, execution)
                     self._api.status_paths = (path,)
                     return execution
                 failures.append(response.not_found())
         finally:
             self._places.release()
         raise unknown_at_all_paths(failures)
+
+    def _known(self, response: Response) -> Execution | None:
+        """Return the execution if the response repeats the one to the poll before, byte for byte, as most do."""
+        body, execution = self._last.pop(response.request.kickoff_id, (b"", None))
+        return execution if response.is_success and body == response.body else None
+
+    def _keep(self, response: Response, execution: Execution) -> None:
+        if len(response.body) <= _SMALL:
+            self._last[response.request.kickoff_id] = response.body, execution
+            if len(self._last) > _KEPT:  # the first is that of an execution that has ended
+                del self._last[next(iter(self._last))]
 
     async def _send(self, request: Request, largest: int | None) -> Response:
         handled = sys.exception()

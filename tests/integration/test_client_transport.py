@@ -18,17 +18,18 @@ import pytest
 import requests
 import trustme
 
-from airflow_provider_crew.client import settings
+from airflow_provider_crew.client import poll, settings
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import (
     InvalidKickoffId,
     InvalidSettings,
+    ServiceError,
     UncertainKickoff,
     Unreachable,
 )
 from airflow_provider_crew.client.payload import KickoffRequest
 from airflow_provider_crew.client.settings import ServiceSettings
-from tests.integration.clients import INPUTS, KICKOFF, TOKEN, kick_off
+from tests.integration.clients import INPUTS, KICKOFF, TOKEN, AsyncCrew, kick_off
 from tests.integration.hostile import CALLS, Talk, answer, completed, hostile_service, tls_with
 
 RUNNING = answer(b'{"status": "running"}')
@@ -283,6 +284,21 @@ class TestCertificates:
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", verify.replace("\0", "x"))
         with pytest.raises(InvalidSettings, match="REQUESTS_CA_BUNDLE"):
             connect("https://crew.test")
+
+
+@pytest.mark.parametrize("connect", [AsyncCrew], indirect=True, ids=["async"])
+def test_repeated_response_is_read_once(connect, hostile, monkeypatch):
+    monkeypatch.setattr(poll, "_KEPT", 1)
+    failed = answer(b'{"status": "running"}', status=b"500 Internal Server Error")
+    hostile.says = [RUNNING, RUNNING, failed, RUNNING]
+    crew = connect(hostile.url)
+
+    first = crew.status("a")
+    assert crew.status("a") is first
+    with pytest.raises(ServiceError):
+        crew.status("a")
+    assert crew.status("b").kickoff_id == "b"
+    assert crew.status("a") is not first  # only so many are kept
 
 
 class TestEnvironment:
