@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from airflow_provider_crew.client.errors import InvalidInputs, InvalidKickoffId
 from airflow_provider_crew.client.models import CrewInputs
 from airflow_provider_crew.client.options import SENT_AS, KickoffOptions
-from airflow_provider_crew.client.settings import WebhookSecret
 from airflow_provider_crew.client.text import one_line
+
+if TYPE_CHECKING:
+    from airflow_provider_crew.client.settings import WebhookSecret
 
 # IDs become part of paths, keys and texts. With these characters, none of them needs quoting.
 _KICKOFF_ID = re.compile("[A-Za-z0-9][A-Za-z0-9_.:-]{0,199}")
@@ -45,7 +47,7 @@ class KickoffRequest:
         cls,
         inputs: Mapping[str, Any],
         *,
-        webhook_secret: WebhookSecret | None = None,
+        webhook_secret: "WebhookSecret | None" = None,
         **options: Unpack[KickoffOptions],
     ) -> Self:
         """
@@ -78,7 +80,7 @@ def answer_to_crew(  # noqa: PLR0913 - the fields of the body
     *,
     is_approved: bool,
     options: KickoffOptions,
-    webhook_secret: WebhookSecret,
+    webhook_secret: "WebhookSecret",
 ) -> bytes:
     """
     Return the body of an answer to a crew that waits for human input, as two projects send it in production.
@@ -119,7 +121,7 @@ def _check_webhooks(webhooks: dict[str, Any]) -> None:
         raise InvalidInputs("webhooks needs a url and a list of events.")
 
 
-def _add_secret(sent: dict[str, Any], secret: WebhookSecret) -> None:
+def _add_secret(sent: dict[str, Any], secret: "WebhookSecret") -> None:
     if not sent.keys() & {"webhooks", "humanInputWebhookUrl"}:
         raise InvalidInputs("webhook_conn_id is set without webhooks or human_input_webhook_url.")
     bearer = {"strategy": "bearer", "token": secret.password}

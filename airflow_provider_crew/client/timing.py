@@ -1,9 +1,11 @@
 """
 Pauses and limits that users cannot set, in seconds unless noted otherwise.
 
-DAG files import this module, so it imports nothing. Code reads them when it uses them, so that tests can
+DAG files import this module, so it imports nothing slow. Code reads them when it uses them, so that tests can
 replace them in every thread of the process.
 """
+
+import time
 
 # Between two polls. The interval grows with the age of the execution.
 SHORTEST_INTERVAL = 5.0
@@ -86,3 +88,8 @@ BATCH_BACK_OFF = 15.0
 STORAGE_PAUSE = 1.0
 # Until another batch that claims the same files has written its name as well.
 BATCH_CLAIM = 2.0
+
+
+def ticks() -> float:
+    """Return seconds that pass even while the machine sleeps. Setting the machine's clock does not change them."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

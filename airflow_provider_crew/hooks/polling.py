@@ -145,20 +145,15 @@ def _polls_of(settings: "ServiceSettings", secrets: tuple[str, ...]) -> "CrewPol
     return CrewPolls(settings, secrets)
 
 
-def ticks() -> float:
-    """Return seconds that pass even while the machine sleeps. Setting the machine's clock does not change them."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
-
 class SteadyClock:
     """Wall clock that does not jump if the machine's clock is set, which must not end a wait."""
 
     def __init__(self) -> None:
-        self._offset = time.time() - ticks()
+        self._offset = time.time() - timing.ticks()
 
     def __call__(self) -> float:
         """Return the time in seconds."""
-        return self._offset + ticks()
+        return self._offset + timing.ticks()
 
     @property
     def jump(self) -> int:

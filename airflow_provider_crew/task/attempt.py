@@ -25,26 +25,16 @@ from airflow_provider_crew.client.text import in_words
 from airflow_provider_crew.client.wording import in_all
 from airflow_provider_crew.exceptions import CrewTaskError
 from airflow_provider_crew.get_provider_info import is_on
-from airflow_provider_crew.hooks.polling import renewed
 from airflow_provider_crew.task.ask import People
-from airflow_provider_crew.task.checks import count_kickoffs, listed_inputs, reject_retries
 from airflow_provider_crew.task.earlier import earlier, reattach
 from airflow_provider_crew.task.output import Output
 from airflow_provider_crew.task.record import Record, callbacks_of, fingerprint, kickoff_id_left_by
 from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, report, storable, value_of
-from airflow_provider_crew.task.send import called, kick_off, request_of, send, webhook_secret
 from airflow_provider_crew.task.stop import UNWATCHED, Stop, as_cut_short, shielded
 from airflow_provider_crew.task.task import Task, reject_nothing
 from airflow_provider_crew.task.verdict import Facts, Verdict, verdict
 from airflow_provider_crew.task.wait import Plan, Wait, note_end_of_deferral, trigger_failed
-from airflow_provider_crew.triggers.events import (
-    LARGE_STATUS_INTERVAL,
-    WatchEnd,
-    chosen_option,
-    lacks_event,
-    read_event,
-    trigger_timed_out,
-)
+from airflow_provider_crew.triggers import events
 
 # After them, the execution may run on, and end while the task waits for a worker.
 _OPEN_ENDS = (errors.LostContact, errors.WaitedTooLong, errors.ExecutionUnknown)
@@ -64,7 +54,7 @@ class Attempt:
         is_stale = next_kwargs is not None and versions.resumed_with_old_error(next_kwargs, task.ti)
         self.task = task
         self.next_kwargs = None if is_stale else next_kwargs
-        self.event: WatchEnd | None = read_event((self.next_kwargs or {}).get("event"))
+        self.event: events.WatchEnd | None = events.read_event((self.next_kwargs or {}).get("event"))
         self.facts = Facts(
             phase="before" if self.next_kwargs is None else "waiting",
             rejects_misfits=task.options.on_invalid_output == "fail",
@@ -125,6 +115,9 @@ class Attempt:
 
         Compute everything before the intent is stored, because an intent without a kickoff ID is uncertain.
         """
+        from airflow_provider_crew.task.checks import count_kickoffs, listed_inputs, reject_retries
+        from airflow_provider_crew.task.send import request_of, webhook_secret
+
         task = self.task
         reject_retries(task)
         task.check()
@@ -196,10 +189,14 @@ class Attempt:
 
     def recall(self) -> None:
         """Read the kickoff record of earlier attempts. If it is unreadable, no kickoff may be sent."""
-        facts, record = self.facts, self.record
+        facts, record, resumes = self.facts, self.record, self.next_kwargs or {}
+        # Without an event, or in another attempt, the task was cleared since its deferral.
+        is_own = "event" in resumes and resumes.get("try_number") == self.task.ti.try_number
         try:
-            record.read(self._handed_over)
+            record.read(resumes.get("record") if is_own else None)
             if self.next_kwargs is None and (last := record.last) and last.call:
+                from airflow_provider_crew.task.send import called
+
                 for kickoff_id in shielded(partial(called, self.task, {last.call: last.kicked_off_at})).values():
                     record.save_kickoff_id(kickoff_id)
         except Exception as error:  # noqa: BLE001 - a store may raise anything
@@ -209,13 +206,6 @@ class Attempt:
         if not self.event:
             facts.kickoff_id = record.last_id
 
-    @property
-    def _handed_over(self) -> Any:
-        """The record of this attempt's process before the deferral. None if the task was cleared since."""
-        resumes = self.next_kwargs or {}
-        is_own = "event" in resumes and resumes.get("try_number") == self.task.ti.try_number
-        return resumes.get("record") if is_own else None
-
     def _has(self, kickoff_id: str) -> None:
         """Take note of the execution of this attempt."""
         self.facts.kickoff_id = kickoff_id
@@ -224,6 +214,8 @@ class Attempt:
 
     def _send(self, request: KickoffRequest, interrupted: Event) -> str:
         """Send the kickoff, and record its ID. Runs in a thread of its own, which no signal interrupts."""
+        from airflow_provider_crew.task.send import kick_off, send
+
         task, record, facts = self.task, self.record, self.facts
         digest = fingerprint(request.inputs, task.options.kickoff.get("restore_from_state_id"))
 
@@ -249,6 +241,8 @@ class Attempt:
 
     def _cancel(self) -> Completed | Failed:
         """Ask the crew to cancel the execution. Before that, record it, because the crew may end it late."""
+        from airflow_provider_crew.hooks.polling import renewed
+
         self.record.save_cancelling(is_asked=True)
         address = self.record.last.address if self.record.last else self.waiting.address
         try:
@@ -266,14 +260,14 @@ class Attempt:
         note_end_of_deferral(self.output, next_kwargs)
         if event:
             return self._outcome_of(event)
-        if option := chosen_option(next_kwargs.get("event")):
+        if option := events.chosen_option(next_kwargs.get("event")):
             return waiting.to_end(self.people.chose(option, next_kwargs))
-        if lacks_event(next_kwargs):  # the task was cleared during its deferral
+        if events.lacks_event(next_kwargs):  # the task was cleared during its deferral
             reattach(self.record)
             return waiting.to_end(self.people.plan())
         return self._outcome_after_all(next_kwargs)
 
-    def _outcome_of(self, event: WatchEnd) -> dict[str, Any]:
+    def _outcome_of(self, event: events.WatchEnd) -> dict[str, Any]:
         """Return the result after the trigger has fired."""
         self.output.progress.heard(event.progress)
         plan = Plan(memory=event.memory, deadline=event.deadline)
@@ -286,7 +280,7 @@ class Attempt:
                     return self.waiting.once(error, self.waiting.rules(time.time() + self.task.options.timeout))
             raise error
         if event.too_large:  # a running execution may have a large status as well, so the task may defer again
-            again = {"first_poll_at": time.time() + LARGE_STATUS_INTERVAL}
+            again = {"first_poll_at": time.time() + events.LARGE_STATUS_INTERVAL}
             return self.waiting.to_end(replace(plan, rules=again))
         # The crew has just reported the execution, so the grace period after a kickoff applies.
         return event.result or self.waiting.read(event, kicked_off_at=time.time())
@@ -295,7 +289,7 @@ class Attempt:
         """Poll once if the trigger failed, or if no triggerer ended the wait in time."""
         task, lost = self.task, trigger_failed(self.task, next_kwargs, "the execution", kickoff_id=self.kickoff_id)
         rules = self.waiting.rules(time.time() + task.options.timeout)
-        if trigger_timed_out(next_kwargs):
+        if events.trigger_timed_out(next_kwargs):
             task.log.warning("No triggerer ended the wait for execution %s in time.", self.kickoff_id)
             rules = replace(rules, deadline=time.time(), limit=UNWATCHED)
         return self.waiting.once(lost, rules)
@@ -344,7 +338,7 @@ def unread(error: Exception) -> CrewTaskError:
     return CrewTaskError(f"Airflow did not return the kickoff record, so nothing was sent: {in_words(error)}.")
 
 
-def _seen_by_triggerer(error: CrewError, event: WatchEnd) -> CrewError:
+def _seen_by_triggerer(error: CrewError, event: events.WatchEnd) -> CrewError:
     """Return the error with a hint if the triggerer cannot reach the crew although the worker did."""
     cause = getattr(error, "cause", None)
     if not (isinstance(cause, errors.Unreachable) and event.seen) or event.has_response:

@@ -199,11 +199,6 @@ class Record:
         return self._store is not None and not self.is_unnamed
 
     @property
-    def handed_over(self) -> dict[str, Any] | None:
-        """The stored record, for the process after a deferral. None: it has to read it."""
-        return asdict(self.last) if self.last and self.is_shared else None
-
-    @property
     def next(self) -> Next:
         """Facts that the next attempt will find."""
         return Next(

@@ -21,7 +21,6 @@ from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.models import Completed, Failed
 from airflow_provider_crew.client.wording import after_cancelling
 from airflow_provider_crew.exceptions import CrewTaskError, CutShort, EndedByAirflow
-from airflow_provider_crew.hooks.polling import ticks
 from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.task.verdict import Facts, verdict
 
@@ -70,7 +69,7 @@ class Pulse:
 @cache
 def pulse_of(_pid: int) -> Pulse:
     """Return the pulse of a process. A child process has no thread of its parent, so it needs its own."""
-    pulse = Pulse(ticks)
+    pulse = Pulse(timing.ticks)
     Thread(target=pulse.beat, name="crew-pulse", daemon=True).start()
     return pulse
 

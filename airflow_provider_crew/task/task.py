@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import CrewError
@@ -19,8 +19,10 @@ from airflow_provider_crew.client.options import (
     OnResponseTimeout,
 )
 from airflow_provider_crew.client.text import one_line, warn
-from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.task.result import adapter_of
+
+if TYPE_CHECKING:
+    from airflow_provider_crew.hooks.crew import CrewHook
 
 _SHOWN = 300
 # Seconds before execution_timeout at which a wait ends, so that the task can say so or cancel the execution.
@@ -128,8 +130,10 @@ class Task:
         return float(started_at.timestamp()) if started_at else time.time()
 
     @cached_property
-    def hook(self) -> CrewHook:
+    def hook(self) -> "CrewHook":
         """Hook for the connection, created at first use. A task whose trigger returns the result needs none."""
+        from airflow_provider_crew.hooks.crew import CrewHook
+
         self._check_option("crew_conn_id", self.options.crew_conn_id, errors.InvalidSettings, is_set=True)
         options = self.options
         return CrewHook(options.crew_conn_id, webhook_conn_id=options.webhook_conn_id)

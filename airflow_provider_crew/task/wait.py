@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import TaskDeferred
 
@@ -16,14 +16,15 @@ from airflow_provider_crew.client.options import MAX_OUTAGE
 from airflow_provider_crew.client.watch import Step, WatchRules, WatchState
 from airflow_provider_crew.client.wording import result_out_of_reach
 from airflow_provider_crew.get_provider_info import is_on
-from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.task.output import Output
 from airflow_provider_crew.task.record import Record
 from airflow_provider_crew.task.stop import Stop
 from airflow_provider_crew.task.task import Options, Task
 from airflow_provider_crew.task.verdict import Facts, if_lost_without_record, while_waiting
-from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import DEFERRAL, WatchEnd
+
+if TYPE_CHECKING:
+    from airflow_provider_crew.hooks.polling import Poller
 
 # Seconds after the deadline at which Airflow resumes a task that no triggerer has resumed.
 BACKSTOP = 60.0
@@ -67,7 +68,7 @@ class Wait:
         self.record = record
         self.output = output
         self.stop = stop
-        self.new_trigger: Callable[..., CrewExecutionTrigger] = CrewExecutionTrigger
+        self.new_trigger: Callable[..., Any] | None = None
         self.chosen: list[str] = []
         """Choices of users under Required Actions, for the next request."""
         self.unanswered: Callable[[], Mapping[str, Any]] = dict
@@ -153,8 +154,10 @@ class Wait:
         self.record.note_completion(self.kickoff_id)
         self.facts.phase = "ended"
 
-    def poller(self, rules: WatchRules, memory: WatchState | None = None) -> Poller:
+    def poller(self, rules: WatchRules, memory: WatchState | None = None) -> "Poller":
         """Return a poller of the execution. A connection that is missing from the start ends the wait."""
+        from airflow_provider_crew.hooks.polling import Poller
+
         if not (memory and memory.seen):
             try:
                 self.task.hook.get_conn()
@@ -198,13 +201,15 @@ class Wait:
         """Whether the worker, or the trigger of a deferred task, cancels the execution of a marked task."""
         return mark_cancels(self.task)
 
-    def pause(self, poller: Poller, step: Step) -> None:
+    def pause(self, poller: "Poller", step: Step) -> None:
         """Sleep until the next poll, and look at times whether Airflow is ending the task."""
         poller.pause(step, sleep=partial(self.stop.sleep, heed=self.heed))
 
     def deferral(self, rules: WatchRules, memory: WatchState, *, question: str | None) -> TaskDeferred:
         """Return the deferral. ``question``: what the open request asks. ``None`` if there is no request."""
-        kept, asked = memory.handed_over(), question is not None
+        from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+
+        kept, asked, last = memory.handed_over(), question is not None, self.record.last
         # A user's answer resumes the task without an event of the trigger.
         carried = {"deadline": rules.deadline, "memory": kept, "question": question} if asked else {}
         shown = self.shown() | {"if_lost": self.if_lost()}
@@ -212,9 +217,9 @@ class Wait:
         self.output.progress.deferring(self.kickoff_id)
         deferral = deferred(
             self.output,
-            partial(self.new_trigger, self.kickoff_id),
+            partial(self.new_trigger or CrewExecutionTrigger, self.kickoff_id),
             {"chosen": self.chosen, "try_number": self.task.ti.try_number, "address": self.address, **carried}
-            | {"record": self.record.handed_over},
+            | {"record": asdict(last) if last and self.record.is_shared else None},
             cancels=self.cancels(),
             deadline=rules.deadline,
             rules=asdict(replace(rules, address=rules.address or self.address)),
@@ -228,7 +233,7 @@ class Wait:
 
 def deferred(
     output: Output,
-    new_trigger: Callable[..., CrewExecutionTrigger],
+    new_trigger: Callable[..., Any],
     carried: Mapping[str, Any],
     *,
     cancels: bool,

@@ -15,15 +15,8 @@ from airflow_provider_crew.api_server import (
     read_own_xcom,
     read_required_action,
 )
-from airflow_provider_crew.client import timing
-from airflow_provider_crew.client.errors import (
-    Cost,
-    CrewError,
-    HumanInputNeeded,
-    NotCancelled,
-    ResponseTooLarge,
-    WatchBroken,
-)
+from airflow_provider_crew.client import errors, timing
+from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import in_words, warn
 from airflow_provider_crew.client.watch import Watch, WatchRules, WatchState
@@ -64,12 +57,12 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
         event |= await asyncio.to_thread(told_completed, completed)
         polls_again = "result" not in event
     except CrewError as error:
-        if isinstance(error, WatchBroken) and isinstance(error.cause, ResponseTooLarge):
+        if isinstance(error, errors.WatchBroken) and isinstance(error.cause, errors.ResponseTooLarge):
             trigger.log.info("The crew's response is too large for a triggerer, so the task itself reads it.")
             event["too_large"] = True
         else:
             event |= told_error(error)
-        polls_again = isinstance(error, HumanInputNeeded) or "too_large" in event
+        polls_again = isinstance(error, errors.HumanInputNeeded) or "too_large" in event
     finally:
         if progress:
             progress.close()
@@ -108,12 +101,15 @@ async def cancel_if_unwanted(trigger: CrewExecutionTrigger) -> None:
     if not await is_marked(trigger):
         return
     event = "Airflow ended the task while it was waiting."
-    end, is_asked = CrewError(event, cost=Cost.RUNNING, kickoff_id=trigger.kickoff_id), False
+    end, is_asked = CrewError(event, cost=errors.Cost.RUNNING, kickoff_id=trigger.kickoff_id), False
     try:
         where = (trigger.rules.get(name, "") for name in ("continued_as", "address"))
         end = after_cancelling(end, await hook_of(trigger).cancel_async(trigger.kickoff_id, *where))
     except Exception as error:  # noqa: BLE001 - a secrets backend may raise anything
-        end, is_asked = after_cancelling(end, error), isinstance(error, NotCancelled) and not error.is_refused
+        end, is_asked = (
+            after_cancelling(end, error),
+            isinstance(error, errors.NotCancelled) and not error.is_refused,
+        )
     how = "asked" if is_asked else end.cost.value if type(end) is CrewError else "cancelled"
     end = end.replace(next_step=trigger.shown.get("after_kill", {}).get(how, ""))
     warn(trigger.log, end.story)
