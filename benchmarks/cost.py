@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import certifi
 import trustme
 
-from benchmarks.cost_lanes import LANES, LATER, POLL_INTERVAL, SECONDS
+from benchmarks.cost_lanes import LANES, LATER, POLL_INTERVAL, SECONDS, WORKERS
 from benchmarks.remote import RemoteService
 from benchmarks.report import Figure, Table
 from benchmarks.rounds import IDLE_SECONDS, in_turn, succeed, warm_up
@@ -37,15 +37,16 @@ WAYS = {
     "http_split": ("`HttpOperator`, `HttpSensor(deferrable=True)`", _TWO),
 }
 _TEXT = """\
-Each variant has its own DAG file. It runs {lanes} times in one DAG run, on LocalExecutor with PostgreSQL and \
-Airflow's default settings. Each run at a service with TLS takes {seconds} s, and every variant polls every \
-{interval} s. Tasks that only wait do so until {later} s after the start of their DAG run. A crew has three \
-tasks, and our tasks push its progress, usage and result to XCom. `DbtCloudRunJobOperator` returns the number of \
-its run, and `HttpSensor` nothing. The variants take turns for {rounds} rounds, after one that is not counted. \
-_CPU_ is the time of all Airflow processes, including tasks, without the database, and less the CPU time of the \
-idle Airflow ({idle} CPU s per minute). _Relative to Airflow's own_ is the ratio to Airflow's own one or two \
-tasks in the same round. _Requests_ are those of tasks and their supervisors to Airflow's API server. _Success \
-after_ is the average time from the end of the run to the success of its task."""
+Each variant has its own DAG file. It runs {lanes} times in one DAG run, on LocalExecutor with {workers} workers, \
+PostgreSQL and otherwise Airflow's default settings. Each run at a service with TLS takes {seconds} s, and every \
+variant polls every {interval} s. Tasks that only wait do so until {later} s after the start of their DAG run. A \
+crew has three tasks, and our tasks push its progress, usage and result to XCom. `DbtCloudRunJobOperator` returns \
+the number of its run, and `HttpSensor` nothing. The variants take turns for {rounds} rounds, after one that is \
+not counted, so that each worker is warm. _CPU_ is the time of all Airflow processes, including tasks, without \
+the database, and less the CPU time of the idle Airflow ({idle} CPU s per minute). _Relative to Airflow's own_ is \
+the ratio to Airflow's own one or two tasks in the same round. _Requests_ are those of tasks and their \
+supervisors to Airflow's API server. _Success after_ is the average time from the end of the run to the success \
+of its task."""
 _COLUMNS = ("", "CPU, s", "relative to Airflow's own", "requests", "success after, s")
 _PARTS = ("task processes", "API server", "triggerer", "scheduler, DAG processor")
 _TEXT_OF_PARTS = """\
@@ -71,6 +72,7 @@ def measure(rounds: int) -> list[Table]:
     found, idle = play(rounds, WAYS)
     text = _TEXT.format(
         lanes=LANES,
+        workers=WORKERS,
         seconds=SECONDS,
         interval=POLL_INTERVAL,
         later=LATER,
@@ -95,7 +97,7 @@ def play(rounds: int, ways: Iterable[str]) -> tuple[dict[str, list[Round]], list
         # Among as many others as in production: reading them takes time.
         trusted.write_bytes(Path(certifi.where()).read_bytes() + authority.cert_pem.bytes())
         trust = {"SSL_CERT_FILE": str(trusted), "REQUESTS_CA_BUNDLE": str(trusted)}
-        with started("cost", trust) as benched:
+        with started("cost", trust | {"AIRFLOW__CORE__PARALLELISM": str(WORKERS)}) as benched:
             airflow = benched.airflow
             _connect(airflow, service)
             warm_up(airflow, found)
@@ -142,7 +144,7 @@ def _connect(airflow: AirflowStack, service: RemoteService) -> None:
     host, _, port = service.address.partition(":")
     api = airflow.api
     api.set_connection(
-        "crew_default", {"conn_type": "crew", "host": f"https://{service.address}", "password": "t"}
+        "crew_default", {"conn_type": "crew", "host": f"https://{service.address}", "password": "bench-token"}
     )
     api.set_connection("dbt_cloud_default", {"conn_type": "dbt_cloud", "host": service.address, "password": "t"})
     headers = json.dumps({"Authorization": "Bearer t"})
