@@ -114,7 +114,7 @@ class CrewTask(BaseOperator):
         An attempt that resumes or reattaches does not, and the data behind them may be gone by then. Airflow calls
         only this method for mapped tasks.
         """
-        if parent is self:  # Airflow needs a millisecond to store a field, even if it is None
+        if parent is self:  # Airflow needs a millisecond to store a field, even an unset one
             self.template_fields = [name for name in self.template_fields if getattr(self, name, None) is not None]
         try:
             super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)

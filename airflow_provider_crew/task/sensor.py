@@ -149,7 +149,7 @@ class SeenBefore:
 
     @cached_property
     def _stored(self) -> dict[str, Any]:
-        """What an earlier process has stored. A process whose trigger returns the result needs none of it."""
+        """State that an earlier process stored. A process whose trigger returns the result needs none of it."""
         try:
             match self._store and self._store.get(_KEY):
                 case {"try": {"kickoff_id": of_id}, "seen": Mapping()} as stored if (
