@@ -105,6 +105,7 @@ class CrewAgentHook(CrewHook, BaseManagedAgentHook):
             call.output.push(PROGRESS, begun("", time.time()), what="The progress")
             call.output.progress.deferring(call.reattach() or call.kick_off())
             result = call.result()
+            call.record.save_completion()  # the agent may go on for minutes
             call.record.save_delivery_on_success(context["task"])
         except BaseException as error:  # noqa: BLE001 - every end goes through Attempt.end()
             end = _for_agents(call.end(error), call)

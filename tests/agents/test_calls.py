@@ -292,6 +292,14 @@ def test_retry_with_another_prompt_starts_none_meanwhile(crew, task):
     assert kickoffs(crew) == [2]
 
 
+def test_completed_call_does_not_stop_another_after_a_kill(crew, task):
+    ask()
+    task.begin()  # the process was killed while the agent went on
+    crew.forget(crew.kickoffs[0].kickoff_id)
+    ask("ships")
+    assert kickoffs(crew) == [2]
+
+
 @pytest.mark.parametrize("prompt", ["ferries", "ships"])
 @pytest.mark.parametrize("cleared", [False, True])
 def test_uncertain_kickoff_is_reported_before_another_is_sent(crew, task, prompt, cleared):
