@@ -102,7 +102,7 @@ class Facts:
 
     phase: Phase = "before"
     kickoff_id: str = ""
-    where: tuple[str, str, str, int] = ("DAG_ID", "RUN_ID", "TASK_ID", -1)
+    where: tuple[str, str, str, int | None] = ("DAG_ID", "RUN_ID", "TASK_ID", -1)
     conn_id: str = ""
     next: Next = field(default_factory=Next)
     rejects_misfits: bool = True
@@ -484,7 +484,7 @@ def _row_of_failed_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0
 def command(name: str, where: Sequence[Any], *arguments: str) -> str:
     """Return a command about the kickoff record of a task, for a shell. ``where``: as in Facts."""
     *task, index = where
-    mapped = ["--map-index", str(index)] if index >= 0 else []
+    mapped = [] if index in {None, -1} else ["--map-index", str(index)]
     return f"python -m airflow_provider_crew {name} {shlex.join([*task, *arguments, *mapped])}"
 
 

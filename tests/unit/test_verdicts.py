@@ -79,6 +79,7 @@ FACTS: dict[str, dict[str, Any]] = {
     "on_invalid_output=retry": {"rejects_misfits": False},
     "meta": {"meta": '"dag_id": "d"'},
     "named": {"where": ("briefs", "manual__1 of Ann", "brief", 3), "conn_id": "crew_eu"},
+    "unmapped": {"where": ("briefs", "manual__1", "brief", None), "conn_id": "crew_eu"},
     "no retry left": {"has_retry": False},
     "Airflow ends it": {"is_ending": True},
     **{skips: {"skips": skips} for skips in ("soft_fail", "never_fail")},
