@@ -54,6 +54,11 @@ OUTCOMES: dict[str, Any] = {
         error="out of credit",
         last_task=TaskResult(task_id="writing_task", output="About writing.", execution_time=None),
     ),
+    "failed in classes": Failed(
+        status="error",
+        kickoff_id=KICKOFF_ID,
+        error="litellm.exceptions.ContextWindowExceededError: litellm.BadRequestError: prompt is too long",
+    ),
     "a task of an unknown number": running("writing_task", 0, total=0),
     "a step": running("write_summary", 3, total=None, unit="step"),
     "revoked": read_execution({"state": "REVOKED", "usage_metrics": {"total_tokens": 7}}, KICKOFF_ID),
