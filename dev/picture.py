@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import requests
 
-from airflow_provider_crew.local import LocalCrewService, Scenario
+from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask, When
 from dev.chromium import Chromium, Page
 from dev.demo import SCENARIO
 from dev.stack import AirflowStack
@@ -34,7 +34,7 @@ _DAGS = """
 from datetime import timedelta
 
 from airflow.sdk import DAG
-from airflow_provider_crew.operators.crew import CrewRunOperator
+from airflow_provider_crew.operators.crew import CrewBatchOperator, CrewRunOperator
 
 INPUTS = {"topic": "electric ferries", "audience": "harbour masters"}
 DEFERRED = {"deferrable": True, "poll_interval": 1}
@@ -49,6 +49,16 @@ for name, arguments in {
 }.items():
     with DAG(name, schedule=None):
         CrewRunOperator(task_id="report", inputs=INPUTS, crew_conn_id=name, **arguments)
+
+with DAG("many_briefs", schedule=None):
+    topics = [INPUTS | {"topic": f"port {number}"} for number in range(3)]
+    CrewRunOperator.partial(task_id="report", crew_conn_id="failing_brief", **DEFERRED).expand(inputs=topics)
+
+with DAG("all_briefs", schedule=None):
+    rows = [INPUTS | {"topic": f"port {number % 30}"} for number in range(120)]
+    where = "file://{{ conf.get('core', 'dags_folder') }}/../rows"
+    batch = {"result_path": where, "max_failed": "20%", "max_active": 6}
+    CrewBatchOperator(task_id="report", inputs=rows, crew_conn_id="all_briefs", **batch, **DEFERRED)
 """
 
 
@@ -71,6 +81,7 @@ def main() -> None:
         "waiting_brief": scenario.model_copy(update={"tasks": (*first, waiting)}),
         "answered_brief": scenario.model_copy(update={"tasks": (waiting,)}),
         "killed_brief": scenario.model_copy(update={"tasks": longer}),
+        "all_briefs": _with_failed_rows(scenario, failing),
     }
     services = {name: LocalCrewService(crew, call_webhooks=True) for name, crew in crews.items()}
     for service in services.values():
@@ -90,7 +101,7 @@ def main() -> None:
 
 
 def _take(airflow: AirflowStack, browser: Chromium, services: dict[str, LocalCrewService]) -> None:
-    for dag_id in services:
+    for dag_id in (*services, "many_briefs"):
         airflow.api.wait_for_dag(dag_id)
     page = browser.page()
     token = requests.get(f"{airflow.url}/auth/token", timeout=30).json()["access_token"]
@@ -106,6 +117,7 @@ def _take(airflow: AirflowStack, browser: Chromium, services: dict[str, LocalCre
     page.wait_for(f"{_TAB}?.innerText.includes('1 of 3 tasks done')")
     _save_tab(page, "crew-tab-running.png")
     failed, waiting = _start(airflow, "failing_brief"), _start(airflow, "waiting_brief")
+    batch, many = _start(airflow, "all_briefs"), _start(airflow, "many_briefs")
     answered = _start(airflow, "answered_brief")
     airflow.api.wait_for("weekly_brief", done.run_id, timeout=180)
     page.open(done.tab)
@@ -140,9 +152,13 @@ def _take(airflow: AirflowStack, browser: Chromium, services: dict[str, LocalCre
     page.open(answered.tab)
     page.wait_for(f"{_TAB}?.querySelector('.crew-form')")
     _save_tab(page, "crew-tab-question.png")
+    airflow.api.wait_for("many_briefs", many.run_id, timeout=180)
+    page.open(batch.tab)
+    page.wait_for(f"{_TAB}?.innerText.includes('402') && {_TAB}?.innerText.includes('time left')")
+    _save_tab(page, "crew-tab-batch.png")
     _start(airflow, "weekly_brief")
     page.open(f"{airflow.url}/plugin/crews")
-    shown = "['Running (1)', 'task 2 of 3', 'out of credit']"
+    shown = "['task 2 of 3', 'out of credit', 'Clearing starts', 'rows ended']"
     page.wait_for(f"{shown}.every((each) => {_TAB}?.innerText.includes(each))")
     _save_tab(page, "crews-page.png")
 
@@ -180,6 +196,14 @@ class _Run:
         """Return the task instance."""
         (found,) = self.api.task_instances(self.dag_id, self.run_id)
         return found
+
+
+def _with_failed_rows(scenario: Scenario, failing: ScenarioTask) -> Scenario:
+    """Return a crew that fails for some of its inputs."""
+    quick = tuple(task.model_copy(update={"seconds": 2}) for task in scenario.tasks)
+    failed = (*quick[:2], failing.model_copy(update={"seconds": 1}))
+    when = tuple(When(topic=f"port {number}", tasks=failed) for number in (7, 19))
+    return scenario.model_copy(update={"tasks": quick, "when": when})
 
 
 def _start(airflow: AirflowStack, dag_id: str) -> _Run:
