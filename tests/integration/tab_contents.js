@@ -28,6 +28,21 @@
   globalThis.first = (task) =>
     new Promise((seen) => { const stop = airflow.watch(task, (news) => (stop(), seen(news.seen))); });
 
+  // What a tab has read after an outage during which an XCom changed.
+  globalThis.afterOutage = async (task, path, time, value) => {
+    let last;
+    const stop = airflow.watch(task, ({ seen }) => (last = seen ?? last));
+    await pass(9);
+    responses["/xcomEntries"].xcom_entries[0].timestamp = time;
+    const whole = responses[path];
+    delete responses[path];
+    await pass(9);
+    responses[path] = { ...whole, value };
+    await pass(9);
+    stop();
+    return last;
+  };
+
   // The requests of a minute, and those for XComs, of a tab that is shown, hidden, and shown again.
   globalThis.watched = async (task) => {
     const counts = [];

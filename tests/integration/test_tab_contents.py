@@ -74,7 +74,7 @@ def test_markdown_becomes_elements(page, source, elements):
 
 MARKDOWN = {
     *("div", "p", "a", "span", "code", "pre", "strong", "em", "del", "br", "ul", "ol", "li", "blockquote"),
-    *("h4", "hr", "table", "thead", "tbody", "tr", "th", "td"),
+    *("h3", "hr", "table", "thead", "tbody", "tr", "th", "td"),
 }
 FORM = {"section", "h2", "dl", "dt", "dd", "label", "textarea", "button", "details", "summary"}
 
@@ -216,6 +216,34 @@ def test_hidden_or_finished_tab_reads_nothing_more(page):
     assert min(*shown, *again) > 10
     (_, reads), *later = with_airflow(page, answers_about("success", {"kickoff_id": KICKOFF_ID}), "watched(task)")
     assert [reads, *(reads for _, reads in later)] == [2, 0, 0]
+
+
+def test_change_during_an_outage_is_read_later(page):
+    answers = answers_about("deferred", {"crew_progress": progress()})
+    call = f"afterOutage(task, '/xcomEntries/crew_progress', 'later', {json.dumps(progress(completed=2))})"
+    away = (
+        "globalThis.fetch = async (url) => { const got = await ask(url); return got.ok ? got : { status: 503 }; }"
+    )
+    seen = with_airflow(page, answers, f"({away}, {call})")
+    assert seen["crew_progress"]["completed"] == 2
+
+
+def test_quiet_tab_sends_thirty_requests_a_minute(page):
+    answers = answers_about("deferred", ASKED, crew_answer=json.dumps(made({"like": "question"})))
+    with_airflow(page, answers, "watched(task)")
+    _, _, again = with_airflow(page, answers, "watched(task)")
+    assert again[0] <= 30 + len(ASKED) + 4  # the first look reads the rest
+
+
+def test_text_for_a_question_that_is_answered_elsewhere_stays(page):
+    states = ["q-1", None, "Use short sentences.", False, ""]
+    of: dict[str, Any] = {"form": None, "answers": [], "isComing": False}
+    drawn = "(states, of) => ((globalThis.states = states), draw(Question({ of, task: {} })))"
+
+    shown = tab(page, drawn, states, of)
+
+    assert "answered or closed before you sent your text" in shown
+    assert "<pre>Use short sentences.</pre>" in shown
 
 
 def pressed_twice(page: Page, label: str, status: int) -> dict[str, Any]:

@@ -55,12 +55,14 @@ FINISHED = {
     "crew_dashboard": DASHBOARD,
     "return_value": result(),
 }
+EVENT = "Crew failed at writing_task (Writer): the model's provider has no credit left."
 END = {
     "error": "ExecutionFailed",
-    "event": "Crew failed at writing_task (Writer): the model's provider has no credit left.",
+    "event": EVENT,
     "cost": Cost.ENDED.value,
     "billed": Cost.ENDED.sentence,
     "next_step": "Top up the account, then clear this task: it starts another execution (billed).",
+    "choices": {"clear": "it starts another execution (billed)"},
 }
 
 

@@ -20,6 +20,7 @@ from tests.supported import AIRFLOW
 from tests.system.crew_tab_contents import (
     DASHBOARD,
     END,
+    EVENT,
     FINISHED,
     KICKOFF_ID,
     REPORT,
@@ -136,7 +137,7 @@ def test_finished_crew_shows_tasks_output_usage_and_links(shown, page):
     assert said.startswith("Completed\n")
     assert all_of(page, ".crew-name") == ["research_task", "fact_check", "writing_task"]
     assert all_of(page, ".crew-id code") == [KICKOFF_ID]
-    assert all_of(page, "h4, th") == ["Electric ferries, for harbour masters", "Port", "Power", "Ready"]
+    assert all_of(page, "h3, th") == ["Electric ferries, for harbour masters", "Port", "Power", "Ready"]
     assert "total tokens\n3,410" in said
     assert said.index("Electric ferries") < said.index("research_task")
     assert all_of(page, "a", "href")[:2] == [DASHBOARD, "https://ports.example/news?id=7&lang=en"]
@@ -166,6 +167,11 @@ def test_output_has_three_views_and_unfolds_by_keyboard(shown, page):
     page.wait_for(f"{TAB}.querySelector('.crew-row li')?.innerText === 'Notes on ferries'")
 
 
+# Before Airflow 3.3, an XCom that is changed from outside keeps its time.
+told_from_outside = pytest.mark.skipif(AIRFLOW < (3, 3), reason="the tab reads what has another time")
+
+
+@told_from_outside
 def test_running_crew_shows_its_progress_and_changes(shown, page, run):
     said = shown("running")
     assert said.startswith("Running\n")
@@ -180,14 +186,14 @@ def test_running_crew_shows_its_progress_and_changes(shown, page, run):
     assert all_of(page, "[aria-current=step] .crew-name") == ["checking_task"]
 
 
+@told_from_outside
 def test_cleared_task_shows_the_next_attempt(shown, page, run):
     def has_begun_again() -> bool:
         try:
             left = run.xcom("running", "crew_progress")
         except ApiError:  # there is none yet
             return False
-        # What was changed from outside, Airflow 3.1 tells as text.
-        return isinstance(left, dict) and left["completed"] == progress()["completed"]
+        return left["completed"] == progress()["completed"]
 
     shown("running")
     tell(run, "running", progress(completed=0))
@@ -199,7 +205,7 @@ def test_cleared_task_shows_the_next_attempt(shown, page, run):
     tell(run, "running", progress(completed=2, doing="task 3 of 3"))
     page.wait_for(f"{TAB}.innerText.startsWith('Running') && {TAB}.innerText.includes('2 of 3 tasks done')")
     page.evaluate(f"[...{TAB}.querySelectorAll('summary')].at(-1).click()")
-    page.wait_for(f"{TAB}.querySelectorAll('.crew-attempts li').length === 1")
+    page.wait_for(f"{TAB}.querySelectorAll('.crew-attempts tbody tr').length === 2")
 
 
 def test_each_task_shows_its_own_execution(shown, page, run):
@@ -305,13 +311,17 @@ def test_crews_page_shows_what_waits_failed_and_runs(page, run):
     url = run.airflow.url
     for task, text in {"paused": "Waiting for human input", "running": "of 3", "batch": "of 1,000 rows"}.items():
         open_page(page, url, task, text)
-    failed = open_page(page, url, "failed", "Cost")
-    assert all(each in failed for each in ("Failed", END["event"], "Billed"))
+    failed = open_page(page, url, "failed", EVENT)
+    assert failed.startswith("Failed")
+    height = f"{row('failed')}.offsetHeight"
+    before = page.evaluate(height)
+    page.evaluate(f"{row('failed')}.querySelector('button').click()")
+    page.wait_for(f"{row('failed')}?.innerText.includes('Billed') && {height} > {before}")
 
     page.evaluate(f"{row('failed')}.querySelector('a').click()")
-    page.wait_for(f"!{PAGE} && {TAB}?.innerText.includes({END['event']!r})")
+    page.wait_for(f"!{PAGE} && {TAB}?.innerText.includes({EVENT!r})")
     page.evaluate("history.back()")
-    page.wait_for(f"{row('failed')}?.innerText.includes('Cost')")
+    page.wait_for(f"{row('failed')}?.innerText.includes({EVENT!r})")
 
 
 @pytest.mark.nightly
@@ -324,8 +334,30 @@ def test_filters_of_the_crews_page_are_in_its_address(page, run):
         f"[...{PAGE}.querySelectorAll('button')].find((each) => each.innerText.includes('Completed')).click()"
     )
     page.wait_for("location.search === '?dag=crew_tab&state=completed'")
+    page.evaluate("history.back()")
+    page.wait_for(f"location.search === '?dag=crew_tab&state=failed' && {row('failed')}")
+    page.evaluate("history.forward()")
     if AIRFLOW >= (3, 3):  # before, the page knows a task of a crew by its progress, and this one has pushed none
         page.wait_for(row("finished"))
+
+
+def test_failed_task_is_cleared_from_the_tab_by_a_user_with_the_right(shown, page, run, others_airflow):
+    url, log_in_as = others_airflow
+    press = f"{TAB}.querySelector('.crew-danger, .crew-clear button').click()"
+
+    log_in_as("reader")
+    shown("failed", url=url)
+    page.evaluate(press)
+    page.wait_for(f"{TAB}.innerText.includes('no permission to clear')")
+    assert run.task("failed")["try_number"] == 1
+
+    log_in_as("admin")
+    shown("failed", url=url)
+    page.evaluate(press)
+    page.wait_for(f"{TAB}.innerText.includes('Clear 1 task')")
+    page.evaluate(press)
+    page.wait_for(f"{TAB}.innerText.includes('Cleared 1 task')")
+    eventually(lambda: run.task("failed")["try_number"] == 2 and run.task("failed")["state"] == "failed")
 
 
 def test_user_without_xcom_access_sees_nothing_of_a_crew(shown, page, others_airflow):

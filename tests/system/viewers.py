@@ -1,4 +1,4 @@
-"""Users of another API server: an admin, and a viewer who may read no XComs."""
+"""Users of another API server: an admin, a reader who may change nothing, and a viewer who reads no XComs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 
-PASSWORDS = {"admin": "of-the-admin", "viewer": "of-the-viewer"}
+PASSWORDS = {name: f"of-the-{name}" for name in ("admin", "reader", "viewer")}
 
 
 class Users(SimpleAuthManager):
@@ -28,6 +28,6 @@ def settings(passwords_file: Any) -> dict[str, str]:
     return {
         "AIRFLOW__CORE__AUTH_MANAGER": f"{__name__}.{Users.__name__}",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,viewer:viewer",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,reader:viewer,viewer:viewer",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords_file),
     }

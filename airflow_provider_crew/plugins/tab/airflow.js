@@ -1,8 +1,7 @@
 // Reads a task instance through Airflow's public REST API, with the session of the user who sees the page.
 const API = new URL("api/v2/", document.baseURI);
 export const ENDED = new Set(["success", "failed", "skipped", "upstream_failed", "removed"]);
-const PAUSE = 3000;
-const PAUSE_WITH_QUESTION = 5000; // two requests more
+const PAUSE = 4000;
 const MOST_LOGS = 20;
 
 export const PROGRESS = "crew_progress";
@@ -83,21 +82,24 @@ export const kickoffRecord = async (tryNumber, ...where) => recordIn(await state
 function reader(task, signal) {
   const { index, region, instance, definition, ...path } = paths(task);
   const kept = new Map();
-  let defined;
-  let last;
+  let [defined, last, version] = [];
 
-  async function xcoms() {
+  // Of a task that is deferred, nothing else changes without its state or an XCom. Nothing is found if none has.
+  async function xcoms(state, tryNumber) {
     const listed = await get([...path.task, "xcomEntries"], { map_index_filter: index, limit: 100, ...region }, signal);
     const times = new Map(listed.xcom_entries.map((entry) => [entry.key, entry.timestamp]));
-    const found = {};
+    const [before, found] = [version, {}];
+    version = undefined; // until all of it has been read
+    const now = JSON.stringify([state, tryNumber, ...times]);
+    if (state === "deferred" && now === before) return { now };
     for (const key of XCOMS.filter((each) => times.has(each))) {
-      if (kept.get(key)?.time !== times.get(key) || key === PROGRESS) {
+      if (kept.get(key)?.time !== times.get(key)) {
         const { value } = await get([...path.task, "xcomEntries", key], { map_index: index, ...region }, signal);
         kept.set(key, { time: times.get(key), value: plain(value) });
       }
       found[key] = kept.get(key).value;
     }
-    return found;
+    return { now, found };
   }
 
   // The request under Required Actions, which may have been answered.
@@ -113,7 +115,11 @@ function reader(task, signal) {
     // The kickoff record changes a moment after the task has succeeded.
     const isSettled = !last?.isBeingCancelled && (state !== "success" || !last?.record || last.record.delivered);
     if (hasEnded && last?.state === state && last.tryNumber === tryNumber && isSettled) return last;
-    const found = await xcoms();
+    const { now, found } = await xcoms(state, tryNumber);
+    if (!found) {
+      version = now;
+      return last;
+    }
     // A task that is no longer in its DAG has no definition, and may have run a crew.
     defined ??= (await getOrNull(definition, {}, signal)) ?? { template_fields: ["crew_conn_id"] };
     const isOperator = defined.template_fields.includes("crew_conn_id"); // an agent has a record for each call
@@ -133,6 +139,7 @@ function reader(task, signal) {
     const kind = { isOfCrew, isSensor, isOfBatch, isBeingCancelled };
     const facts = { record, retryAt, answered: store?.get(ANSWER), request: required };
     last = { ...found, ...kind, ...facts, inputs: plain(fields?.inputs), connId: fields?.crew_conn_id, task, state, tryNumber, hasEnded, endedAt: Date.parse(endDate) / 1000 };
+    version = now;
     return last;
   };
 }
@@ -201,18 +208,17 @@ export function watch(task, tell) {
     if (isLooking || stopped.signal.aborted) return;
     isLooking = true;
     clearTimeout(timer);
-    let [goesOn, pause] = [true, PAUSE];
+    let goesOn = true;
     try {
       const seen = await read();
       goesOn = seen.isOfCrew;
-      if (seen.crew_question) pause = PAUSE_WITH_QUESTION;
       if (!stopped.signal.aborted) tell({ seen });
     } catch (error) {
       goesOn = !isFinal(error);
       if (!stopped.signal.aborted) tell({ trouble: error });
     }
     isLooking = false;
-    if (goesOn && !stopped.signal.aborted && !document.hidden) timer = setTimeout(look, pause);
+    if (goesOn && !stopped.signal.aborted && !document.hidden) timer = setTimeout(look, PAUSE);
   }
 
   const lookIfSeen = () => (document.hidden ? clearTimeout(timer) : look());

@@ -94,7 +94,8 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
   }
 
   async function look() {
-    const [before, isFirst, isDue] = [requests, !rows.size, looks++ % LOOKS === 0];
+    const [before, isFirst, isDue] = [requests, looks === 0, looks % LOOKS === 0];
+    looks += 1;
     failed.clear();
     const since = new Date(Date.now() - days * DAY).toISOString();
     const ended = { end_date_gte: since, order_by: "-end_date" };
@@ -131,7 +132,7 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
     try {
       const active = lists.active;
       await readAll(isFirst ? Object.keys(read) : isDue ? ["active", "ended", "asking", "times"] : ["active", "times"]);
-      const hasLeft = [...active.keys()].some((key) => !lists.active.has(key));
+      const hasLeft = [...active.keys()].some((key) => rows.has(key) && !lists.active.has(key));
       const hasNews = sent.length < MOST / 2 && [...pushedAt].some(([key, at]) => times.get(key) !== at);
       if (!isDue && (hasLeft || hasNews)) await readAll([...(hasLeft ? ["ended"] : []), "asking"]);
       trouble = undefined;
@@ -141,6 +142,7 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
     } catch (error) {
       if (signal.aborted) return;
       trouble = error;
+      looks = 0; // all lists may have changed
       tell({ trouble });
       if (isFinal(error)) return stopped.abort();
     }

@@ -178,7 +178,7 @@ function block(lines, at, references, depth) {
   }
   if (isHeading(line)) {
     const [, marks, title] = HEADING.exec(line);
-    return [h(`h${Math.min(6, marks.length + 3)}`, null, inline(title, references)), at + 1];
+    return [h(`h${Math.min(6, marks.length + 2)}`, null, inline(title, references)), at + 1];
   }
   if (isTable(line, lines[at + 1])) {
     const end = upTo((each) => !each.includes("|"));

@@ -108,7 +108,10 @@ export function Question({ of: { form, answers, isComing }, task }) {
   const isOther = form && form.id !== (shown ?? form.id);
   const isDone = form?.key === done;
   const sent = form && isDone ? "Airflow has your answer." : "";
-  const status = note || (isBusy ? "Sending …" : isComing ? "The crew has asked a question. It appears here within seconds." : sent);
+  // Another user, or another page, has answered.
+  const isLost = !form && words.trim() !== "" && done === null && !isBusy;
+  const lost = isLost && "This question was answered or closed before you sent your text:";
+  const status = note || lost || (isBusy ? "Sending …" : isComing ? "The crew has asked a question. It appears here within seconds." : sent);
   return h(
     "section",
     { className: "crew-section crew-question", "aria-label": "Question from the crew" },
@@ -116,6 +119,7 @@ export function Question({ of: { form, answers, isComing }, task }) {
     form && !isOther && h(Draft, { key: form.id, of: form }),
     form && !isOther && !isDone && h(Form, { of: form, words, setWords, isBusy, choose }),
     h("p", { ref: place, tabIndex: -1, className: note ? "crew-trouble" : "crew-quiet", role: "status" }, status),
+    isLost && h("pre", null, words),
     answers.length > 0 && el("ul", "crew-answers", ...all(answers.map((each) => h("li", null, sentence(each))))),
   );
 }
@@ -146,6 +150,7 @@ function Form({ of: { deadline, late, users }, words, setWords, isBusy, choose }
   return el(
     "div",
     "crew-form",
+    users.length > 0 && el("p", "", `Only these users may answer: ${users.join(", ")}`),
     h("label", null, "Text for the crew", h("textarea", field)),
     el(
       "dl",
@@ -155,7 +160,6 @@ function Form({ of: { deadline, late, users }, words, setWords, isBusy, choose }
       row("Answer", hasText ? "the crew continues with your text as data" : "needs a text", !hasText),
     ),
     limit && el("p", "crew-quiet", "Without an answer within ", ...limit),
-    users.length > 0 && el("p", "crew-quiet", `Only these users may answer: ${users.join(", ")}`),
     h(Folded, { title: [STOP] }, stop),
   );
 }
