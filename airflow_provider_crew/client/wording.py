@@ -13,7 +13,10 @@ SHOWN_TEXT = 2_000
 _KEPT_ERROR = 64 * 1024
 _MOST_TASKS_LOGGED = 100
 _NAME = 60
-_CLASSES = re.compile(r"(?:[\w.]{0,200}(?:Error|Exception)(?:: | - ))+(?=\S)")
+# Names of exception classes before a reason. They follow it, because pages cut long lines.
+_CLASSES = re.compile(
+    r"\A(?:\w+\.){0,9}(\w*(?:Error|Exception))(?:: | - )(?:[\w.]*(?:Error|Exception)(?:: | - ))*(\S.*)"
+)
 
 
 def duration(seconds: float) -> str:
@@ -59,19 +62,12 @@ def execution_failed(failed: Failed, was_at: str) -> errors.ExecutionFailed:
     lines = failed.error.strip().splitlines()
     # The last line of a traceback is the reason.
     is_traceback = len(lines) > 1 and lines[0].startswith("Traceback (")
-    text = f"{_reason_first(lines[-1])}. {failed.error}" if is_traceback else failed.error
-    reason = one_line(text if len(lines) > 1 else _reason_first(text), SHOWN_TEXT)
+    last = _CLASSES.sub(r"\2 (\1)", lines[-1]) if lines else ""
+    text = f"{last}. {failed.error}" if is_traceback else last if len(lines) == 1 else failed.error
+    reason = one_line(text, SHOWN_TEXT)
     if failed.was_stopped:
         return _failure(errors.ExecutionStopped, f"The execution was stopped: {reason}", failed, was_at)
     return _failure(errors.ExecutionFailed, reason, failed, was_at)
-
-
-def _reason_first(line: str) -> str:
-    """Return an error with the name of its class at the end, because pages cut long lines."""
-    if not (names := _CLASSES.match(line)):
-        return line
-    name = re.split(r": | - ", names[0])[0].rpartition(".")[2]
-    return f"{line[names.end() :].rstrip()} ({name})"
 
 
 def _failure(kind: type[errors.ExecutionFailed], event: str, failed: Failed, at: str) -> errors.ExecutionFailed:

@@ -141,17 +141,13 @@ class Output:
         if end.action == "retry" and self.task.ti.try_number > (self.task.ti.max_tries or 0):
             shown["action"] = "fail"
         self.progress.ended(kickoff_id, end.failure, shown)
-        self._push_reason(end)
+        # Tasks with the same reason share the key, since lists of XComs have no values.
+        kind = type(end.failure).__name__, end.failure.cost, end.if_retried, end.if_cleared
+        key = sha256(repr((*kind, _VARIES.sub("…", end.failure.event))).encode()).hexdigest()[:16]
+        tokens = (getattr(end.failure, "usage", None) or {}).get("total_tokens")
+        self.push(f"{REASON}{key}", {**(self.progress.last.get("end") or {}), "tokens": tokens}, what="The reason")
         if end.action == "pass on":
             self.task.log.error("%s", end.failure)
-
-    def _push_reason(self, end: Verdict) -> None:
-        """Push the end under a key that tasks with the same reason share, since lists of XComs have no values."""
-        error, effects = end.failure, (end.if_retried, end.if_cleared)
-        same = repr((type(error).__name__, error.cost, effects, _VARIES.sub("…", error.event)))
-        tokens = (getattr(error, "usage", None) or {}).get("total_tokens")
-        value = {**end.as_dict(), **(self.progress.last.get("end") or {}), "tokens": tokens}
-        self.push(f"{REASON}{sha256(same.encode()).hexdigest()[:16]}", value, what="The reason")
 
     def add_asset_extras(self, kickoff_id: str, value: Any) -> None:
         """Add the execution to the asset events of the task's outlets. A user's extra takes precedence."""
