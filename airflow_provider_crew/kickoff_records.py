@@ -13,7 +13,7 @@ import requests
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_crew.api_server import LAST_STATES
-from airflow_provider_crew.batch.rows import last_kickoff, with_execution
+from airflow_provider_crew.batch.store import keys_of, last_kickoff, with_execution
 from airflow_provider_crew.client.text import mask, maskable, one_line
 from airflow_provider_crew.task.decide import KickoffRecord, Next
 from airflow_provider_crew.task.record import BATCH, CALLS, KEY, as_stored, read_record
@@ -57,8 +57,7 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Callable[..., None
         address = about["address"] if is_there else last.address or about["address"]
         value: Any = as_stored(replace(found, address=address, **own))
     else:
-        lines, row = task.entries[key], options.row
-        value = [with_execution(line, options.kickoff_id) if line[0] == row else line for line in lines]
+        value = with_execution(task.entries[key], options.row, options.kickoff_id)
     _expect(task, _look(call, options))
     call("PUT", _where(task, key), json={"value": value, "expires_at": None})
     task.entries[key] = value
@@ -166,7 +165,7 @@ def _look(call: Callable[..., Any], options: Namespace) -> SimpleNamespace:
         if value is not None:
             task.entries[key] = value
         if key == BATCH and value:
-            wanted += [f"{BATCH}_{group}" for group in value["groups"]]
+            wanted += keys_of(value)
     return task
 
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -12,23 +12,22 @@ from hashlib import sha256
 from typing import Any, NoReturn
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
-from airflow.sdk import ObjectStoragePath
 
 from airflow_provider_crew.batch.collect import RowEnd, collect, collect_rest
-from airflow_provider_crew.batch.files import MANIFEST
-from airflow_provider_crew.batch.groups import save_groups
+from airflow_provider_crew.batch.fold import Rows
+from airflow_provider_crew.batch.inputs import rows_of
 from airflow_provider_crew.batch.recall import recall
-from airflow_provider_crew.batch.report import Display, manifest, out_of_tokens, too_many_failed
-from airflow_provider_crew.batch.rows import lines_of, rows_of
+from airflow_provider_crew.batch.report import Display, manifest
+from airflow_provider_crew.batch.results import write_results
 from airflow_provider_crew.batch.start import Starter
 from airflow_provider_crew.batch.state import BatchOptions, BatchRun, Carried
+from airflow_provider_crew.batch.store import save_open
 from airflow_provider_crew.batch.trigger import CrewBatchTrigger
 from airflow_provider_crew.batch.watching import SHARE_IN_WORKER, BatchProgress, RowRules, Watching, count_of_rows
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import CrewError, recorded_error
-from airflow_provider_crew.client.text import in_words
-from airflow_provider_crew.exceptions import CrewTaskError, CutShort, EndedByAirflow
+from airflow_provider_crew.exceptions import CutShort, EndedByAirflow
 from airflow_provider_crew.task.record import BATCH
 from airflow_provider_crew.task.stop import UNWATCHED
 from airflow_provider_crew.task.task import Task
@@ -98,9 +97,8 @@ class Batch:
             with suppress(Exception):  # what cannot be cancelled now keeps running
                 collect_rest(batch, error)
         if is_marked:
-            usage = {"total_tokens": batch.carried.tokens}
-            with suppress(Exception):  # the results are in other files
-                batch.files.write(MANIFEST, [manifest(batch, "cancelled", batch.statuses, usage)])
+            with suppress(Exception):  # the results are facts
+                self._write("cancelled")
         has_retry = not is_marked and self.task.retries_left > 0
         end = verdict(error, Facts(rows=self.display.counts(), has_retry=has_retry))
         batch.output.progress.last = self.display.fields()
@@ -125,13 +123,15 @@ class Batch:
         """Read the inputs, and what earlier processes have done."""
         task, batch, next_kwargs = self.task, self.batch, self._next_kwargs
         task.check()
-        batch.rows = rows_of(self._inputs(), self.options.key, self.options.kickoff.get("restore_from_state_id"))
-        hashed = sha256("\0".join(f"{row.key}\0{row.fingerprint}" for row in batch.rows).encode())
+        state_id: Any = self.options.kickoff.get("restore_from_state_id")
+        rows = rows_of(self.options.inputs, self.options.key, state_id)
+        batch.rows = Rows(rows)
+        hashed = sha256("\0".join(f"{row.key}\0{row.fingerprint}" for row in rows).encode())
         plan = [hashed.hexdigest(), task.ti.try_number]
         known, event = next_kwargs.get("batch") or {}, next_kwargs.get("event")
         is_same, state = known.get("plan") == plan, batch.carried
         if lacks_event(next_kwargs) and not is_same:
-            counts = count_of_rows(len(batch.rows)), self.options.max_active, self.options.result_path
+            counts = count_of_rows(len(rows)), self.options.max_active, self.options.result_path
             task.log.info("Batch: %s, up to %d at once. Results: %s", *counts)
         state.plan = plan
         state.deadline = known["deadline"] if is_same else task.deadline(time_to_end=math.inf, share=_SHARE_TO_END)
@@ -155,19 +155,6 @@ class Batch:
                 raise errors.InvalidInputs("The rows changed while the task was deferred, so no others started.")
             if not trigger_timed_out(next_kwargs):
                 raise trigger_failed(task, next_kwargs, "the batch")
-
-    def _inputs(self) -> Iterable[Any]:
-        given: Any = self.options.inputs
-        if not isinstance(given, str):
-            return given  # type: ignore[no-any-return]
-        try:
-            path: Any = ObjectStoragePath(given)
-            with path.open("r") as file:
-                return list(lines_of(file, given))
-        except CrewError:
-            raise
-        except Exception as error:  # noqa: BLE001 - an object store may raise anything
-            raise CrewTaskError(f"The inputs at {given} are unreadable: {in_words(error)}.") from None
 
     # Wait.
 
@@ -215,16 +202,20 @@ class Batch:
         for name, row in batch.running.items():
             known = event["known"].get(name, (row.began_at, {}, None))
             row.began_at, row.troubles, row.first_poll_at = known
+        if event["is_away"]:  # start nothing until it responds
+            batch.carried.not_before = max(batch.carried.not_before, time.time() + timing.BATCH_BACK_OFF)
+        else:
+            batch.carried.outage_since = None
         ends: dict[str, RowEnd] = {name: end and recorded_error(end) for name, end in event["ends"].items()}
         ends |= results
         rows = [(batch.running[name], end) for name, end in ends.items() if name in batch.running]
         collect(batch, rows, self.display.push_if_due)
-        if event["error"]:  # the other rows are recorded, and the next attempt watches them
-            raise recorded_error(event["error"])
 
     def _watched(self) -> list[list[Any]]:
-        running = self.batch.running.values()
-        return [[row.kickoff_id, row.sent_at, row.began_at, row.troubles, row.first_poll_at] for row in running]
+        return [
+            [name, row.kickoff.kickoff_id, row.kickoff.sent_at, row.began_at, row.troubles, row.first_poll_at]
+            for name, row in self.batch.running.items()
+        ]
 
     def _rules(self) -> RowRules:
         batch, state = self.batch, self.batch.carried
@@ -233,7 +224,7 @@ class Batch:
         is_backing_off = batch.pending and batch.room() > 0 and not batch.is_stopped
         return RowRules(
             **polling(self.options),
-            deadline=state.deadline,
+            deadline=state.deadline + batch.clock.jump,  # a watch has a clock of its own
             exists=True,
             address=address,
             row_timeout=self.options.row_timeout,
@@ -266,30 +257,25 @@ class Batch:
         """Write the result files, and return the manifest. Raise if the batch has failed."""
         batch, running = self.batch, len(self.batch.running)
         is_late = batch.is_late and bool(batch.running or batch.pending)
-        save_groups(batch)  # Airflow refuses it to a process that it has replaced, which must not go on
-        limit = UNWATCHED if trigger_timed_out(self._next_kwargs) else "timeout"
-        collect_rest(batch, errors.WaitedTooLong("The timeout of the batch passed.", limit=limit))
-        save_groups(batch)
-        statuses, usage = batch.files.compact(batch.rows)
-        failed = len(batch.rows) - statuses["success"]
-        reason = "partial" if failed else "succeeded"
-        if batch.has_too_many_failed(0):
-            reason = "too_many_failed"
-        elif batch.pending and batch.is_spent and not batch.trouble:
-            reason = "max_tokens"
+        save_open(batch)  # Airflow refuses it to a process that it has replaced, which must not go on
+        limit = UNWATCHED if trigger_timed_out(self._next_kwargs) else self.task.limit
+        collect_rest(batch, errors.WaitedTooLong(f"The {self.task.limit} of the batch passed.", limit=limit))
+        save_open(batch)
+        reason, failure = self.display.why_stopped()
+        value = self._write("expired" if is_late else reason)
         if is_late:
-            reason = "expired"
-        value = manifest(batch, reason, statuses, usage)
-        batch.files.write(MANIFEST, [value])
-        if is_late:
-            event = f"The batch had not ended when its timeout passed. Running rows: {running:,}."
+            event = f"The batch had not ended when its {self.task.limit} passed. Running rows: {running:,}."
             raise errors.WaitedTooLong(event)
-        if batch.trouble:
-            raise batch.trouble
-        if reason == "max_tokens":
-            raise out_of_tokens(batch, self.display.fields()["batch"])
-        if reason == "too_many_failed" or batch.pending:
-            raise too_many_failed(self.display.fields()["batch"], self.options)
+        if batch.trouble or failure:
+            raise batch.trouble or failure  # type: ignore[misc]  # not None
         self.display.push(self.display.completed())
         self.display.log_end()
+        return value
+
+    def _write(self, reason: str) -> dict[str, Any]:
+        """Write the result files, and return the manifest."""
+        batch = self.batch
+        statuses, usage = write_results(batch)
+        value = manifest(batch, reason, statuses, usage)
+        batch.files.write(batch.files.name_of("manifest"), [value])
         return value

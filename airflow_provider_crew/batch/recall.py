@@ -1,136 +1,155 @@
-"""Rows that earlier processes of a batch have started, and what this attempt does with each."""
+"""What earlier processes of a batch have done, and what this attempt does with each row."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from airflow_provider_crew.batch.collect import end_row, fit, store_ends
-from airflow_provider_crew.batch.groups import kickoffs_of_rows, save_groups, sent_in_groups
-from airflow_provider_crew.batch.reasons import count_reason
-from airflow_provider_crew.batch.rows import Row, decision_of, merged
+from airflow_provider_crew.batch.collect import failed, fit
+from airflow_provider_crew.batch.facts import Fact, fact, failure
+from airflow_provider_crew.batch.fold import Row, Why, decision_of, ending, unpack
 from airflow_provider_crew.batch.state import BatchRun
+from airflow_provider_crew.batch.store import save_entry, save_open, stored_facts
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.errors import CallError
+from airflow_provider_crew.client.errors import UncertainKickoff
 from airflow_provider_crew.client.models import Failed
+from airflow_provider_crew.client.wording import execution_failed
 from airflow_provider_crew.task.decide import Decision, PolledStatus
 from airflow_provider_crew.task.earlier import poll_earlier
 
+_UNREPORTED = UncertainKickoff(
+    "An earlier attempt ended before the kickoff's response, or the row's file is lost."
+)
+# What has gone wrong with a kickoff, by row and number.
+_Failures = dict[tuple[str, str, int], Fact]
 
-def recall(batch: BatchRun, stored: Any, *, is_resumed: bool) -> None:
+
+def recall(batch: BatchRun, entry: Mapping[str, Any] | None, *, is_resumed: bool) -> None:
     """
-    Read the result files and the task state store, and decide about each row.
+    Read the files and the task state store, and decide about each row.
 
-    :param stored: Entry of the batch in the store.
+    :param entry: Entry of the batch in the store.
     :param is_resumed: Whether this attempt has run before, so that it starts no row again.
     """
-    task, state, options, files = batch.task, batch.carried, batch.options, batch.files
-    files.number_on()
-    sent = sent_in_groups(batch, stored)
-    removed = merged(batch.rows, files.lines(), sent)
-    _note_lost_lines(batch, stored)
-    every = (*batch.rows, *removed)
-    state.tokens = sum(row.tokens for row in every)
-    state.metered = sum(row.usage.get("executions", 0) for row in every)
-    state.removed_attempts = sum(row.attempts for row in removed)
-    state.has_result = any((row.line or {}).get("raw_output") is not None for row in every)
-    state.is_billed |= bool(stored and stored["is_billed"])
-    state.is_billed |= any(row.attempts for row in every)
-    keys = {row.key for row in batch.rows}
-    state.changed = sum(row.key in keys for row in removed)
-    state.removed = len(removed) - state.changed
+    task, rows, state = batch.task, batch.rows, batch.carried
+    failures = _read(batch, entry)
+    keys = {row.key for row in rows.given}
+    state.changed = sum(row.key in keys for row in rows.removed)
+    state.address = state.address or (entry["address"] if entry else "")
     # Airflow 3.4 deletes the state of a task that is cleared. A batch without state is new, or was cleared.
-    cleared = not stored or stored["max_tries"] != task.ti.max_tries
-    decide_on = partial(decision_of, cleared=cleared, rerun=options.rerun)
-    decisions = _decisions(batch, every, decide_on, is_resumed=is_resumed)
-    if batch.running and stored:
-        state.address = state.address or stored["address"]
-    news = [row for row in every if _apply(batch, row, *decisions[id(row)])]
-    store_ends(batch, [row for row in news if row.is_to_be_started])
-    # Only now: rows that start again are in the files.
-    save_groups(batch, *{group for *_, group in sent}.union(stored["groups"] if stored else ()))
+    batch.max_tries_before = entry["max_tries"] if entry else -1
+    news = list[Fact]()
+    if not is_resumed:
+        for each in _ends_since(batch):
+            rows.add(each)
+            news.append(each)
+        why = batch.why(cleared=batch.max_tries_before != task.ti.max_tries)
+        _warn(batch, why)
+        news += _decided(batch, why, failures)
+    reports = [*_reports(batch)]
+    save_open(batch, is_decided=False)  # Airflow refuses it to a process that it has replaced
+    batch.record(news)
+    save_entry(batch)
     # Only now: a later attempt must not take these reports for older than the clear.
-    store_ends(batch, [row for row in news if not row.is_to_be_started])
-    state.gone = sum(row.index < 0 and row.status == "uncertain" for row in news)
-    for row in batch.rows:
-        if row.has_ended and row.outlasts:
-            state.outlasting[row.kickoff_id] = row.index
-        if message := row.error.get("message"):  # not one of those that were stored just now
-            count_reason(state.reasons, row.key, row.status, message)
-        row.remember(*row.as_memory())
-    state.earlier = sum(not (row.is_to_be_started or row.sent_at) for row in batch.rows)
+    batch.record(reports)
+    batch.begin()
+    logged = {(each["key"], each["fingerprint"]) for each in (*news, *reports)}
+    for (*row_id, number), each in failures.items():
+        row = rows.find(*row_id)
+        is_last = row.index >= 0 and row.number == number and row.state not in {"running", "not_started", "success"}
+        if is_last and (row.key, row.fingerprint) not in logged:
+            batch.count_reason(each)
+    state.earlier = batch.ended
     if state.earlier:
         task.log.info("Rows that have ended in earlier attempts: %d.", state.earlier)
     if batch.running:
         task.log.info("Reattached to executions of earlier attempts: %d.", len(batch.running))
 
 
-def _decisions(
-    batch: BatchRun, rows: Sequence[Row], decide_on: Callable[..., Decision], *, is_resumed: bool
-) -> dict[int, tuple[Decision, Any]]:
-    """
-    Return the decision about each row by its ``id()``, with the usage of an execution that has failed since.
-
-    The crew is polled if a decision depends on the execution, which is running if the decision is still to ask.
-    """
-    found = {id(row): Decision.REATTACH if is_resumed and row.has_ended else decide_on(row) for row in rows}
-    decisions = {name: (decision, None) for name, decision in found.items()}
-    for done in batch.each(partial(_poll, batch), [row for row in rows if found[id(row)] is Decision.ASK]):
-        for row, outcome in done:
-            status, end = outcome.result()
-            decision = Decision.ASK if is_resumed else decide_on(row, status)
-            if decision in {Decision.KICK_OFF_AFTER_END, Decision.FAIL_UNREADABLE}:
-                decisions[id(row)] = decision, getattr(end, "usage", None) if row.outlasts or row.sent_at else None
-            else:
-                batch.running[row.kickoff_id] = row
-    return decisions
-
-
-def _note_lost_lines(batch: BatchRun, stored: Any) -> None:
-    """Treat a row as sent if the store has more kickoffs of it than the files and groups."""
-    known = zip(batch.rows, kickoffs_of_rows(stored, batch.carried.plan[0]), strict=False)
-    lost = [(row, number) for row, number in known if number > row.attempts]
-    for row, number in lost:
-        row.attempts, row.sent_at, row.line = number, batch.carried.started_at, None
-        row.kickoff_id = ""  # a line may have that of an earlier kickoff
+def _read(batch: BatchRun, entry: Mapping[str, Any] | None) -> _Failures:
+    """Read all facts, and return those about failures."""
+    rows, failures, odd = batch.rows, _Failures(), 0
+    slots = [*stored_facts(batch, entry)]
+    numbers = [value["numbers"] for _, value in slots if value["plan"] == batch.carried.plan[0]]
+    # Nothing was sent before the store had the number of the kickoff.
+    most = [max(each) for each in zip(*map(unpack, numbers), strict=True)] if numbers else []
+    for done in batch.each(batch.files.facts, batch.files.names()):
+        for _, outcome in done:
+            facts, others = outcome.result()
+            odd += others or not facts
+            for each in facts:
+                row = rows.find(each["key"], each["fingerprint"])
+                if most and row.index >= 0 and each["what"] == "sent" and each["number"] > most[row.index]:
+                    continue
+                rows.add(each)
+                name = each["key"], each["fingerprint"], each["number"]
+                if each.get("error") and (name not in failures or ending(each) >= ending(failures[name])):
+                    failures[name] = each
+    for slot, value in slots:
+        for each in value["facts"]:
+            rows.add(each).slot = slot
+    lost = rows.add_numbers(most, batch.carried.started_at)
+    if odd:
+        batch.task.warn(f"Lines in {batch.files.path} that are no facts, or were not written whole: {odd:,}.")
     if lost:
-        batch.task.warn(f"Rows that earlier attempts have started, and that the result files lack: {len(lost):,}.")
+        batch.task.warn(f"Rows that earlier attempts have started, and that the files lack: {lost:,}.")
+    return failures
 
 
-def _apply(batch: BatchRun, row: Row, decision: Decision, usage: Any) -> bool:
-    """
-    Apply the decision about a row. Return whether that is news for the result files.
+def _warn(batch: BatchRun, why: Why) -> None:
+    """Warn of what may be billed again."""
+    if changed := batch.carried.changed:
+        batch.task.warn(f"Rows that start again (billed) because their inputs have changed: {changed:,}.")
+    again = [row for row in batch.rows.given if decision_of(row, why=why) is Decision.KICK_OFF_BY_CHOICE]
+    if again:
+        event = f"Uncertain rows that start again because the task was cleared: {len(again):,}. Two may be billed."
+        batch.task.warn(event)
 
-    :param usage: Usage of an execution that has failed since.
-    """
-    line = row.line or {}
-    match decision:
-        case Decision.ASK:  # it is running
-            row.sent_at, row.line = row.sent_at or line["started_at"], None
-        case Decision.FAIL_UNCERTAIN if row.sent_at is not None:
-            event = "An earlier attempt ended before the kickoff's response, or the row's result file is lost."
-            end_row(row, "uncertain", errors.UncertainKickoff(event), "kickoff")
+
+def _ends_since(batch: BatchRun) -> Iterator[Fact]:
+    """Ask the crew about executions that an earlier attempt has left. Yield which have failed, and which go on."""
+    for row, status, found in _asked(batch, [row for row in batch.rows if row.state == "left"]):
+        if not isinstance(found, Failed):
+            yield fact(row, row.number, "reattached", watch=row.kickoff.watch + 1)
+            continue
+        error = execution_failed(found, "")
+        if status == "failed" and isinstance(error, errors.ExecutionStopped):  # the batch has asked for it
+            error = errors.ExecutionCancelled(error.event, usage=error.usage)
+        yield failed(row, error)
+
+
+def _decided(batch: BatchRun, why: Why, failures: _Failures) -> Iterator[Fact]:
+    """Yield what this attempt decides. It asks the crew about an execution before it replaces that."""
+    rows = [row for row in batch.rows.given if row.state not in {"not_started", "running"}]
+    wanted = [row for row in rows if decision_of(row, why=why) is Decision.ASK]
+    asked = {row.name: status for row, status, _ in _asked(batch, wanted)}
+    for row in rows:
+        status = asked.get(row.name)
+        match decision_of(row, status, why=why):
+            case Decision.REATTACH if row.state == "invalid_output":
+                known = failures[row.key, row.fingerprint, row.number]
+                yield fit(batch, row, known["raw_output"], known["output"], usage=known["usage"])
+            case Decision.REATTACH if status:
+                yield fact(row, row.number, "reattached", watch=row.kickoff.watch + 1)
+            case Decision.KICK_OFF | Decision.KICK_OFF_BY_CHOICE | Decision.KICK_OFF_AFTER_END:
+                yield fact(row, row.number, "again", watch=row.kickoff.watch, level=row.kickoff.level)
+
+
+def _reports(batch: BatchRun) -> Iterator[Fact]:
+    """Yield reports of the rows that nobody has told of yet."""
+    for row in batch.rows:
+        if row.state == "uncertain" and not row.kickoff.reported:
+            batch.carried.gone += row.index < 0
             batch.output.measure("kickoff.uncertain")
-            return True
-        case Decision.REATTACH if row.status == "invalid_output" and row.index >= 0:  # it was billed
-            row.kickoff_id, row.sent_at = line["kickoff_id"], line["started_at"]
-            about = {"ended_at": line["ended_at"]}  # its usage is known
-            fit(batch, row, line["raw_output"], line["output"], about)
-            return True
-        case _ if row.index < 0:
-            pass
-        case Decision.KICK_OFF:
-            row.line = None
-            batch.pending.append(row)
-        case Decision.KICK_OFF_AFTER_END | Decision.KICK_OFF_BY_CHOICE:
-            row.lost_at = line["started_at"] if decision is Decision.KICK_OFF_BY_CHOICE else None
-            row.kickoff_id, row.sent_at = "", None
-            outputs = {name: line.get(name) for name in ("output", "raw_output")}  # it may never start again
-            row.end("not_started", usage=usage, **outputs)
-            batch.pending.append(row)
-            return True
-    return False
+            yield fact(row, row.number, "reported", error=failure(_UNREPORTED, "kickoff"))
 
 
-def _poll(batch: BatchRun, row: Row) -> tuple[PolledStatus, Failed | CallError | None]:
+def _asked(batch: BatchRun, rows: Sequence[Row]) -> Iterator[tuple[Row, PolledStatus, Any]]:
+    for done in batch.each(partial(_poll, batch), rows):
+        for row, outcome in done:
+            yield row, *outcome.result()
+
+
+def _poll(batch: BatchRun, row: Row) -> tuple[PolledStatus, Failed | errors.CallError | None]:
     """Return the status of an execution that an earlier attempt has started, and how it or the poll has failed."""
-    return poll_earlier(batch.task, batch.client.status, row.kickoff_id, is_cancelled=row.is_cancelled)
+    asked = bool(row.kickoff.end and row.kickoff.end.is_asked)
+    return poll_earlier(batch.task, batch.client.status, row.kickoff.kickoff_id, is_cancelled=asked)

@@ -2,13 +2,13 @@
 
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from airflow_provider_crew.batch.files import FAILED
-from airflow_provider_crew.batch.rows import STATUSES, Row, steps_of
-from airflow_provider_crew.batch.state import BatchOptions, BatchRun
+from airflow_provider_crew.batch.facts import STATUSES
+from airflow_provider_crew.batch.fold import Row, steps_of
+from airflow_provider_crew.batch.results import FAILED, REMOVED, RESULTS
+from airflow_provider_crew.batch.state import BatchRun
 from airflow_provider_crew.batch.watching import count_of_rows, counted, line_of
 from airflow_provider_crew.client.errors import Cost, CrewError
 from airflow_provider_crew.client.progress import begun, ended
@@ -32,21 +32,34 @@ class Display:
     def fields(self) -> dict[str, Any]:
         """Return what the Crew tab and alerts show."""
         batch, state, now = self._batch, self._batch.carried, time.time()
-        running = batch.running.keys() | state.outlasting.keys()
-        statuses = Counter(row.status for row in batch.rows if row.kickoff_id not in running)
-        waiting, uncertain = statuses["not_started"], statuses["uncertain"]
-        ends = sum(statuses.values()) - waiting
-        numbers = {"total": len(batch.rows), "ended": ends, "unread": 0, "running": len(running)}
-        numbers |= {"failed": ends - statuses["success"] - uncertain, "uncertain": uncertain}
-        numbers |= {"waiting": 0 if batch.is_blind else waiting, "earlier": state.earlier}
+        rows, states = batch.rows, batch.rows.states
+        running = states["running"] + states["left"] + len(self._removed)
+        ends = batch.ended - states["left"]
+        numbers = {"total": len(rows.given), "ended": ends, "unread": 0, "running": running}
+        numbers |= {"failed": ends - states["success"] - states["uncertain"], "uncertain": states["uncertain"]}
+        numbers |= {"waiting": 0 if batch.is_blind else states["not_started"], "earlier": state.earlier}
         about = {
-            "tokens": state.tokens,
-            "estimate": _estimate(state.tokens, state.metered, batch.executions + waiting),
+            "tokens": rows.tokens,
+            "estimate": self._estimate(states["not_started"]),
             "reasons": sorted(state.reasons, key=lambda group: -group["count"]),
             "result_path": batch.options.result_path,
         }
         own = {"batch": numbers | about, "doing": line_of(numbers), "since": now, "polled_at": now}
         return begun("", state.started_at) | own | {"deadline": state.deadline}
+
+    @property
+    def _removed(self) -> list[Row]:
+        """Rows that are no longer among the inputs, and whose executions may be running."""
+        return [row for row in self._batch.rows.removed if row.state in {"running", "left"}]
+
+    def _estimate(self, more: int) -> int | None:
+        """Return the tokens of all rows, up to two digits, if each used the average. None if that is unknown."""
+        rows = self._batch.rows
+        if not rows.metered:
+            return None
+        exact = rows.tokens / rows.metered * (rows.executions + more)
+        step: int = 10 ** max(len(f"{exact:.0f}") - 2, 0)
+        return math.ceil(exact / step) * step
 
     def live(self) -> dict[str, Any]:
         """Return the progress of a batch that has not ended."""
@@ -75,20 +88,17 @@ class Display:
 
     def counts(self) -> RowCounts:
         """Return the rows, as the verdict on a batch needs them."""
-        batch, state, options = self._batch, self._batch.carried, self._batch.options
-        gone = [
-            Row(-1, "", "", kickoff_id=name, sent_at=0.0) for name, index in state.outlasting.items() if index < 0
-        ]
-        rows = [*batch.rows, *gone, *(row for row in batch.running.values() if row.index < 0)]
+        batch, options = self._batch, self._batch.options
+        rows = [*batch.rows.given, *self._removed]
         retried, cleared = (
-            steps_of(rows, cleared=each, rerun=options.rerun, pilot=options.pilot or 0) for each in (False, True)
+            steps_of(rows, why=batch.why(cleared=each), pilot=options.pilot or 0) for each in (False, True)
         )
-        may_use_more = bool(batch.running or state.outlasting) and state.tokens < (options.max_tokens or 0)
+        may_use_more = ("waits for", "running") in retried and batch.rows.tokens < (options.max_tokens or 0)
         return RowCounts(
             retried=retried,
             cleared=cleared,
-            lost=state.gone + sum(row.is_lost for row in batch.rows),
-            is_billed=state.is_billed,
+            lost=batch.carried.gone + sum(row.is_lost for row in batch.rows.given),
+            is_billed=batch.rows.executions > 0,
             is_blind=batch.is_blind,
             runs_all=options.rerun == "all",
             is_spent=batch.affordable <= 0 and not may_use_more,
@@ -102,6 +112,44 @@ class Display:
         ends = sum(count for (verb, _), count in steps.items() if verb in KEEPS)
         return self._batch.are_too_many(ends - good, ends, self._batch.enough)
 
+    def why_stopped(self) -> tuple[str, BatchFailed | None]:
+        """Return why the batch ends, in a word, and the error with which it fails."""
+        batch, is_partial = self._batch, self._batch.failed > 0
+        if batch.has_too_many_failed(batch.failed):
+            return "too_many_failed", self._too_many_failed()
+        if batch.pending and batch.is_spent:
+            return "max_tokens", self._out_of_tokens()
+        return "partial" if is_partial else "succeeded", None
+
+    def _too_many_failed(self) -> BatchFailed:
+        """Return the error for a batch in which more rows failed than ``max_failed`` allows."""
+        numbers, files = self.fields()["batch"], self._batch.files
+        groups = numbers["reasons"][:_MOST_REASONS]
+        reasons = tuple(f"{group['reason'].rstrip('. ')} ({group['count']:,})" for group in groups)
+        which, states = "", [row.state for row in self._batch.rows.given[: self._batch.options.pilot or 0]]
+        if states and numbers["waiting"]:
+            bad = sum(state not in {"success", "not_started", "running"} for state in states)
+            which = f"The pilot failed: {bad:,} of {count_of_rows(len(states))}. "
+        counts = f"{which}Of {count_of_rows(numbers['total'])}, {', '.join(counted(numbers, *_WITHOUT_SUCCESS))}"
+        limit = f"(max_failed: {self._batch.options.max_failed})"
+        details = f"Details: {files.path}/{files.name_of(FAILED)}"
+        return BatchFailed(f"{counts} {limit}: {', '.join(reasons)}. {details}", reasons=reasons)
+
+    def _out_of_tokens(self) -> BatchFailed:
+        """Return the error for a batch in which ``max_tokens`` lets no more rows start."""
+        rows, numbers = self._batch.rows, self.fields()["batch"]
+        unknown = rows.executions - rows.metered
+        event = f"{unknown:,} executions have reported no tokens, which max_tokens needs"
+        fix = "If the crew never reports them, remove max_tokens, then clear the task"
+        if rows.metered:
+            others = f", if {unknown:,} executions without reported tokens used the average" if unknown else ""
+            event = f"max_tokens reached: {rows.tokens:,} of {self._batch.options.max_tokens:,}{others}"
+            needed = self._estimate(numbers["total"] - rows.states["success"] - numbers["running"])
+            fix = f"Raise it (estimate: {needed:,}), then clear the task"
+        good = f"{rows.states['success']:,} of {count_of_rows(numbers['total'])} succeeded"
+        counts = ", ".join([good, *counted(numbers, *_WITHOUT_SUCCESS)])
+        return BatchFailed(f"{event}. {counts}. {fix}.")
+
     def push_if_due(self, *, is_news: bool = True, known: Callable[[], Mapping[str, Any]] | None = None) -> None:
         """Push the progress, if it is due."""
         if self._batch.output.progress.pace.is_due(is_news):
@@ -112,53 +160,21 @@ class Display:
         self._batch.output.progress.push(known)
 
 
-def _estimate(tokens: int, metered: int, rows: int) -> int | None:
-    """Return the tokens of all rows if each uses the average, up to two digits. None if no tokens are known."""
-    if not metered:
-        return None
-    exact = tokens / metered * rows
-    step: int = 10 ** max(len(f"{exact:.0f}") - 2, 0)
-    return math.ceil(exact / step) * step
-
-
 def manifest(
     batch: BatchRun, reason: str, statuses: Mapping[Any, int], usage: Mapping[str, float]
 ) -> dict[str, Any]:
     """Return what the task returns."""
+    names = {kind: f"{batch.files.path}/{batch.files.name_of(kind)}" for kind in (RESULTS, FAILED, REMOVED)}
     return {
         "schema_version": 1,
         "result_path": batch.options.result_path,
-        "request_count": len(batch.rows),
+        RESULTS: names[RESULTS],
+        FAILED: names[FAILED],
+        "removed_results": names[REMOVED] if batch.rows.removed else None,
+        "request_count": len(batch.rows.given),
         "counts": {status: statuses[status] for status in STATUSES},
         "terminal_reason": reason,
         "usage": usage,
         "changed": batch.carried.changed,
-        "removed": batch.carried.removed,
+        "removed": len(batch.rows.removed) - batch.carried.changed,
     }
-
-
-def too_many_failed(numbers: Mapping[str, Any], options: BatchOptions) -> BatchFailed:
-    """Return the error for a batch in which more rows failed than ``max_failed`` allows."""
-    groups = numbers["reasons"][:_MOST_REASONS]
-    reasons = tuple(f"{group['reason'].rstrip('. ')} ({group['count']:,})" for group in groups)
-    counts = f"Of {count_of_rows(numbers['total'])}, {', '.join(counted(numbers, *_WITHOUT_SUCCESS))}"
-    details = f"Details: {options.result_path}/{FAILED}"
-    event = f"{counts} (max_failed: {options.max_failed}): {', '.join(reasons)}. {details}"
-    return BatchFailed(event, reasons=reasons)
-
-
-def out_of_tokens(batch: BatchRun, numbers: Mapping[str, Any]) -> BatchFailed:
-    """Return the error for a batch in which ``max_tokens`` lets no more rows start."""
-    state, total, succeeded = batch.carried, numbers["total"], batch.statuses["success"]
-    unknown = batch.executions - state.metered
-    event = f"{unknown:,} executions have reported no tokens, which max_tokens needs"
-    fix = "If the crew never reports them, remove max_tokens, then clear the task"
-    if state.metered:
-        others = f", if {unknown:,} executions without reported tokens used the average" if unknown else ""
-        event = f"max_tokens reached: {state.tokens:,} of {batch.options.max_tokens:,}{others}"
-        rest = total - succeeded - numbers["running"]
-        needed = _estimate(state.tokens, state.metered, batch.executions + rest)
-        fix = f"Raise it (estimate: {needed:,}), then clear the task"
-    good = f"{succeeded:,} of {count_of_rows(total)} succeeded"
-    counts = ", ".join([good, *counted(numbers, *_WITHOUT_SUCCESS)])
-    return BatchFailed(f"{event}. {counts}. {fix}.")

@@ -1,33 +1,29 @@
 """Start rows of a batch in groups, until as many run as may."""
 
-import random
 import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from airflow_provider_crew.batch.collect import end_row, store_ends
-from airflow_provider_crew.batch.files import SENT
-from airflow_provider_crew.batch.groups import forget_intents, save_intents, save_kickoff_ids
-from airflow_provider_crew.batch.rows import LONGEST_KEY, Row
+from airflow_provider_crew.api_server import is_away, is_cleared_meanwhile
+from airflow_provider_crew.batch.facts import Fact, end, fact, failure
+from airflow_provider_crew.batch.fold import Row
+from airflow_provider_crew.batch.inputs import LONGEST_KEY
 from airflow_provider_crew.batch.state import BatchRun
+from airflow_provider_crew.batch.store import MOST_IN_GROUP, free_slot, save_slot, slot_key
 from airflow_provider_crew.client import errors, timing
-from airflow_provider_crew.client.errors import CrewError
+from airflow_provider_crew.client.errors import CrewError, UncertainKickoff
 from airflow_provider_crew.client.models import CrewInputs
 from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.text import in_words, one_line
 from airflow_provider_crew.exceptions import CrewTaskError
 from airflow_provider_crew.task.checks import count_kickoffs, listed_inputs, today
-from airflow_provider_crew.task.record import BATCH
 from airflow_provider_crew.task.send import kick_off, request_of, send, webhook_secret
 from airflow_provider_crew.task.stop import shielded
 from airflow_provider_crew.task.task import reject_nothing
 
-# A group is one entry of less than 64 KB.
-MOST_IN_GROUP = 50
 _LONGEST_BACK_OFF = 300.0
 
 
@@ -40,6 +36,12 @@ class Starter:
         self._has_secret = self._has_warned = False
         self._listed: CrewInputs | None = None
         self._is_awake = False
+        self._fencing = threading.Lock()
+        self._fenced_at = 0.0
+        self._saved_at = 0.0
+        self._is_superseded = False
+        """Whether Airflow has refused a write, so that another process may have taken over."""
+        self._doubts: dict[str, CrewError] = {}
 
     def start(self) -> None:
         """Start groups of rows until as many are running as may."""
@@ -49,7 +51,6 @@ class Starter:
             shielded(partial(self._start_group, rows))
             if time.time() >= batch.carried.not_before:
                 batch.carried.window = min(batch.carried.window * 2, most)
-            time.sleep(random.random() * timing.BATCH_JITTER)  # noqa: S311 - not a secret
 
     def _may_start(self) -> bool:
         batch = self._batch
@@ -67,55 +68,101 @@ class Starter:
         return not batch.trouble and time.time() >= batch.carried.not_before
 
     def _start_group(self, rows: list[Row], interrupted: threading.Event) -> None:
-        """Record the rows, send their kickoffs, and record the kickoff IDs."""
-        batch = self._batch
-        name = batch.files.new_name(SENT)
-        group = name.removeprefix(f"{SENT}/")
-        requests = {row.index: request for row in rows if (request := self._request(row, group))}
-        store_ends(batch, [row for row in rows if row.index not in requests])
-        rows = self._counted([row for row in rows if row.index in requests])
-        if not rows:
-            return
+        """Record the rows, send their kickoffs, and record how that ended."""
+        batch, slot = self._batch, free_slot(self._batch)
+        requests: dict[str, KickoffRequest] = {}
         for row in rows:
-            row.sent_at, row.attempts = time.time(), row.attempts + 1
-            row.call = requests[row.index].call
+            try:
+                requests[row.name] = self._request(row, slot)
+            except errors.InvalidInputs as error:
+                batch.output.measure("kickoff.not_taken")
+                batch.record([end(row, "error", error, "inputs", number=row.next_number)])
+        if not (rows := self._counted([row for row in rows if row.name in requests])):
+            return
+        now = time.time()
+        sent = [fact(row, row.next_number, "sent", at=now, call=requests[row.name].call) for row in rows]
+        batch.record(sent)
+        for row in rows:
+            row.slot = slot
         try:
-            save_intents(batch, name, rows)
-        except BaseException:
+            self._fence(slot, rows)
+        except Exception as error:
+            batch.record(fact(row, row.number, "not taken") for row in rows)
             self._take_back(rows)
-            forget_intents(batch, name)
-            raise
-
-        token, is_stored = batch.token, True
+            if isinstance(error, CrewError):
+                raise
+            event = f"Airflow did not store the kickoff records, so nothing was sent: {in_words(error)}."
+            raise CrewTaskError(event) from None
 
         def send_row(row: Row) -> str:
-            kickoff = partial(kick_off, batch.task, batch.client.kickoff, requests[row.index], interrupted)
-            return send(kickoff, batch.stop, interrupted, save_intent=self._check_if_open)
+            kickoff = partial(kick_off, batch.task, batch.client.kickoff, requests[row.name], interrupted)
+            return send(kickoff, batch.stop, interrupted, save_intent=partial(self._look, slot, rows))
 
+        token, found = batch.token, list[Fact]()
         for done in batch.each(send_row, rows):
-            for row, sent in done:
-                self._note(row, sent, token)
-            is_stored = save_kickoff_ids(batch, group, rows, is_last=False)
-        with suppress(CrewTaskError):  # the task state store has them as well
-            batch.files.write(name, [row.sent() for row in rows if row.sent_at is not None])
-        if not is_stored:  # only now: the process may be killed while it waits for Airflow
-            save_kickoff_ids(batch, group, rows)
-        store_ends(batch, [row for row in rows if row.line and row.line["status"] != "not_started"])
+            for row, outcome in done:
+                if each := self._found(row, outcome, token):
+                    found.append(each)
+                    batch.add(each)
+            self._save_ids(slot, rows, is_patient=False)
+        # First the store, which takes less time: the process may be killed.
+        self._save_ids(slot, rows, is_patient=True)
+        batch.record(found)
+        self._report([row for row in rows if row.state == "uncertain"])
 
-    def _request(self, row: Row, group: str) -> KickoffRequest | None:
-        """Return the kickoff of a row. None if the row ends because of its inputs."""
+    def _fence(self, slot: int, rows: Sequence[Row]) -> None:
+        """Write the rows to the store. Airflow refuses that to a process that it has replaced."""
+        save_slot(self._batch, slot, rows)
+        self._fenced_at = time.monotonic()
+
+    def _look(self, slot: int, rows: Sequence[Row]) -> None:
+        """Raise if no row may be sent any more. The group has stored the intent of each."""
+        with self._fencing:
+            if not self._is_superseded and time.monotonic() - self._fenced_at > timing.FENCE_AGE:
+                try:
+                    self._fence(slot, rows)
+                except Exception as error:  # noqa: BLE001 - the rows of this group that were sent are running
+                    self._lost_touch(error)
+        if self._is_superseded or time.time() < self._batch.carried.not_before:
+            raise CrewTaskError("The row was not started.")
+
+    def _lost_touch(self, error: Exception) -> None:
+        event = f"Airflow did not store kickoff IDs, but the files will contain them: {in_words(error)}."
+        self._batch.task.warn(event)
+        self._is_superseded, self._batch.trouble = True, self._batch.trouble or CrewTaskError(event)
+
+    def _save_ids(self, slot: int, rows: Sequence[Row], *, is_patient: bool) -> None:
+        """
+        Write kickoff IDs to the store. If Airflow refuses, another process may have taken over.
+
+        :param is_patient: Whether to wait while Airflow is away. Otherwise it is tried again later.
+        """
+        if not is_patient and time.monotonic() - self._saved_at < timing.BATCH_LOOK:
+            return
+        try:
+            save_slot(self._batch, slot, rows, is_patient=is_patient)
+            self._saved_at = time.monotonic()
+        except Exception as error:  # noqa: BLE001 - the executions are running
+            if not is_patient and is_away(error):
+                return
+            self._lost_touch(error)
+
+    def _report(self, rows: Sequence[Row]) -> None:
+        """Report uncertain rows. If the task was cleared meanwhile, the next attempt does, before it starts them."""
+        batch = self._batch
+        if rows and not batch.stop.is_told() and not is_cleared_meanwhile(batch.task.ti):
+            errors_of = [(row, failure(self._doubts[row.name], "kickoff")) for row in rows]
+            batch.record(fact(row, row.number, "reported", error=error) for row, error in errors_of)
+
+    def _request(self, row: Row, slot: int) -> KickoffRequest:
+        """Return the kickoff of a row. Raise InvalidInputs if the row ends because of its inputs."""
         task = self._batch.task
         if not self._has_secret:
             self._secret, self._has_secret = webhook_secret(task), True
-        try:
-            doubts = compare_inputs(row.inputs, self._listed) if self._listed else []
-            request = request_of(task, row.inputs, self._secret, f"{BATCH}_{group}", row=row.key)
-            if isinstance(templates := task.options.given["inputs"], list | tuple):  # others are data
-                reject_nothing("inputs", request.inputs, templates[row.index])
-        except errors.InvalidInputs as error:
-            end_row(row, "error", error, "inputs")
-            self._batch.output.measure("kickoff.not_taken")
-            return None
+        doubts = compare_inputs(row.inputs, self._listed) if self._listed else []
+        request = request_of(task, row.inputs, self._secret, slot_key(slot), row=row.key)
+        if isinstance(templates := task.options.given["inputs"], list | tuple):  # others are data
+            reject_nothing("inputs", request.inputs, templates[row.index])
         if doubts and not self._has_warned:
             self._has_warned = True
             task.warn(f"Row {one_line(row.key, LONGEST_KEY)}: {' '.join(doubts)}")
@@ -136,58 +183,48 @@ class Starter:
         batch.pending.extendleft(reversed(rows[room:]))
         return rows[:room]
 
-    def _check_if_open(self) -> None:
-        """Raise if no row may be sent any more. The group has stored the intent of each."""
-        if self._batch.is_superseded or time.time() < self._batch.carried.not_before:
-            raise CrewTaskError("The row was not started.")
-
-    def _note(self, row: Row, sent: Future[str], token: str) -> None:
-        """Note the outcome of a kickoff that was sent with a token."""
+    def _found(self, row: Row, sent: Future[str], token: str) -> Fact | None:
+        """Return the outcome of a kickoff that was sent with a token. None if it is uncertain."""
         batch, output = self._batch, self._batch.output
         match self._error_of(sent):
             case None:
-                row.kickoff_id, row.line = sent.result(), None
-                batch.running[row.kickoff_id] = row
-                batch.carried.outage_since, batch.carried.is_billed = None, True
+                batch.carried.outage_since = None
                 output.measure("kickoff.started")
+                return fact(row, row.number, "named", kickoff_id=sent.result())
             case errors.Rejected(blames_inputs=True) as error:
-                row.sent_at, row.attempts = None, row.attempts - 1
-                end_row(row, "error", error, "kickoff")
                 output.measure("kickoff.not_taken")
+                return end(row, "error", error, "kickoff")
+            case UncertainKickoff() as error:
+                self._back_off(error)  # others would be uncertain as well
+                self._doubts[row.name] = error
+                output.measure("kickoff.uncertain")
+                return None
             case errors.TransientError() as error:
                 self._back_off(error)
-                self._take_back([row])
-            case errors.UncertainKickoff() as error:
-                self._back_off(error)  # others would be uncertain as well
-                row.kickoff_id = error.kickoff_id
-                self._end_uncertain(row, error)
             case errors.NotAuthenticated() if batch.has_other_token(token):
-                self._take_back([row])  # the token was renewed
+                pass
             case CrewTaskError():  # the next attempt starts it
-                self._take_back([row])
+                pass
             case CrewError() as error:
                 batch.trouble = error
-                self._take_back([row])
             case error:
                 event = f"The kickoff may have started an execution: {in_words(error)}."
-                self._end_uncertain(row, errors.UncertainKickoff(event))
+                self._doubts[row.name] = UncertainKickoff(event)
+                output.measure("kickoff.uncertain")
+                return None
+        self._take_back([row])
+        return fact(row, row.number, "not taken")
 
     def _error_of(self, sent: Future[str]) -> BaseException | None:
         """Return the error of a kickoff. The ID of another row does not name its execution."""
-        if (error := sent.exception()) is None and sent.result() in self._batch.running:
-            return errors.UncertainKickoff(f"The kickoff ID is that of another row: {sent.result()}.")
-        return error
-
-    def _end_uncertain(self, row: Row, error: errors.UncertainKickoff) -> None:
-        batch = self._batch
-        batch.carried.is_billed = True
-        end_row(row, "uncertain", error, "kickoff")
-        batch.output.measure("kickoff.uncertain")
+        if (error := sent.exception()) is not None:
+            return error
+        if sent.result() in {row.kickoff.kickoff_id for row in self._batch.running.values()}:
+            return UncertainKickoff(f"The kickoff ID is that of another row: {sent.result()}.")
+        return None
 
     def _take_back(self, rows: Sequence[Row]) -> None:
         """Put rows back whose kickoff was not sent, or certainly started nothing."""
-        for row in rows:
-            row.sent_at, row.attempts = None, row.attempts - 1
         self._batch.carried.counted += len(rows)
         self._batch.pending.extendleft(reversed(rows))
 

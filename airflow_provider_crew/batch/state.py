@@ -1,21 +1,25 @@
-"""Batch in the current process: its rows, its state, and the clients and threads that its parts share."""
+"""Batch in the current process: what is known of its rows, its state, and what its parts share."""
 
 import math
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
+from airflow_provider_crew.batch.facts import Fact
 from airflow_provider_crew.batch.files import ResultFiles
-from airflow_provider_crew.batch.rows import Rerun, Row, Status, packed, unpacked
+from airflow_provider_crew.batch.fold import Row, Rows, Why
+from airflow_provider_crew.batch.inputs import LONGEST_KEY
+from airflow_provider_crew.batch.reasons import count_reason
 from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import CrewError
+from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.hooks.connection import load_secrets
 from airflow_provider_crew.hooks.polling import SteadyClock, renewed
 from airflow_provider_crew.task.output import Output
@@ -33,6 +37,7 @@ _ENOUGH_TO_TELL = 50
 # With max_tokens: executions that may run before one has reported its tokens, and that may start before that.
 _UNMETERED_AT_ONCE = 4
 _UNMETERED = 50
+_LONGEST_REASON = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,37 +51,28 @@ class BatchOptions(Options):
     pilot: int | None = None
     max_tokens: int | None = None
     row_timeout: float | None = None
-    rerun: Rerun = "failed"
+    rerun: Literal["failed", "all"] = "failed"
     check: Callable[[Mapping[str, Any], Any], bool] | None = None
 
 
 @dataclass(kw_only=True)
 class Carried:
     """
-    Carried of a batch, besides its rows. It is carried whole over a deferral.
+    State of a batch besides its rows, for the process that resumes after a deferral.
 
     :param plan: Hash of all rows, and the attempt.
     :param address: Address of the crew at which the running rows were started.
+    :param slots: Slots of the task state store that have been used.
     :param window: Rows that the next group may have at most.
     :param not_before: Time before which no row is started, after the crew did not respond.
     :param outage_since: Time since when the crew does not respond to kickoffs.
     :param counted: Kickoffs that count against the daily limit and have started nothing.
     :param counted_on: Day on which they count.
     :param changed: Rows that earlier attempts knew with other inputs.
-    :param removed: Rows of earlier attempts that are no longer among the inputs.
-    :param gone: Removed rows that this attempt has found uncertain.
-    :param is_billed: Whether an execution was started, also by an earlier attempt.
+    :param gone: Uncertain rows that this attempt has reported, and that are no longer among the inputs.
     :param earlier: Rows that have ended in earlier attempts.
-    :param tokens: Tokens of all executions, also of removed rows and earlier attempts.
-    :param metered: Executions whose tokens are known.
-    :param removed_attempts: Kickoffs of removed rows.
-    :param has_result: Whether an execution of an earlier attempt has completed.
-    :param outlasting: Indices of rows that have ended before their execution, which may be running, by its ID.
-    :param unanswered: Groups in which a kickoff has no ID. They stay in the store, so that a user can adopt one.
     :param reasons: Failed rows by reason.
-    :param number: Number of the newest result file.
-    :param memories: What the process has kept of each row, compressed. Only during a deferral, as the following.
-    :param running: Kickoffs that are running.
+    :param rows: Rows. Only during a deferral.
     """
 
     plan: list[Any]
@@ -84,26 +80,17 @@ class Carried:
     started_at: float
     logged_at: float
     address: str = ""
+    slots: int = 0
     window: int = FIRST_WINDOW
     not_before: float = 0.0
     outage_since: float | None = None
     counted: int = 0
     counted_on: str = ""
     changed: int = 0
-    removed: int = 0
     gone: int = 0
-    is_billed: bool = False
     earlier: int = 0
-    tokens: int = 0
-    metered: int = 0
-    removed_attempts: int = 0
-    has_result: bool = False
-    outlasting: dict[str, int] = field(default_factory=dict)
-    unanswered: list[str] = field(default_factory=list)
     reasons: list[dict[str, Any]] = field(default_factory=list)
-    number: int = 0
-    memories: str = ""
-    running: list[list[Any]] = field(default_factory=list)
+    rows: dict[str, Any] = field(default_factory=dict)
 
 
 class BatchRun:
@@ -115,33 +102,64 @@ class BatchRun:
         self.task = task
         self.options = options
         self.store = Store(task.context["task_state_store"])
-        self.files = ResultFiles(options.result_path, task.ti.try_number)
+        self.files = ResultFiles(options.result_path, task.ti.try_number, str(task.ti.id))
         self.stop = Stop(task)
         self.output = Output(Record(task, is_shared=False))
         self.carried = Carried(plan=[], deadline=now, started_at=now, logged_at=now)
         self.carried.window = min(FIRST_WINDOW, options.max_active)
-        self.rows: list[Row] = []
+        self.rows = Rows([])
         self.pending: deque[Row] = deque()
         self.running: dict[str, Row] = {}
+        """Rows that are watched, by name."""
         self.trouble: CrewError | None = None
         """Error because of which no more rows are started."""
-        self.is_superseded = False
-        """Whether Airflow has refused a record, so that another process may have taken over."""
+        self.max_tries_before = -1
+        """``max_tries`` of the attempt that has last decided about the rows. -1: there is none."""
         self.is_blind = True
         """Whether the rows that earlier processes have started are not known yet."""
         self._threads = ThreadPoolExecutor(_THREADS)
         self._own = threading.local()
         self._renewing = threading.Lock()
 
-    @property
-    def statuses(self) -> Counter[Status]:
-        """Number of rows by status."""
-        return Counter(row.status for row in self.rows)
+    # What is known.
+
+    def record(self, facts: Iterable[Fact]) -> None:
+        """Write facts to the files, and then add them to what is known."""
+        self.files.append(facts := list(facts))
+        for fact in facts:
+            self.add(fact)
+            if fact.get("error"):
+                self._log_failure(fact)
+
+    def add(self, fact: Fact) -> None:
+        """Add a fact that is stored elsewhere."""
+        row = self.rows.add(fact)
+        if row.state == "running":
+            self.running[row.name] = row
+        else:
+            self.running.pop(row.name, None)
+
+    def count_reason(self, fact: Fact) -> None:
+        """Count a failed row by its reason."""
+        count_reason(self.carried.reasons, fact["key"], fact.get("status", "uncertain"), fact["error"]["message"])
+
+    def _log_failure(self, fact: Fact) -> None:
+        status, message = fact.get("status", "uncertain"), fact["error"]["message"]
+        self.count_reason(fact)
+        shown = one_line(fact["key"], LONGEST_KEY), status, one_line(message, _LONGEST_REASON)
+        self.task.log.warning("Row %s, %s: %s", *shown)
+
+    def why(self, *, cleared: bool) -> Why:
+        """Return why the next attempt runs, or this one. Rows that it waits for have not failed yet."""
+        reruns = cleared or self.has_too_many_failed(self.failed - self.rows.states["left"])
+        return Why(cleared, reruns, self.options.rerun == "all")
+
+    # What may start.
 
     @property
     def is_stopped(self) -> bool:
         """Whether no more rows are started in this attempt."""
-        return bool(self.trouble) or self.is_late or self.has_too_many_failed(self.enough) or self.is_spent
+        return bool(self.trouble) or self.is_late or self.has_too_many_failed(self.failed) or self.is_spent
 
     @property
     def is_late(self) -> bool:
@@ -149,9 +167,31 @@ class BatchRun:
         return self.clock() >= self.carried.deadline
 
     @property
+    def ended(self) -> int:
+        """Number of rows that have ended, although their executions may be running."""
+        return len(self.rows.given) - self.rows.states["not_started"] - self.rows.states["running"]
+
+    @property
+    def failed(self) -> int:
+        """Number of rows that have ended without success."""
+        return self.ended - self.rows.states["success"]
+
+    def has_too_many_failed(self, failed: int) -> bool:
+        """Whether more rows failed than ``max_failed``. A share counts from some rows on, and at the end."""
+        is_end = self.ended == len(self.rows.given)
+        return self.are_too_many(failed, failed + self.rows.states["success"], 0 if is_end else self.enough)
+
+    @property
     def enough(self) -> int:
         """Number of rows that must have ended before a share of failed ones counts."""
         return min(self.options.pilot or _ENOUGH_TO_TELL, _ENOUGH_TO_TELL)
+
+    def are_too_many(self, failed: int, ends: int, enough: int) -> bool:
+        """Whether more of the rows that have ended failed than ``max_failed``."""
+        most = self.options.max_failed
+        if isinstance(most, str):
+            return ends >= enough and failed > ends * float(most.rstrip("%")) / 100
+        return most is not None and failed > most
 
     @property
     def is_spent(self) -> bool:
@@ -163,43 +203,26 @@ class BatchRun:
         """
         Number of rows that ``max_tokens`` lets start now. 0 or less: none may.
 
-        It follows from facts that each process and attempt knows. An execution whose tokens are unknown, such as a
-        running one, counts as an average one.
+        An execution whose tokens are unknown, such as a running one, counts as an average one.
         """
-        state, limit, counts = self.carried, self.options.max_tokens, self.statuses
-        if limit is None:
+        rows, limit = self.rows, self.options.max_tokens
+        if limit is None or (rows.metered and not rows.tokens):
             return math.inf
-        if state.tokens:
-            left = math.ceil((limit - state.tokens) * state.metered / state.tokens)
-            return left - (self.executions - state.metered)
-        if state.has_result or counts["success"] + counts["invalid_output"] > 0:  # the crew reports no tokens
+        if rows.metered:
+            return math.ceil((limit - rows.tokens) * rows.metered / rows.tokens) - (rows.executions - rows.metered)
+        if rows.results:  # the crew reports no tokens
             return 0
-        running = len(self.running) + len(state.outlasting)
-        return min(_UNMETERED_AT_ONCE - running, _UNMETERED - self.executions)
-
-    @property
-    def executions(self) -> int:
-        """Number of executions that were or may have been started, by any attempt."""
-        return self.carried.removed_attempts + sum(row.attempts for row in self.rows)
+        running = len(self.running) + rows.states["left"]
+        return min(_UNMETERED_AT_ONCE - running, _UNMETERED - rows.executions)
 
     def room(self) -> int:
         """Return the number of rows that may start now."""
-        rows = [row for row in self.rows[: self.options.pilot or 0] if not row.has_ended] or self.rows
-        waiting = sum(row.is_to_be_started for row in rows)  # the pilot's, until all of it have ended
+        pilot = Counter(row.state for row in self.rows.given[: self.options.pilot or 0])
+        is_first = pilot["not_started"] + pilot["running"] > 0
+        waiting = pilot["not_started"] if is_first else len(self.pending)
         return int(min(self.options.max_active - len(self.running), self.affordable, waiting))
 
-    def has_too_many_failed(self, enough: int) -> bool:
-        """Whether more rows failed than ``max_failed``. A share counts from a number of rows on."""
-        counts = self.statuses
-        ends = len(self.rows) - counts["not_started"]
-        return self.are_too_many(ends - counts["success"], ends, enough)
-
-    def are_too_many(self, failed: int, ends: int, enough: int) -> bool:
-        """Whether more of the rows that have ended failed than ``max_failed``."""
-        most = self.options.max_failed
-        if isinstance(most, str):
-            return ends >= enough and failed > ends * float(most.rstrip("%")) / 100
-        return most is not None and failed > most
+    # What the parts share.
 
     @property
     def client(self) -> CrewClient:
@@ -246,30 +269,22 @@ class BatchRun:
             waiting -= len(some)
             yield some
 
+    # Across a deferral.
+
     def carry(self) -> Carried:
         """Return the state for the process that resumes."""
-        state = self.carried
-        lost = (row.lost_at if row.is_lost else None for row in self.rows)
-        state.memories = packed(
-            [row.attempts, at, *row.as_memory()] for row, at in zip(self.rows, lost, strict=True)
-        )
-        state.running = [row.sent() for row in self.running.values()]
-        state.number, state.deadline = self.files.number, state.deadline + self.clock.jump
-        return state
+        self.carried.rows, self.carried.deadline = self.rows.packed(), self.carried.deadline + self.clock.jump
+        return self.carried
 
     def restore(self, state: Carried, known: Mapping[str, Any]) -> None:
         """Take over from the process that has deferred the task. ``known``: what the watch has seen."""
-        self.carried, self.files.number = state, state.number
-        by_id = {(row.key, row.fingerprint): row for row in self.rows}
-        for row, (attempts, lost_at, *memory) in zip(self.rows, unpacked(state.memories), strict=True):
-            row.attempts, row.lost_at = attempts, lost_at
-            row.remember(*memory)
-        for key, digest, kickoff_id, sent_at, attempts, *_, group in state.running:
-            row = by_id.get((key, digest)) or Row(-1, key, digest)
-            row.kickoff_id, row.sent_at, row.attempts, row.group = kickoff_id, sent_at, attempts, group
-            row.began_at, row.troubles, row.first_poll_at = known.get(kickoff_id, (None, {}, None))
-            self.running[kickoff_id] = row
-        for kickoff_id, index in state.outlasting.items():
-            if index >= 0:
-                self.rows[index].kickoff_id = kickoff_id
-        self.pending.extend(row for row in self.rows if row.is_to_be_started)
+        self.carried = state
+        self.rows.unpack(state.rows)
+        self.begin()
+        for name, row in self.running.items():
+            row.began_at, row.troubles, row.first_poll_at = known.get(name, (None, {}, None))
+
+    def begin(self) -> None:
+        """List the rows that are running, and those that wait."""
+        self.running = {row.name: row for row in self.rows if row.state == "running"}
+        self.pending = deque(row for row in self.rows.given if row.state == "not_started")

@@ -14,13 +14,11 @@ from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.errors import (
     CrewError,
     ExecutionFailed,
-    LostContact,
     ResponseTooLarge,
     WatchBroken,
     error_record,
 )
 from airflow_provider_crew.client.models import WHEN_USED, Completed
-from airflow_provider_crew.client.options import MAX_OUTAGE
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import one_line, warn
 from airflow_provider_crew.client.watch import WatchRules, WatchState
@@ -36,9 +34,12 @@ log = logging.getLogger(__name__)
 
 _SHARE_OF_WINDOW = 4
 # In a worker, starting rows again costs no resumption of the task.
-SHARE_IN_WORKER = 8
+SHARE_IN_WORKER = 16
 _MOST_AT_ONCE = 8
 _LONGEST_TROUBLE = 300
+
+# Troubles in which the crew has returned no usable status.
+_AWAY: set[Any] = {"silent", "rejected"}
 
 _quiet = logging.getLogger(f"{__name__}.rows")  # thousands of rows would flood the log of the task
 _quiet.disabled = True
@@ -63,7 +64,7 @@ class Watching:
     """
     Watch of the running rows until enough of them have ended.
 
-    :param running: Kickoff ID, kickoff time, begin, troubles and first poll of each row.
+    :param running: Name, kickoff ID, kickoff time, begin, troubles and first poll of each row.
     :param rules: Rules for polling the rows.
     :param window: Number of executions that may run at a time.
     :param since: Time since when the rows have not been watched.
@@ -82,20 +83,18 @@ class Watching:
     """Rows that have completed, for a worker. In a triggerer, the event names them."""
     ends: dict[str, CrewError | None] = field(default_factory=dict)
     """Rows that have ended. ``None`` if the worker has to read how."""
-    error: CrewError | None = None
     trouble: str = ""
 
     async def to_wake(
         self, is_told_to_end: Callable[[], bool], saw: Callable[["Watching"], None], *, longest: float = math.inf
     ) -> None:
         """Return if a share of the window has ended, if anything has after 30 s, or to start rows again."""
-        self._states = {row[0]: WatchState(row[1], seen=True, troubles={**row[3]}) for row in self.running}
-        self._began: dict[str, float | None] = {row[0]: row[2] for row in self.running}
-        self._heard_at: dict[str, float] = {}
-        tasks = [asyncio.create_task(self._watch(row[0], row[1], row[4])) for row in self.running]
+        self._states = {row[0]: WatchState(row[2], troubles={**row[4]}) for row in self.running}
+        self._began: dict[str, float | None] = {row[0]: row[3] for row in self.running}
+        tasks = [asyncio.create_task(self._watch(row[0], row[1], row[2], row[5])) for row in self.running]
         quota, began, now = min(len(tasks), max(1, self.window // self.share)), time.monotonic(), SteadyClock()
         try:
-            while not (self.error or is_told_to_end() or now() >= self.rules.deadline):
+            while not (is_told_to_end() or now() >= self.rules.deadline):
                 lasted = time.monotonic() - began
                 is_due = time.time() >= (self.rules.wake_at or math.inf) or lasted >= longest
                 if is_due or self.news >= quota or (self.news and lasted >= timing.BATCH_WAIT):
@@ -121,71 +120,51 @@ class Watching:
         quarter = min(len(self.running), self.window) / _SHARE_OF_WINDOW
         return self.news * timing.BATCH_WAIT >= quarter * (time.time() - self.since)
 
-    async def _watch(self, kickoff_id: str, sent_at: float, first_poll_at: float | None) -> None:
-        own = replace(
-            self.rules, deadline=self._deadline(kickoff_id), kicked_off_at=sent_at, first_poll_at=first_poll_at
-        )
-        poller = Poller(self.hook, kickoff_id, own, self._states[kickoff_id])
+    async def _watch(self, name: str, kickoff_id: str, sent_at: float, first_poll_at: float | None) -> None:
+        about: Any = {"kicked_off_at": sent_at, "first_poll_at": first_poll_at}
+        own = replace(self.rules, deadline=self._deadline(name), **about)
+        poller = Poller(self.hook, kickoff_id, own, self._states[name])
         poller.log = _quiet
 
         def saw(_report: ProgressReport, _is_news: bool) -> None:  # noqa: FBT001 - an Observer
             memory = poller.watch.memory
-            if not memory.troubles:
-                self._heard_at[kickoff_id] = time.time()
             self.trouble = one_line(memory.said_trouble, _LONGEST_TROUBLE) or self.trouble
-            if self._began[kickoff_id] is None and memory.has_begun:
-                self._began[kickoff_id] = memory.history.began_at or poller.watch.polled_at
-                poller.watch.rules = replace(poller.watch.rules, deadline=self._deadline(kickoff_id))
+            if self._began[name] is None and memory.has_begun:
+                self._began[name] = memory.history.began_at or poller.watch.polled_at
+                poller.watch.rules = replace(poller.watch.rules, deadline=self._deadline(name))
 
         poller.observer = saw
         await asyncio.sleep(poller.watch.spread().poll_again_in)
         try:
             completed = await poller.to_end_async(largest=self.largest)
         except CrewError as error:
-            await self._note_error(kickoff_id, error)
-        else:
-            self.ends[kickoff_id] = None
-            if self.largest is None:
-                self.results[kickoff_id] = completed
-
-    async def _note_error(self, kickoff_id: str, error: CrewError) -> None:
-        """Note how a row has ended, or why all rows cannot be watched any longer."""
-        if isinstance(error, WatchBroken) and isinstance(error.cause, ResponseTooLarge):
-            self.ends[kickoff_id] = None if self.largest else error
-        elif isinstance(error, WatchBroken) or (
-            isinstance(error, LostContact) and not await self._hears_others(kickoff_id)
-        ):
-            self.error = error
-        else:
+            is_too_large = isinstance(error, WatchBroken) and isinstance(error.cause, ResponseTooLarge)
             # The reasons of many failed rows would be too large for an event, so the worker reads them.
-            is_read_later = self.largest is not None and isinstance(error, ExecutionFailed)
-            self.ends[kickoff_id] = None if is_read_later else error
+            is_read_later = self.largest is not None and (is_too_large or isinstance(error, ExecutionFailed))
+            self.ends[name] = None if is_read_later else error
+        else:
+            self.ends[name] = None
+            if self.largest is None:
+                self.results[name] = completed
 
-    async def _hears_others(self, kickoff_id: str) -> bool:
-        """Whether the crew responds, and only not about this execution, which may have failed."""
-        # The others need a moment for their first polls.
-        until = time.time() + (timing.BATCH_WAIT if len(self.running) > 1 else 0.0)
-        while True:
-            others = [at for name, at in self._heard_at.items() if name != kickoff_id]
-            if max(others, default=0.0) > time.time() - (self.rules.max_outage or MAX_OUTAGE) / 2:
-                return True
-            if time.time() >= until:
-                return False
-            await asyncio.sleep(timing.BATCH_LOOK)
+    @property
+    def is_away(self) -> bool:
+        """Whether the crew has returned no usable status for any row."""
+        return bool(self._states) and all(_AWAY & known.troubles.keys() for known in self._states.values())
 
-    def _deadline(self, kickoff_id: str) -> float:
+    def _deadline(self, name: str) -> float:
         """Return the time at which a row's time is over. It begins with the execution: deployments queue."""
-        limit, began = self.rules.row_timeout, self._began[kickoff_id]
+        limit, began = self.rules.row_timeout, self._began[name]
         # Beyond the deadline of the batch, which ends all of them at once.
         return float(began + limit if limit and began else self.rules.deadline + timing.BATCH_WAIT)
 
     def as_event(self) -> dict[str, Any]:
         """Return what has ended as plain data, and what the next watch has to know."""
         # Without its troubles, a row that has no status would begin a new outage in each watch.
-        known = {row[0]: [self._began[row[0]], self._states[row[0]].troubles, row[4]] for row in self.running}
+        known = {name: [self._began[name], self._states[name].troubles, at] for name, *_, at in self.running}
         return {
             "ends": {name: error and error_record(error) for name, error in self.ends.items()},
-            "error": error_record(self.error) if self.error else None,
+            "is_away": self.is_away,
             "is_quick": self.is_quick,
             "known": {name: found for name, found in known.items() if any(found)},
         }
@@ -279,6 +258,6 @@ async def cancel_if_unwanted(trigger: Any) -> None:
                 failed.append(kickoff_id)
                 warn(trigger.log, f"Execution {kickoff_id}: {getattr(error, 'event', error)}")
 
-    await asyncio.gather(*(cancel(row[0]) for row in trigger.running))
+    await asyncio.gather(*(cancel(row[1]) for row in trigger.running))
     count = len(trigger.running)
     trigger.log.info("Airflow ended the task: %d of %d executions were cancelled.", count - len(failed), count)

@@ -80,14 +80,12 @@ WEBHOOK_BODY = 10.0
 BATCH_LOOK = 0.5
 # After this, a wait ends if any row has ended, and the progress is logged again.
 BATCH_WAIT = 30.0
-# Maximum pause between two groups of rows.
-BATCH_JITTER = 0.5
+# After this, a process shows again that Airflow has not replaced it before it sends a kickoff.
+FENCE_AGE = 10.0
 # Without new kickoffs after the crew did not respond to one.
 BATCH_BACK_OFF = 15.0
 # Before a result file is written again, and twice as long each time after that.
 STORAGE_PAUSE = 1.0
-# Until another batch that claims the same files has written its name as well.
-BATCH_CLAIM = 2.0
 
 
 def ticks() -> float:

@@ -46,7 +46,10 @@ def kick_off(
     try:
         return kickoff(request)
     except UncertainKickoff as error:
-        if error.kickoff_id or not request.call:
+        if error.kickoff_id:  # whatever its status, a response that names an execution has started one
+            task.warn(error.event)
+            return error.kickoff_id
+        if not request.call:
             raise
         found = called(task, {request.call: sent_at}, interrupted, must_know=False)
         if not found:

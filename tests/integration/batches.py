@@ -60,8 +60,13 @@ def rows(count: int = 10) -> list[dict[str, Any]]:
     return [{"topic": f"topic {number}", "audience": "sailors"} for number in range(count)]
 
 
-def lines(folder: Any, name: str = "results.jsonl") -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+def newest(folder: Any, kind: str = "results") -> Any:
+    """Return the file of that kind that the last attempt has written."""
+    return max(folder.glob(f"{kind}-*"), key=lambda path: int(path.name.split("-")[1]))
+
+
+def lines(folder: Any, kind: str = "results") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in newest(folder, kind).read_text().splitlines()]
 
 
 def statuses(folder: Any) -> dict[str, str]:

@@ -40,7 +40,7 @@ from opentelemetry.trace import StatusCode
 from pydantic import BaseModel
 
 from airflow_provider_crew import api_server, versions
-from airflow_provider_crew.batch import recall
+from airflow_provider_crew.batch import batch, recall
 from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.operator import CrewBatchOperator
 from airflow_provider_crew.decorators.crew import crew_task
@@ -367,7 +367,7 @@ class Story:
             None: lambda: True,
             "the intent": lambda: self.store.kickoff,
             "the kickoff": lambda: self.crew.kickoffs,
-            "a group": lambda: [key for key in self.store.texts if key.startswith("crew_batch_")],
+            "a group": lambda: any('"what": "sent"' in file.read_text() for file in self.out.glob("facts/*")),
             "the first poll": lambda: "status" in self.crew.calls,
         }
         kinds = {"call": {"get", "set", "delete"}, "write": {"set", "delete"}}.get(call, {call})
@@ -428,6 +428,12 @@ class Story:
         self.waiting.kwargs.clear()
         return self.outcome(lambda: self.task.resume(self.waiting, self.event | {"is_quick": False}))
 
+    def lose(self, what: str | None) -> None:
+        """Lose files with facts, of any kind or of one."""
+        for file in (self.out / "facts").iterdir():
+            if what is None or f'"what": "{what}"' in file.read_text():
+                file.unlink()
+
     def resume_in_next(self) -> str:
         """Resume the next attempt with the event of this one."""
         self.task.ti.try_number += 1
@@ -455,7 +461,12 @@ ERRORS: dict[str, BaseException] = {
     "no response": api_error(None),
 }
 
-WRITES = {"append": (ResultFiles, "append"), "compact": (ResultFiles, "compact"), "save": (recall, "save_groups")}
+WRITES = {
+    "records ends": (ResultFiles, "append"),
+    "writes the results": (batch, "write_results"),
+    "saves open rows": (recall, "save_open"),
+    "saves its entry": (recall, "save_entry"),
+}
 
 # What a line does, by its pattern. What it returns is printed.
 STEPS: dict[str, Callable[..., object]] = {
@@ -537,8 +548,8 @@ STEPS: dict[str, Callable[..., object]] = {
     "store keeps what it does not confirm": lambda it: setattr(it.store, "keeps_all", True),
     "store works": lambda it: setattr(it.store, "breaks_at", lambda _: False),
     "store is empty": lambda it: it.store.texts.clear(),
-    "process dies (before|after) it (.+)s (parts|groups)": lambda it, when, act, _: killed_at(
-        it.monkeypatch, *WRITES[act], after=when == "after"
+    rf"process dies (before|after) it ({'|'.join(WRITES)})(?: for the (\d+)\w+ time)?": lambda it, when, act, n: killed_at(
+        it.monkeypatch, *WRITES[act], call=int(n or 1), after=when == "after"
     ),
     # People.
     "options: (.+)": lambda it, text: it.options.update(named(text)),
@@ -576,10 +587,8 @@ STEPS: dict[str, Callable[..., object]] = {
     "kickoffs": lambda it: len(it.crew.ids),
     "rows": lambda it: batches.counted(batches.statuses(it.out).values()),
     "files are lost": lambda it: shutil.rmtree(it.out),
-    "parts are lost": lambda it: [part.unlink() for part in (it.out / "parts").iterdir()] and None,
-    "a part is lost": lambda it: min((it.out / "parts").iterdir()).unlink(),
-    "results are lost": lambda it: (it.out / "results.jsonl").unlink(),
-    "manifest": lambda it: it._value(json.loads((it.out / "manifest.json").read_text())),
+    "facts (?:about (.+) )?are lost": Story.lose,
+    "manifest": lambda it: it._value(json.loads(batches.newest(it.out, "manifest").read_text())),
     "reasons": lambda it: it.reasons,
     "elsewhere": lambda it: it.failure.elsewhere,
     "lacks connection": lambda it: it.failure.cause.lacks_connection,

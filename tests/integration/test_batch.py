@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew.batch.files import ResultFiles
-from airflow_provider_crew.batch.rows import STATUSES
+from airflow_provider_crew.batch.facts import STATUSES
 from airflow_provider_crew.exceptions import (
     CrewTaskFailed,
     InvalidResultPath,
 )
 from airflow_provider_crew.task import checks
-from tests.integration.batches import lines, rows
+from tests.integration.batches import lines, newest, rows
 from tests.integration.operators import both_ways
 from tests.integration.tasks import CONNECTION, QUICK, TaskStateStore
 from tests.option_values import FIELDS, OPTIONS
@@ -32,13 +32,13 @@ def test_batch_returns_a_manifest_and_writes_a_line_per_row(live_crew, batch, ou
     reads, read = Counter[str](), ResultFiles.read
     monkeypatch.setattr(ResultFiles, "read", lambda it, name: (reads.update([name]), read(it, name))[1])
     manifest = batch(deferrable=deferrable).run()
-    assert {number for name, number in reads.items() if name.startswith("parts/")} == {1}
+    assert {number for name, number in reads.items() if name.startswith("facts/")} == {1}
+    assert (manifest["results"], manifest["failed"]) == (str(newest(out)), str(newest(out, "failed")))
     assert manifest["counts"]["success"] == manifest["request_count"] == 10
     assert manifest["terminal_reason"] == "succeeded"
     found = lines(out)
     assert sorted(line["key"] for line in found) == sorted(row["topic"] for row in rows())
     assert live_crew.calls.count("kickoff") == 10
-    assert not [*(out / "parts").iterdir(), *(out / "sent").iterdir()]
     last = live_crew.xcoms.progress[-1]
     assert (last["state"], last["end"]) == ("completed", None)
     assert last["since"] >= last["started_at"]
@@ -58,11 +58,11 @@ def test_one_rejected_row_fails_alone_and_is_input_of_another_batch(live_crew, b
     manifest = batch(max_failed=1).run()
     assert manifest["counts"] == dict.fromkeys(STATUSES, 0) | {"success": 9, "error": 1}
     assert manifest["terminal_reason"] == "partial"
-    (failed,) = lines(out, "failed.jsonl")
+    (failed,) = lines(out, "failed")
     assert failed["error"]["stage"] == "kickoff"
     assert failed["inputs"]["topic"] == failed["key"]
 
-    again = batch(str(out / "failed.jsonl"), result_path=str(out.parent / "again"))
+    again = batch(manifest["failed"], result_path=str(out.parent / "again"))
     again.store = TaskStateStore()
     assert again.run()["counts"]["success"] == 1
     assert len(live_crew.kickoffs) == 10
@@ -80,7 +80,7 @@ def test_changed_and_removed_rows_are_named(live_crew, batch, out):
     manifest = task.run()
     assert (manifest["changed"], manifest["removed"], manifest["request_count"]) == (1, 1, 10)
     assert len(live_crew.kickoffs) == 12
-    assert len(lines(out, "removed.jsonl")) == 2
+    assert len(lines(out, "removed")) == 2
     assert [line["key"] for line in sorted(lines(out), key=lambda line: line["index"])] == [
         row["topic"] for row in given
     ]

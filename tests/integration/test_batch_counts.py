@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -28,10 +27,10 @@ def crew(live_crew: Any) -> None:
 
 def tokens_of(live_crew: Any, out: Path, log: str) -> set[int]:
     """Return the tokens in manifest, files, Crew tab and log."""
-    written = [line for name in ("results", "removed") for line in lines(out, f"{name}.jsonl")]
+    written = lines(out)
     found = re.findall(r"([\d,]+) tokens in total", log)
     return {
-        json.loads((out / "manifest.json").read_text())["usage"]["total_tokens"],
+        lines(out, "manifest")[0]["usage"]["total_tokens"],
         sum(line["usage"]["total_tokens"] for line in written if line["usage"]),
         live_crew.xcoms.progress[-1]["batch"]["tokens"],
         int(found[-1].replace(",", "")),
@@ -82,7 +81,7 @@ def test_reason_of_a_row_is_the_same_everywhere(live_crew, batch, out, task_log,
     with pytest.raises(BatchFailed) as raised:
         task.run()
 
-    for name in ("results.jsonl", "failed.jsonl"):
+    for name in ("results", "failed"):
         assert [line["error"]["message"] for line in lines(out, name)] == [reason]
     (group,) = live_crew.xcoms.progress[-1]["batch"]["reasons"]
     assert (group["reason"], raised.value.reasons) == (reason, (f"{reason} (1)",))

@@ -18,7 +18,8 @@ from airflow.sdk.io import attach
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
 
 from airflow_provider_crew.batch.files import ResultFiles
-from airflow_provider_crew.batch.rows import STATUSES, last_kickoff
+from airflow_provider_crew.batch.facts import STATUSES
+from airflow_provider_crew.batch.store import last_kickoff
 from airflow_provider_crew.batch.state import BatchRun
 from airflow_provider_crew.exceptions import (
     CrewTaskError,
@@ -321,7 +322,7 @@ def test_sequence_in_the_inputs_of_a_failed_row_is_written(live_crew, batch, out
     live_crew.scenario = FAILING
     batch([{"topic": _Lazy(["a", "b"]), "audience": "sailors"}], max_failed=None).run()
 
-    assert lines(out, "failed.jsonl")[0]["inputs"]["topic"] == ["a", "b"]
+    assert lines(out, "failed")[0]["inputs"]["topic"] == ["a", "b"]
     assert len(live_crew.kickoffs) == 1
 
 

@@ -65,7 +65,7 @@ except ImportError:  # up to Airflow 3.1
     from airflow.models.dagbag import DagBag
 
 timing.SHORTEST_INTERVAL = timing.LONGEST_INTERVAL = 0.1
-timing.SHORTEST_DEFERRAL = timing.LONGEST_BACK_OFF = timing.TIME_TO_CLEAR = timing.BATCH_CLAIM = 0.0
+timing.SHORTEST_DEFERRAL = timing.LONGEST_BACK_OFF = timing.TIME_TO_CLEAR = 0.0
 for number, (connection, shown) in enumerate(json.load(sys.stdin)):
     os.environ["AIRFLOW_CONN_CREW_DEFAULT"] = connection
     file = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"], f"shown_{number}.py")

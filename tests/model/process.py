@@ -362,8 +362,6 @@ def played(task: Task) -> Iterator[None]:
     }
     secret = WebhookSecret(password=SECRET)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing, "BATCH_JITTER", 0.0)
-        patch.setattr(timing, "BATCH_CLAIM", 0.0)
         for name, value in settings.items():
             patch.setenv(name, value)
         connection = load_connection("crew_default")

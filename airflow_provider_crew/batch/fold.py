@@ -1,0 +1,421 @@
+"""
+What is known about the rows of a batch: a fold over facts, in any order. It does no I/O.
+
+A fact may come late, twice or not at all. For one kickoff, a result counts more than a failure, a failure more than a
+wait that ended, and that more than an uncertain kickoff. A name counts more than none.
+"""
+
+import base64
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from airflow_provider_crew.batch.facts import Fact, fact
+from airflow_provider_crew.client.watch import Trouble
+from airflow_provider_crew.task.decide import (
+    AFTER_PILOT,
+    BILLED,
+    Decision,
+    End,
+    KickoffRecord,
+    PolledStatus,
+    Step,
+    decide,
+    foreseen,
+)
+
+State = Literal[
+    "not_started",
+    "uncertain",
+    "running",
+    "left",
+    "refused",
+    "error",
+    "cancelled",
+    "stopped",
+    "invalid_output",
+    "success",
+]
+"""
+``uncertain``: sent, and no name. ``left``: its wait has ended, but not its execution. ``refused``: its inputs were
+rejected. ``stopped``: a person has stopped it.
+"""
+OPEN = frozenset({"uncertain", "running", "left"})
+"""States in which an execution may be running."""
+_FAILED = frozenset({"refused", "error", "cancelled"})
+_LEVELS: dict[State, int] = {"uncertain": 0, "running": 1, "left": 2, "invalid_output": 4, "success": 5}
+_BY_STAGE: dict[str | None, State] = {"wait": "left", "inputs": "refused", "kickoff": "refused"}
+ENDED = 3
+"""Level of an execution that has ended without a result."""
+# Kinds of rows in the words of the verdict.
+_KINDS = {"success": "successful", "invalid_output": "invalid", "refused": "rejected", "not_started": ""}
+_MOST_TOKENS = 10**12
+
+
+class Ending(NamedTuple):
+    """
+    End of an execution, or of the wait for it. A greater one counts more.
+
+    :param result: Level of a result. 0: there is none.
+    :param watch: Number of times that attempts had reattached before.
+    :param is_asked: Whether the batch has asked the crew to cancel the execution.
+    """
+
+    result: int
+    watch: int
+    level: int
+    state: State
+    is_asked: bool
+
+
+def ending(known: Fact) -> Ending:
+    """Return how much a fact counts that has ended a kickoff, or reported it."""
+    if known["what"] == "reported":
+        return Ending(0, 0, 0, "uncertain", is_asked=False)
+    error = known["error"] or {}
+    state: State = "stopped" if error.get("type") == "ExecutionStopped" else known["status"]
+    state = _BY_STAGE.get(error.get("stage"), state)
+    level = _LEVELS.get(state, ENDED)
+    is_asked = error.get("type") in {"NotCancelled", "ExecutionCancelled"}
+    return Ending(level if level > ENDED else 0, known["watch"], level, state, is_asked)
+
+
+def tokens_in(usage: Any) -> int | None:
+    """Return the tokens that a crew has reported for an execution. None if they are missing or impossible."""
+    tokens = usage.get("total_tokens") if isinstance(usage, Mapping) else None
+    return tokens if type(tokens) is int and 0 <= tokens < _MOST_TOKENS else None
+
+
+@dataclass(slots=True)
+class Kickoff:
+    """
+    What is known about one kickoff of a row.
+
+    :param call: Hash of the address that the crew calls if there is no response. Empty if there is none.
+    :param watch: Number of times that attempts have reattached after an end.
+    :param again: Watch and level of what the row's next kickoff replaces.
+    """
+
+    sent_at: float = 0.0
+    call: str = ""
+    kickoff_id: str = ""
+    not_taken: bool = False
+    reported: bool = False
+    watch: int = 0
+    end: Ending | None = None
+    again: tuple[int, int] = (0, -1)
+    tokens: int | None = None
+
+    def add(self, known: Fact) -> None:
+        """Add a fact. The order of facts, and how often each comes, makes no difference."""
+        match known["what"]:
+            case "sent":
+                self.sent_at, self.call = max(self.sent_at, known["at"]), max(self.call, known["call"])
+            case "named":
+                self.kickoff_id = max(self.kickoff_id, known["kickoff_id"])
+            case "not taken":
+                self.not_taken = True
+            case "reported":
+                self.reported = True
+            case "reattached":
+                self.watch = max(self.watch, known["watch"])
+            case "again":
+                self.again = max(self.again, (known["watch"], known["level"]))
+            case "ended":
+                found, tokens = ending(known), tokens_in(known.get("usage"))
+                self.end = max(self.end or found, found)
+                self.kickoff_id = max(self.kickoff_id, known["kickoff_id"] or "")
+                self.tokens = max((n for n in (self.tokens, tokens) if n is not None), default=None)
+
+    @property
+    def is_void(self) -> bool:
+        """Whether it has certainly not been taken by the crew."""
+        return self.not_taken and not self.kickoff_id and not self.end
+
+    @property
+    def level(self) -> int:
+        """How much is known: the greater, the more."""
+        if self.end and (self.end.result or self.end.watch >= self.watch):
+            return self.end.level
+        return int(bool(self.kickoff_id))
+
+    @property
+    def state(self) -> State:
+        """State of the row if this is its last kickoff."""
+        level = self.level
+        if self.again >= (self.watch, level):
+            return "not_started"
+        if level <= 1:
+            return "running" if level else "uncertain"
+        assert self.end
+        return self.end.state
+
+    @property
+    def is_execution(self) -> bool:
+        """Whether it may have started an execution."""
+        return not self.is_void and not (self.end and self.end.state == "refused" and self.level == ENDED)
+
+    def packed(self, *, is_open: bool) -> list[Any]:
+        """Return it as JSON data. That of an end needs no name."""
+        named = [self.sent_at, self.call, self.kickoff_id] if is_open else [0.0, "", ""]
+        return [*named, self.is_void, self.reported, self.watch, self.end, self.again, self.tokens]
+
+    @classmethod
+    def unpacked(cls, *values: Any) -> "Kickoff":
+        """Return a kickoff from its JSON data."""
+        found = cls(*values)
+        found.end, found.again = found.end and Ending(*found.end), (found.again[0], found.again[1])
+        return found
+
+
+_NONE = Kickoff()
+
+
+@dataclass(slots=True, eq=False)
+class Row:
+    """
+    Row of a batch.
+
+    :param index: Position among the inputs. -1: an earlier attempt has started it, and it is no longer there.
+    :param number: Number of the kickoff that its state is about. 0: there is none.
+    :param name: Name for a watch of this attempt.
+    :param slot: Place of the kickoff in the task state store.
+    :param began_at: Time at which a poll saw the execution begin. Before that, it was queued.
+    :param troubles: Time since when each trouble of its polls lasts.
+    :param first_poll_at: Time before which it is not polled, because its status is large.
+    """
+
+    index: int
+    key: str
+    fingerprint: str
+    inputs: Any = None
+    kickoffs: dict[int, Kickoff] = field(default_factory=dict)
+    state: State = "not_started"
+    number: int = 0
+    name: str = ""
+    slot: int = -1
+    began_at: float | None = None
+    troubles: dict[Trouble, float | None] = field(default_factory=dict)
+    first_poll_at: float | None = None
+
+    @property
+    def kickoff(self) -> Kickoff:
+        """Kickoff that the state is about. That of a row without one is empty."""
+        return self.kickoffs.get(self.number, _NONE)
+
+    @property
+    def next_number(self) -> int:
+        """Number of the next kickoff."""
+        return max(self.kickoffs, default=0) + 1
+
+    @property
+    def executions(self) -> int:
+        """Kickoffs that may have started an execution."""
+        return sum(kickoff.is_execution for kickoff in self.kickoffs.values())
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its last execution may be one of an uncertain kickoff, although the row does not wait for it."""
+        executions = [number for number, kickoff in self.kickoffs.items() if kickoff.is_execution]
+        return bool(executions) and self.state != "uncertain" and not self.kickoffs[max(executions)].level
+
+    def settle(self) -> None:
+        """Derive the state from the kickoffs. The last one counts, unless only an earlier one has a result."""
+        taken = [number for number, kickoff in self.kickoffs.items() if not kickoff.is_void]
+        self.number = max(taken, default=0)
+        self.state = self.kickoff.state if self.number else "not_started"
+        if len(taken) > 1 and self.state not in OPEN and self.kickoff.level <= ENDED:
+            for number in sorted(taken):
+                if (kickoff := self.kickoffs[number]).level > ENDED and kickoff.state != "not_started":
+                    self.number, self.state = number, kickoff.state
+
+
+class Rows:
+    """
+    All rows of a batch: those among the inputs, and those that only earlier attempts have known.
+
+    :param given: Rows among the inputs.
+    """
+
+    def __init__(self, given: Sequence[Row]) -> None:
+        self.given = given
+        self.removed: list[Row] = []
+        self._by_id = {(row.key, row.fingerprint): row for row in given}
+        self.states = Counter[State]({"not_started": len(given)})
+        """Number of rows among the inputs by state."""
+        self.tokens = self.metered = self.executions = self.results = 0
+        """Of all executions: their tokens, how many have reported them, their number, and how many have a result."""
+        for row in given:
+            row.name = str(row.index)
+
+    def __iter__(self) -> Iterator[Row]:
+        """Return all rows."""
+        yield from self.given
+        yield from self.removed
+
+    def find(self, key: str, fingerprint: str) -> Row:
+        """Return a row."""
+        row = self._by_id.get((key, fingerprint))
+        if row is None:
+            row = self._by_id[key, fingerprint] = Row(-1, key, fingerprint, name=f"-{len(self.removed)}")
+            self.removed.append(row)
+        return row
+
+    def add(self, known: Fact) -> Row:
+        """Add a fact, and return its row."""
+        row = self.find(known["key"], known["fingerprint"])
+        kickoff = row.kickoffs.setdefault(known["number"], Kickoff())
+        with_it = (row.state, *self._sums(kickoff))
+        kickoff.add(known)
+        row.settle()
+        self._replace(row, with_it, (row.state, *self._sums(kickoff)))
+        return row
+
+    @staticmethod
+    def _sums(kickoff: Kickoff) -> tuple[int, int, int, int]:
+        has_tokens, has_result = kickoff.tokens is not None, bool(kickoff.end and kickoff.end.result)
+        is_known = bool(kickoff.sent_at or kickoff.level)
+        return kickoff.tokens or 0, has_tokens, is_known and kickoff.is_execution, has_result
+
+    def _replace(self, row: Row, old: tuple[Any, ...], new: tuple[Any, ...]) -> None:
+        if row.index >= 0:
+            self.states[old[0]] -= 1
+            self.states[new[0]] += 1
+        for name, before, now in zip(
+            ("tokens", "metered", "executions", "results"), old[1:], new[1:], strict=True
+        ):
+            setattr(self, name, getattr(self, name) + now - before)
+
+    def numbers(self) -> list[int]:
+        """Return the number of the last kickoff of each row among the inputs."""
+        return [max(row.kickoffs, default=0) for row in self.given]
+
+    def add_numbers(self, numbers: Iterable[int], sent_at: float) -> int:
+        """Add kickoffs of which only the numbers are known, as sent. Return how many there are."""
+        known = zip(self.given, numbers, strict=False)
+        lost = [(row, number) for row, number in known if number > max(row.kickoffs, default=0)]
+        for row, number in lost:
+            self.add(fact(row, number, "sent", at=sent_at, call=""))
+        return len(lost)
+
+    def packed(self) -> dict[str, Any]:
+        """Return what a later process has to know, as JSON data."""
+        return {
+            "given": pack([row.slot, *_kickoffs_of(row)] for row in self.given),
+            "removed": [
+                [row.key, row.fingerprint, row.name, row.slot, *_kickoffs_of(row)]
+                for row in self.removed
+                if row.state in OPEN
+            ],
+            "sums": [self.tokens, self.metered, self.executions, self.results],
+        }
+
+    def unpack(self, known: Mapping[str, Any]) -> None:
+        """Restore what an earlier process has packed."""
+        found = [(row, row.name, *values) for row, values in zip(self.given, unpack(known["given"]), strict=True)]
+        found += [(self.find(key, fingerprint), *values) for key, fingerprint, *values in known["removed"]]
+        self.states.clear()
+        for row, name, slot, *kickoffs in found:
+            row.name, row.slot = name, slot
+            row.kickoffs = {number: Kickoff.unpacked(*values) for number, *values in kickoffs}
+            row.settle()
+            self.states[row.state] += row.index >= 0
+        self.tokens, self.metered, self.executions, self.results = known["sums"]
+
+
+def _kickoffs_of(row: Row) -> list[list[Any]]:
+    is_open = row.state in OPEN
+    return [
+        [number, *kickoff.packed(is_open=is_open and number == row.number)]
+        for number, kickoff in sorted(row.kickoffs.items())
+    ]
+
+
+def fold(given: Sequence[Row], facts: Iterable[Fact]) -> Rows:
+    """Return what follows from facts."""
+    rows = Rows(given)
+    for each in facts:
+        rows.add(each)
+    return rows
+
+
+def pack(values: Iterable[Any]) -> str:
+    """Return JSON data of rows, which are mostly alike, as a short text."""
+    return base64.b64encode(zlib.compress(json.dumps([*values]).encode())).decode()
+
+
+def unpack(text: str) -> list[Any]:
+    """Return the values of a text."""
+    return list(json.loads(zlib.decompress(base64.b64decode(text))))
+
+
+# What an attempt does with a row.
+
+
+class Why(NamedTuple):
+    """
+    Why an attempt runs.
+
+    :param cleared: Whether a user has cleared the task.
+    :param reruns: Whether failed rows start again: they are why the last attempt failed, or a user has cleared it.
+    :param runs_all: Whether clearing starts successful rows again, too.
+    """
+
+    cleared: bool
+    reruns: bool
+    runs_all: bool = False
+
+
+def decision_of(row: Row, status: PolledStatus | None = None, *, why: Why) -> Decision:
+    """Return what an attempt does with a row: the decision for a single task with the same past."""
+    if row.state in _FAILED and not why.reruns:
+        return Decision.REATTACH
+    return decide(_record_of(row, why), status, cleared=why.cleared)
+
+
+def _record_of(row: Row, why: Why) -> KickoffRecord | None:
+    """Return the kickoff record of a row. None if it has no execution, and none is possible."""
+    if row.state in {"not_started", "refused"}:
+        return None
+    known = None if row.state == "uncertain" else row.kickoff.kickoff_id or "known"
+    if row.state in OPEN:
+        return KickoffRecord(0, row.kickoff.sent_at, known, reported=row.kickoff.reported)
+    end: End = "stopped" if row.state == "stopped" else "failed" if row.state in _FAILED else "completed"
+    return KickoffRecord(0, 0.0, known, end, delivered=why.cleared and why.runs_all)
+
+
+def steps_of(rows: Sequence[Row], *, why: Why, pilot: int = 0) -> Counter[Step]:
+    """Return what an attempt does with how many rows. Until those of a pilot have ended, it starts no others."""
+    pilots, steps = _steps(rows[:pilot], why), _steps(rows[pilot:], why)
+    if any(verb in {"waits for", *BILLED} for verb, _ in pilots):
+        steps[AFTER_PILOT] = sum(steps.pop(step) for step in [*steps] if step[0] in BILLED)
+    return pilots + steps
+
+
+def _steps(rows: Sequence[Row], why: Why) -> Counter[Step]:
+    """Return what an attempt does with how many rows. It asks once for all that are alike."""
+    alike = {(row.state, row.kickoff.reported): row for row in rows}
+    steps = {about: _step_of(row, why) for about, row in alike.items()}
+    return Counter(steps[row.state, row.kickoff.reported] for row in rows)
+
+
+def _step_of(row: Row, why: Why) -> Step:
+    """Return what an attempt does with a row, and the kind of the row, in the words of the verdict."""
+    kind = _KINDS.get(row.state, row.state if row.state in {"uncertain", "stopped"} else "failed")
+    if row.state in _FAILED and not why.reruns:
+        return "keeps", kind
+    match foreseen(_record_of(row, why), cleared=why.cleared):
+        case Decision.ASK:
+            return "waits for", "running"
+        case Decision.KICK_OFF:
+            return "starts", kind
+        case Decision.FAIL_UNCERTAIN if not row.kickoff.reported:
+            return "reports", kind
+        case Decision.REATTACH | Decision.FAIL_UNCERTAIN:
+            return "rechecks" if kind == "invalid" else "keeps", kind
+        case Decision.FAIL_STOPPED:
+            return "keeps", kind
+    return "reruns", kind
