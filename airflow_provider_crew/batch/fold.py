@@ -52,6 +52,7 @@ ENDED = 3
 """Level of an execution that has ended without a result."""
 # Kinds of rows in the words of the verdict.
 _KINDS = {"success": "successful", "invalid_output": "invalid", "refused": "rejected", "not_started": ""}
+_NAMED = "known"
 _MOST_TOKENS = 10**12
 
 
@@ -159,8 +160,10 @@ class Kickoff:
         return not self.is_void and not (self.end and self.end.state == "refused" and self.level == ENDED)
 
     def packed(self, *, is_open: bool) -> list[Any]:
-        """Return it as JSON data. That of an end needs no name."""
-        named = [self.sent_at, self.call, self.kickoff_id] if is_open else [0.0, "", ""]
+        """Return it as JSON data. After an end, its time and name are no longer needed."""
+        named: list[Any] = [self.sent_at, self.call, self.kickoff_id]
+        if not is_open:
+            named = [float(self.sent_at > 0), "", self.kickoff_id and _NAMED]
         return [*named, self.is_void, self.reported, self.watch, self.end, self.again, self.tokens]
 
     @classmethod
@@ -380,7 +383,7 @@ def _record_of(row: Row, why: Why) -> KickoffRecord | None:
     """Return the kickoff record of a row. None if it has no execution, and none is possible."""
     if row.state in {"not_started", "refused"}:
         return None
-    known = None if row.state == "uncertain" else row.kickoff.kickoff_id or "known"
+    known = None if row.state == "uncertain" else row.kickoff.kickoff_id or _NAMED
     if row.state in OPEN:
         return KickoffRecord(0, row.kickoff.sent_at, known, reported=row.kickoff.reported)
     end: End = "stopped" if row.state == "stopped" else "failed" if row.state in _FAILED else "completed"

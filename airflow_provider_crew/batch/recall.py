@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 from airflow_provider_crew.batch.collect import failed, fit
 from airflow_provider_crew.batch.facts import Fact, fact, failure
 from airflow_provider_crew.batch.fold import Row, Why, decision_of, ending, unpack
 from airflow_provider_crew.batch.state import BatchRun
-from airflow_provider_crew.batch.store import save_entry, save_open, stored_facts
+from airflow_provider_crew.batch.store import calls_since, read_slots, save_entry, save_open
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import UncertainKickoff
 from airflow_provider_crew.client.models import Failed
@@ -31,13 +32,12 @@ def recall(batch: BatchRun, entry: Mapping[str, Any] | None, *, is_resumed: bool
     :param is_resumed: Whether this attempt has run before, so that it starts no row again.
     """
     task, rows, state = batch.task, batch.rows, batch.carried
-    failures = _read(batch, entry)
+    failures, news = _read(batch, entry)
     keys = {row.key for row in rows.given}
     state.changed = sum(row.key in keys for row in rows.removed)
     state.address = state.address or (entry["address"] if entry else "")
     # Airflow 3.4 deletes the state of a task that is cleared. A batch without state is new, or was cleared.
     batch.max_tries_before = entry["max_tries"] if entry else -1
-    news = list[Fact]()
     if not is_resumed:
         for each in _ends_since(batch):
             rows.add(each)
@@ -55,7 +55,9 @@ def recall(batch: BatchRun, entry: Mapping[str, Any] | None, *, is_resumed: bool
     logged = {(each["key"], each["fingerprint"]) for each in (*news, *reports)}
     for (*row_id, number), each in failures.items():
         row = rows.find(*row_id)
-        is_last = row.index >= 0 and row.number == number and row.state not in {"running", "not_started", "success"}
+        is_last = (
+            row.index >= 0 and row.number == number and row.state not in {"running", "not_started", "success"}
+        )
         if is_last and (row.key, row.fingerprint) not in logged:
             batch.count_reason(each)
     state.earlier = batch.ended
@@ -65,34 +67,43 @@ def recall(batch: BatchRun, entry: Mapping[str, Any] | None, *, is_resumed: bool
         task.log.info("Reattached to executions of earlier attempts: %d.", len(batch.running))
 
 
-def _read(batch: BatchRun, entry: Mapping[str, Any] | None) -> _Failures:
-    """Read all facts, and return those about failures."""
-    rows, failures, odd = batch.rows, _Failures(), 0
-    slots = [*stored_facts(batch, entry)]
-    numbers = [value["numbers"] for _, value in slots if value["plan"] == batch.carried.plan[0]]
-    # Nothing was sent before the store had the number of the kickoff.
-    most = [max(each) for each in zip(*map(unpack, numbers), strict=True)] if numbers else []
+def _read(batch: BatchRun, entry: Mapping[str, Any] | None) -> tuple[_Failures, list[Fact]]:
+    """Read all facts. Return those about failures, and those that are new."""
+    rows, failures, sent, news, odd = batch.rows, _Failures(), list[Fact](), list[Fact](), 0
     for done in batch.each(batch.files.facts, batch.files.names()):
         for _, outcome in done:
             facts, others = outcome.result()
             odd += others or not facts
             for each in facts:
-                row = rows.find(each["key"], each["fingerprint"])
-                if most and row.index >= 0 and each["what"] == "sent" and each["number"] > most[row.index]:
+                if each["what"] == "sent":
+                    sent.append(each)
                     continue
                 rows.add(each)
                 name = each["key"], each["fingerprint"], each["number"]
                 if each.get("error") and (name not in failures or ending(each) >= ending(failures[name])):
                     failures[name] = each
-    for slot, value in slots:
+    # Clearing deletes the entry on Airflow 3.4, but a process may have written to its slot after that.
+    slots = range(entry["slots"]) if entry else {each["slot"] for each in sent}
+    numbers = list[int]()
+    for slot, value in read_slots(batch, slots):
+        news += calls_since(batch, value["facts"])
         for each in value["facts"]:
             rows.add(each).slot = slot
-    lost = rows.add_numbers(most, batch.carried.started_at)
+        if value["plan"] == batch.carried.plan[0]:
+            numbers = [max(both) for both in zip_longest(numbers, unpack(value["numbers"]), fillvalue=0)]
+    for each in sent:
+        index = rows.find(each["key"], each["fingerprint"]).index
+        # Nothing was sent before the store had the number of the kickoff.
+        if not (entry and numbers and index >= 0 and each["number"] > numbers[index]):
+            rows.add(each)
+    lost = rows.add_numbers(numbers, batch.carried.started_at)
+    for each in news:
+        rows.add(each)
     if odd:
         batch.task.warn(f"Lines in {batch.files.path} that are no facts, or were not written whole: {odd:,}.")
     if lost:
         batch.task.warn(f"Rows that earlier attempts have started, and that the files lack: {lost:,}.")
-    return failures
+    return failures, news
 
 
 def _warn(batch: BatchRun, why: Why) -> None:

@@ -30,7 +30,9 @@ def write_results(batch: BatchRun) -> tuple[Counter[str], dict[str, float]]:
         last, usages = _copied(batch, rows, copy)
         rows.add_numbers(batch.rows.numbers(), batch.carried.started_at)
         if any(row.state == "running" for row in rows):
-            raise CrewTaskError(f"{files.path} has lost the ends of rows. The next attempt reads their results again.")
+            raise CrewTaskError(
+                f"{files.path} has lost the ends of rows. The next attempt reads their results again."
+            )
 
         def lines(some: Iterable[Row]) -> Iterator[dict[str, Any]]:
             for row in some:

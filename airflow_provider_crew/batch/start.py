@@ -38,7 +38,6 @@ class Starter:
         self._is_awake = False
         self._fencing = threading.Lock()
         self._fenced_at = 0.0
-        self._saved_at = 0.0
         self._is_superseded = False
         """Whether Airflow has refused a write, so that another process may have taken over."""
         self._doubts: dict[str, CrewError] = {}
@@ -80,7 +79,9 @@ class Starter:
         if not (rows := self._counted([row for row in rows if row.name in requests])):
             return
         now = time.time()
-        sent = [fact(row, row.next_number, "sent", at=now, call=requests[row.name].call) for row in rows]
+        sent = [
+            fact(row, row.next_number, "sent", at=now, call=requests[row.name].call, slot=slot) for row in rows
+        ]
         batch.record(sent)
         for row in rows:
             row.slot = slot
@@ -98,16 +99,16 @@ class Starter:
             kickoff = partial(kick_off, batch.task, batch.client.kickoff, requests[row.name], interrupted)
             return send(kickoff, batch.stop, interrupted, save_intent=partial(self._look, slot, rows))
 
-        token, found = batch.token, list[Fact]()
+        token, found, is_stored = batch.token, list[Fact](), False
         for done in batch.each(send_row, rows):
             for row, outcome in done:
                 if each := self._found(row, outcome, token):
                     found.append(each)
                     batch.add(each)
-            self._save_ids(slot, rows, is_patient=False)
-        # First the store, which takes less time: the process may be killed.
-        self._save_ids(slot, rows, is_patient=True)
+            is_stored = self._save_ids(slot, rows, is_patient=False)
         batch.record(found)
+        if not is_stored:  # only now: the process may be killed while it waits for Airflow
+            self._save_ids(slot, rows, is_patient=True)
         self._report([row for row in rows if row.state == "uncertain"])
 
     def _fence(self, slot: int, rows: Sequence[Row]) -> None:
@@ -127,25 +128,24 @@ class Starter:
             raise CrewTaskError("The row was not started.")
 
     def _lost_touch(self, error: Exception) -> None:
+        """Send nothing more: if Airflow refuses a write, another process may have taken over."""
         event = f"Airflow did not store kickoff IDs, but the files will contain them: {in_words(error)}."
         self._batch.task.warn(event)
         self._is_superseded, self._batch.trouble = True, self._batch.trouble or CrewTaskError(event)
 
-    def _save_ids(self, slot: int, rows: Sequence[Row], *, is_patient: bool) -> None:
+    def _save_ids(self, slot: int, rows: Sequence[Row], *, is_patient: bool) -> bool:
         """
-        Write kickoff IDs to the store. If Airflow refuses, another process may have taken over.
+        Write kickoff IDs to the store, and return whether that is done.
 
-        :param is_patient: Whether to wait while Airflow is away. Otherwise it is tried again later.
+        :param is_patient: Whether to wait while Airflow is away. Otherwise the caller tries again later.
         """
-        if not is_patient and time.monotonic() - self._saved_at < timing.BATCH_LOOK:
-            return
         try:
             save_slot(self._batch, slot, rows, is_patient=is_patient)
-            self._saved_at = time.monotonic()
         except Exception as error:  # noqa: BLE001 - the executions are running
             if not is_patient and is_away(error):
-                return
+                return False
             self._lost_touch(error)
+        return True
 
     def _report(self, rows: Sequence[Row]) -> None:
         """Report uncertain rows. If the task was cleared meanwhile, the next attempt does, before it starts them."""

@@ -5,7 +5,7 @@ Before a group is sent, its rows are written to its slot. Airflow refuses that t
 so two processes never start rows side by side. What a slot has had before is a fact as well, so nothing is deleted.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -80,16 +80,15 @@ def _facts_of(row: Row, number: int) -> Iterator[Fact]:
         yield fact(row, number, "reported")
 
 
-def stored_facts(batch: BatchRun, entry: Mapping[str, Any] | None) -> Iterator[tuple[int, Any]]:
-    """Yield each slot that the entry of the batch lists, with its value, and with what crews have called since."""
-    for slot in range(entry["slots"] if entry else 0):
-        value = batch.store.get(slot_key(slot))
-        if value:
-            yield slot, value | {"facts": [*value["facts"], *_calls(batch, value["facts"])]}
+def read_slots(batch: BatchRun, slots: Iterable[int]) -> Iterator[tuple[int, Any]]:
+    """Yield each slot that holds something, with its value."""
+    for slot in slots:
+        if value := batch.store.get(slot_key(slot)):
+            yield slot, value
 
 
-def _calls(batch: BatchRun, facts: Sequence[Fact]) -> list[Fact]:
-    """Return the names with which crews have called since."""
+def calls_since(batch: BatchRun, facts: Sequence[Fact]) -> list[Fact]:
+    """Return the names with which crews have called since, for kickoffs without a response."""
     named = {(each["key"], each["fingerprint"]) for each in facts if each["what"] in {"named", "not taken"}}
     sent = [each for each in facts if each.get("call") and (each["key"], each["fingerprint"]) not in named]
     calls = {each["call"]: each["at"] for each in sent}

@@ -548,8 +548,8 @@ STEPS: dict[str, Callable[..., object]] = {
     "store keeps what it does not confirm": lambda it: setattr(it.store, "keeps_all", True),
     "store works": lambda it: setattr(it.store, "breaks_at", lambda _: False),
     "store is empty": lambda it: it.store.texts.clear(),
-    rf"process dies (before|after) it ({'|'.join(WRITES)})(?: for the (\d+)\w+ time)?": lambda it, when, act, n: killed_at(
-        it.monkeypatch, *WRITES[act], call=int(n or 1), after=when == "after"
+    rf"process dies (before|after) it ({'|'.join(WRITES)})(?: for the (\d+)\w+ time)?": lambda it, when, act, n: (
+        killed_at(it.monkeypatch, *WRITES[act], call=int(n or 1), after=when == "after")
     ),
     # People.
     "options: (.+)": lambda it, text: it.options.update(named(text)),

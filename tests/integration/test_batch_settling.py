@@ -32,9 +32,9 @@ def call(store: TaskStateStore, **ids: str) -> bool:
     """Store what the receiver stores for a call. Return whether a kickoff waits for one."""
     for key, text in [*store.texts.items()]:
         if key.startswith("crew_batch_"):
-            for line in json.loads(text):
-                if line[5]:
-                    store.texts[f"crew_heard_{line[5]}"] = json.dumps(ids)
+            for each in json.loads(text)["facts"]:
+                if each.get("call"):
+                    store.texts[f"crew_heard_{each['call']}"] = json.dumps(ids)
                     return True
     return False
 
@@ -92,7 +92,8 @@ def test_id_of_another_row_settles_nothing(live_crew, batch, store):
 
     def names_the_other_row() -> bool:
         texts = [text for key, text in store.texts.items() if key.startswith("crew_batch_")]
-        named = [line[2] for text in texts for line in json.loads(text) if line[2]]
+        facts = [each for text in texts for each in json.loads(text)["facts"]]
+        named = [each["kickoff_id"] for each in facts if each["what"] == "named"]
         return bool(named) and call(store, kickoff_id=named[0])
 
     told(lambda: eventually(names_the_other_row, pause=0.05))

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from airflow_provider_crew.batch.rows import Row, decision_of, merged
+from airflow_provider_crew.batch.facts import Fact, fact
+from airflow_provider_crew.batch.fold import Row, Why, decision_of, fold
 from airflow_provider_crew.cli import ANSWERED, FAILED
 from airflow_provider_crew.local import ScenarioTask
 from airflow_provider_crew.task.decide import KickoffRecord, decide
@@ -42,17 +43,20 @@ def store(api: AirflowApi, record: KickoffRecord, map_index: int = -1) -> None:
     api.stored[f"{STORE}/crew_kickoff?map_index={map_index}"] = {"value": as_stored(record)}
 
 
-# What a batch stores about the rows of a group: key, fingerprint, kickoff ID, time, kickoffs, group.
-LINES = {
-    "1": [
-        ["a", "f" * 64, "", 1.0, 1, "", "1"],
-        ["b", "e" * 64, "of-b", 1.0, 1, "", "1"],
-        ["c", "0", "", 1.0, 2, "", "1"],
-    ],
-    "2": [["a", "f" * 64, "", 2.0, 2, "", "2"], ["c", "d" * 64, "", 2.0, 1, "", "2"]],
-}
+def sent(key: str, fingerprint: str, number: int, at: float, kickoff_id: str = "") -> list[Fact]:
+    """Return what a batch stores about a row of a group."""
+    row = Row(-1, key, fingerprint)
+    named = [fact(row, number, "named", kickoff_id=kickoff_id)] if kickoff_id else []
+    return [fact(row, number, "sent", at=at, call=""), *named]
+
+
+SLOTS: list[list[Fact]] = [
+    [*sent("a", "f" * 64, 1, 1.0), *sent("b", "e" * 64, 1, 1.0, "of-b"), *sent("c", "0", 2, 1.0)],
+    [*sent("a", "f" * 64, 2, 2.0), *sent("c", "d" * 64, 1, 2.0)],
+]
 STORES: dict[str, dict[str, Any]] = {
-    "batch": {"": {"groups": ["2", "1"], "max_tries": 0}} | {f"_{name}": LINES[name] for name in LINES},
+    "batch": {"": {"version": 1, "address": "", "slots": 2, "max_tries": 0}}
+    | {f"_{slot}": {"plan": "", "numbers": "", "facts": facts} for slot, facts in enumerate(SLOTS)},
     "agent": {"": ["crew_default"]},
 }
 PREFIXES = {"batch": "crew_batch", "agent": "crew_calls"}
@@ -68,12 +72,10 @@ def store_of_kind(api: AirflowApi, kind: str) -> None:
 
 def rows_in(api: AirflowApi) -> dict[str, Row]:
     """Read the rows of a batch as the next attempt does, without result files."""
-    sent = [line for group in LINES for line in api.stored[f"{STORE}/crew_batch_{group}?map_index=-1"]["value"]]
-    rows = [
-        Row(index, key, digest) for index, (key, digest) in enumerate({line[0]: line[1] for line in sent}.items())
-    ]
-    merged(rows, [], sent)
-    return {row.key: row for row in rows}
+    slots = [api.stored[f"{STORE}/crew_batch_{slot}?map_index=-1"]["value"] for slot in range(len(SLOTS))]
+    ids = {(each["key"], each["fingerprint"]): None for slot in slots for each in slot["facts"]}
+    rows = [Row(index, *row_id) for index, row_id in enumerate(ids)]
+    return {row.key: row for row in fold(rows, [each for slot in slots for each in slot["facts"]])}
 
 
 def store_of_run(api: AirflowApi, value: Any = None, state: str | None = "failed") -> None:
@@ -99,8 +101,8 @@ def found_in(api: AirflowApi, status: Any) -> str:
     """Return what the next attempt finds, and what it does about it."""
     if f"{STORE}/crew_batch?map_index=-1" in api.stored:
         rows = rows_in(api)
-        sent = ", ".join(f"{key}={row.kickoff_id or '-'} ({row.attempts})" for key, row in rows.items())
-        return f"{sent}; row a: {decision_of(rows['a'], status, cleared=True, rerun='failed')}"
+        known = ", ".join(f"{key}={row.kickoff.kickoff_id or '-'} ({row.executions})" for key, row in rows.items())
+        return f"{known}; row a: {decision_of(rows['a'], status, why=Why(cleared=True, reruns=True))}"
     if not (body := api.stored.get(f"{STORE}/crew_kickoff?map_index=-1")):
         return "nothing"
     record, unread = read_record(body["value"], max_tries=0, now=0)
