@@ -26,7 +26,7 @@ from airflow_provider_crew.batch.trigger import CrewBatchTrigger
 from airflow_provider_crew.batch.watching import SHARE_IN_WORKER, BatchProgress, RowRules, Watching, count_of_rows
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.client import CrewClient
-from airflow_provider_crew.client.errors import CrewError, recorded_error
+from airflow_provider_crew.client.errors import recorded_error
 from airflow_provider_crew.exceptions import CutShort, EndedByAirflow
 from airflow_provider_crew.task.record import BATCH
 from airflow_provider_crew.task.stop import UNWATCHED

@@ -57,7 +57,7 @@ def _reject_silence(batch: BatchRun, lost: CrewError) -> None:
     """
     Raise the error of a row if the crew does not respond about others either.
 
-    It is asked for an execution that it does not know. Then all rows keep running, and the next attempt watches them.
+    It is asked for an execution that it does not know. If that fails, all rows keep running for the next attempt.
     """
     try:
         batch.client.status(str(uuid4()))

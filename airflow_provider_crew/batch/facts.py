@@ -1,8 +1,8 @@
 """
 What has happened to the executions of a batch: one fact for each event, which names the row and its kickoff.
 
-A fact is JSON data, the same in the files and in the task state store. Nobody changes or counts facts: what follows
-from them is the business of ``fold.py``.
+A fact is JSON data, the same in the files and in the task state store. Nobody changes a fact. What follows from
+all of them is the business of ``fold.py``.
 """
 
 import time

@@ -1,8 +1,8 @@
 """
 What is known about the rows of a batch: a fold over facts, in any order. It does no I/O.
 
-A fact may come late, twice or not at all. For one kickoff, a result counts more than a failure, a failure more than a
-wait that ended, and that more than an uncertain kickoff. A name counts more than none.
+A fact may come late, twice or not at all. For one kickoff, a result counts more than a failure, a failure more
+than a wait that ended, and that more than an uncertain kickoff. A name counts more than none.
 """
 
 import base64
@@ -149,10 +149,7 @@ class Kickoff:
         level = self.level
         if self.again >= (self.watch, level):
             return "not_started"
-        if level <= 1:
-            return "running" if level else "uncertain"
-        assert self.end
-        return self.end.state
+        return self.end.state if self.end and level > 1 else "running" if level else "uncertain"
 
     @property
     def is_execution(self) -> bool:
@@ -250,7 +247,7 @@ class Rows:
         self.states = Counter[State]({"not_started": len(given)})
         """Number of rows among the inputs by state."""
         self.tokens = self.metered = self.executions = self.results = 0
-        """Of all executions: their tokens, how many have reported them, their number, and how many have a result."""
+        """Of all executions: their tokens, how many have reported any, their number, and that of results."""
         for row in given:
             row.name = str(row.index)
 
@@ -417,8 +414,6 @@ def _step_of(row: Row, why: Why) -> Step:
             return "starts", kind
         case Decision.FAIL_UNCERTAIN if not row.kickoff.reported:
             return "reports", kind
-        case Decision.REATTACH | Decision.FAIL_UNCERTAIN:
+        case Decision.REATTACH | Decision.FAIL_UNCERTAIN | Decision.FAIL_STOPPED:
             return "rechecks" if kind == "invalid" else "keeps", kind
-        case Decision.FAIL_STOPPED:
-            return "keeps", kind
     return "reruns", kind

@@ -69,22 +69,11 @@ def recall(batch: BatchRun, entry: Mapping[str, Any] | None, *, is_resumed: bool
 
 def _read(batch: BatchRun, entry: Mapping[str, Any] | None) -> tuple[_Failures, list[Fact]]:
     """Read all facts. Return those about failures, and those that are new."""
-    rows, failures, sent, news, odd = batch.rows, _Failures(), list[Fact](), list[Fact](), 0
-    for done in batch.each(batch.files.facts, batch.files.names()):
-        for _, outcome in done:
-            facts, others = outcome.result()
-            odd += others or not facts
-            for each in facts:
-                if each["what"] == "sent":
-                    sent.append(each)
-                    continue
-                rows.add(each)
-                name = each["key"], each["fingerprint"], each["number"]
-                if each.get("error") and (name not in failures or ending(each) >= ending(failures[name])):
-                    failures[name] = each
+    rows, failures = batch.rows, _Failures()
+    sent = _read_files(batch, failures)
     # Clearing deletes the entry on Airflow 3.4, but a process may have written to its slot after that.
     slots = range(entry["slots"]) if entry else {each["slot"] for each in sent}
-    numbers = list[int]()
+    numbers, news = list[int](), list[Fact]()
     for slot, value in read_slots(batch, slots):
         news += calls_since(batch, value["facts"])
         for each in value["facts"]:
@@ -96,14 +85,29 @@ def _read(batch: BatchRun, entry: Mapping[str, Any] | None) -> tuple[_Failures, 
         # Nothing was sent before the store had the number of the kickoff.
         if not (entry and numbers and index >= 0 and each["number"] > numbers[index]):
             rows.add(each)
-    lost = rows.add_numbers(numbers, batch.carried.started_at)
     for each in news:
         rows.add(each)
-    if odd:
-        batch.task.warn(f"Lines in {batch.files.path} that are no facts, or were not written whole: {odd:,}.")
-    if lost:
+    if lost := rows.add_numbers(numbers, batch.carried.started_at):
         batch.task.warn(f"Rows that earlier attempts have started, and that the files lack: {lost:,}.")
     return failures, news
+
+
+def _read_files(batch: BatchRun, failures: _Failures) -> list[Fact]:
+    """Read the facts in the files. Add those about failures, and return kickoffs that may have been sent."""
+    sent, odd = list[Fact](), 0
+    for done in batch.each(batch.files.facts, batch.files.names()):
+        for _, outcome in done:
+            facts, others = outcome.result()
+            odd += others or not facts
+            sent += [each for each in facts if each["what"] == "sent"]
+            for each in [each for each in facts if each["what"] != "sent"]:
+                batch.rows.add(each)
+                name = each["key"], each["fingerprint"], each["number"]
+                if each.get("error") and (name not in failures or ending(each) >= ending(failures[name])):
+                    failures[name] = each
+    if odd:
+        batch.task.warn(f"Lines in {batch.files.path} that are no facts, or were not written whole: {odd:,}.")
+    return sent
 
 
 def _warn(batch: BatchRun, why: Why) -> None:

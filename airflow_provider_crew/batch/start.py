@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -69,31 +69,10 @@ class Starter:
     def _start_group(self, rows: list[Row], interrupted: threading.Event) -> None:
         """Record the rows, send their kickoffs, and record how that ended."""
         batch, slot = self._batch, free_slot(self._batch)
-        requests: dict[str, KickoffRequest] = {}
-        for row in rows:
-            try:
-                requests[row.name] = self._request(row, slot)
-            except errors.InvalidInputs as error:
-                batch.output.measure("kickoff.not_taken")
-                batch.record([end(row, "error", error, "inputs", number=row.next_number)])
+        requests = self._requests(rows, slot)
         if not (rows := self._counted([row for row in rows if row.name in requests])):
             return
-        now = time.time()
-        sent = [
-            fact(row, row.next_number, "sent", at=now, call=requests[row.name].call, slot=slot) for row in rows
-        ]
-        batch.record(sent)
-        for row in rows:
-            row.slot = slot
-        try:
-            self._fence(slot, rows)
-        except Exception as error:
-            batch.record(fact(row, row.number, "not taken") for row in rows)
-            self._take_back(rows)
-            if isinstance(error, CrewError):
-                raise
-            event = f"Airflow did not store the kickoff records, so nothing was sent: {in_words(error)}."
-            raise CrewTaskError(event) from None
+        self._intend(slot, rows, requests)
 
         def send_row(row: Row) -> str:
             kickoff = partial(kick_off, batch.task, batch.client.kickoff, requests[row.name], interrupted)
@@ -101,15 +80,30 @@ class Starter:
 
         token, found, is_stored = batch.token, list[Fact](), False
         for done in batch.each(send_row, rows):
-            for row, outcome in done:
-                if each := self._found(row, outcome, token):
-                    found.append(each)
-                    batch.add(each)
+            news = [each for row, outcome in done if (each := self._found(row, outcome, token))]
+            for each in news:
+                batch.add(each)
+            found += news
             is_stored = self._save_ids(slot, rows, is_patient=False)
         batch.record(found)
         if not is_stored:  # only now: the process may be killed while it waits for Airflow
             self._save_ids(slot, rows, is_patient=True)
         self._report([row for row in rows if row.state == "uncertain"])
+
+    def _intend(self, slot: int, rows: Sequence[Row], requests: Mapping[str, KickoffRequest]) -> None:
+        """Record the kickoffs of a group before they are sent. If this raises, none may be sent."""
+        batch, now = self._batch, time.time()
+        calls = {row.name: requests[row.name].call for row in rows}
+        batch.record(fact(row, row.next_number, "sent", at=now, call=calls[row.name], slot=slot) for row in rows)
+        for row in rows:
+            row.slot = slot
+        try:
+            self._fence(slot, rows)  # last, because Airflow refuses it to a process that it has replaced
+        except Exception as error:  # noqa: BLE001 - another is raised
+            batch.record(fact(row, row.number, "not taken") for row in rows)
+            self._take_back(rows)
+            event = f"Airflow did not store the kickoff records, so nothing was sent: {in_words(error)}."
+            raise CrewTaskError(event) from None
 
     def _fence(self, slot: int, rows: Sequence[Row]) -> None:
         """Write the rows to the store. Airflow refuses that to a process that it has replaced."""
@@ -148,14 +142,24 @@ class Starter:
         return True
 
     def _report(self, rows: Sequence[Row]) -> None:
-        """Report uncertain rows. If the task was cleared meanwhile, the next attempt does, before it starts them."""
+        """Report uncertain rows. If the task was cleared meanwhile, the next attempt does, before it starts any."""
         batch = self._batch
         if rows and not batch.stop.is_told() and not is_cleared_meanwhile(batch.task.ti):
             errors_of = [(row, failure(self._doubts[row.name], "kickoff")) for row in rows]
             batch.record(fact(row, row.number, "reported", error=error) for row, error in errors_of)
 
+    def _requests(self, rows: Sequence[Row], slot: int) -> dict[str, KickoffRequest]:
+        """Return the kickoffs of rows by name. A row whose inputs cannot be sent ends."""
+        found: dict[str, KickoffRequest] = {}
+        for row in rows:
+            try:
+                found[row.name] = self._request(row, slot)
+            except errors.InvalidInputs as error:
+                self._batch.output.measure("kickoff.not_taken")
+                self._batch.record([end(row, "error", error, "inputs", number=row.next_number)])
+        return found
+
     def _request(self, row: Row, slot: int) -> KickoffRequest:
-        """Return the kickoff of a row. Raise InvalidInputs if the row ends because of its inputs."""
         task = self._batch.task
         if not self._has_secret:
             self._secret, self._has_secret = webhook_secret(task), True

@@ -2,7 +2,7 @@
 Kickoffs of a batch in the task state store: those that may be running, a group in each of a few slots.
 
 Before a group is sent, its rows are written to its slot. Airflow refuses that to a process that it has replaced,
-so two processes never start rows side by side. What a slot has had before is a fact as well, so nothing is deleted.
+so two processes never start rows side by side. Nothing is deleted: what a slot has had before remains true.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.facts import STATUSES
+from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.exceptions import (
     CrewTaskFailed,
     InvalidResultPath,

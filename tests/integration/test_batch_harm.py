@@ -18,10 +18,10 @@ from airflow.sdk.io import attach
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
 
 from airflow_provider_crew.batch import batch as batches_story
-from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.facts import STATUSES
-from airflow_provider_crew.batch.store import last_kickoff
+from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.state import BatchRun
+from airflow_provider_crew.batch.store import last_kickoff
 from airflow_provider_crew.exceptions import (
     CrewTaskError,
     CrewTaskFailed,
@@ -218,9 +218,10 @@ def test_two_batches_that_begin_together_do_not_mix(live_crew, batch, out, monke
         if name.startswith("batch-"):
             write(self, "batch-0123456789abcdef.json", [{"schema_version": 1, "run_id": "manual__2027"}])
 
-    with monkeypatch.context() as patched, pytest.raises(CrewTaskFailed):
+    with monkeypatch.context() as patched:
         patched.setattr(ResultFiles, "write", overtaken)
-        batch(rows(3)).run()
+        with pytest.raises(CrewTaskFailed):
+            batch(rows(3)).run()
     assert not live_crew.kickoffs
     (out / "batch-0123456789abcdef.json").unlink()
     assert batch(rows(3)).run()["counts"]["success"] == 3
@@ -238,7 +239,7 @@ def test_files_that_are_no_facts_are_ignored(live_crew, batch, out, text):
 
 
 class _Writes:
-    """Writes of a batch to the store and the files, the last of which does not happen, because the process dies."""
+    """Writes of a batch to the store and the files. The last one does not happen, because the process dies."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, last: int) -> None:
         self.left = last

@@ -26,7 +26,7 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
 from airflow_provider_crew.batch.files import ResultFiles
-from airflow_provider_crew.client import errors, timing
+from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Running
 from airflow_provider_crew.client.progress import PROGRESS
 from airflow_provider_crew.client.settings import WebhookSecret

@@ -13,9 +13,9 @@ from itertools import product
 from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
+from airflow_provider_crew.batch.rows import Row, steps_of
 
 from airflow_provider_crew import exceptions as ends
-from airflow_provider_crew.batch.rows import Row, steps_of
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.task.decide import KickoffRecord, Next, RowCounts
