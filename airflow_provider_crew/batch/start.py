@@ -142,7 +142,7 @@ class Starter:
         return True
 
     def _report(self, rows: Sequence[Row]) -> None:
-        """Report uncertain rows. If the task was cleared meanwhile, the next attempt does, before it starts any."""
+        """Report uncertain rows. If the task was cleared meanwhile, the next attempt does that first."""
         batch = self._batch
         if rows and not batch.stop.is_told() and not is_cleared_meanwhile(batch.task.ti):
             errors_of = [(row, failure(self._doubts[row.name], "kickoff")) for row in rows]
