@@ -202,14 +202,13 @@ class Batch:
         for name, row in batch.running.items():
             known = event["known"].get(name, (row.began_at, {}, None))
             row.began_at, row.troubles, row.first_poll_at = known
-        if event["is_away"]:  # start nothing until it responds
-            batch.carried.not_before = max(batch.carried.not_before, time.time() + timing.BATCH_BACK_OFF)
-        else:
+        if not event["is_away"]:  # any usable status ends an outage
             batch.carried.outage_since = None
         ends: dict[str, RowEnd] = {name: end and recorded_error(end) for name, end in event["ends"].items()}
         ends |= results
         rows = [(batch.running[name], end) for name, end in ends.items() if name in batch.running]
         collect(batch, rows, self.display.push_if_due)
+        batch.carried.is_away = event["is_away"] and bool(batch.running)
 
     def _watched(self) -> list[list[Any]]:
         return [
@@ -228,7 +227,8 @@ class Batch:
             exists=True,
             address=address,
             row_timeout=self.options.row_timeout,
-            wake_at=state.not_before if is_backing_off else None,
+            wake_at=state.not_before if is_backing_off and not state.is_away else None,
+            was_away=bool(is_backing_off and state.is_away),
             stops_at=state.address,
         )
 

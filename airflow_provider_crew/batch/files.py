@@ -67,7 +67,7 @@ class ResultFiles:
     def _reject_others(self, names: Iterable[str], own: str) -> None:
         for name in names:
             if name != own:
-                other = " ".join(json.dumps(line) for line in self.read(name))
+                other = " ".join(json.dumps(line) for line in self.read(name)) or name
                 event = f"{self.path} contains the results of another batch or version: {other}."
                 raise InvalidResultPath(event, owner=other)
 

@@ -80,10 +80,11 @@ def _read(batch: BatchRun, entry: Mapping[str, Any] | None) -> tuple[_Failures, 
             rows.add(each).slot = slot
         if value["plan"] == batch.carried.plan[0]:
             numbers = [max(both) for both in zip_longest(numbers, unpack(value["numbers"]), fillvalue=0)]
+    # Nothing was sent before the store had the number of the kickoff.
+    has_all = bool(entry and entry["plan"] == batch.carried.plan[0] and numbers)
     for each in sent:
         index = rows.find(each["key"], each["fingerprint"]).index
-        # Nothing was sent before the store had the number of the kickoff.
-        if not (entry and numbers and index >= 0 and each["number"] > numbers[index]):
+        if not (has_all and index >= 0 and each["number"] > numbers[index]):
             rows.add(each)
     for each in news:
         rows.add(each)

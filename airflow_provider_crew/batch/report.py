@@ -43,6 +43,7 @@ class Display:
             "estimate": self._estimate(states["not_started"]),
             "reasons": sorted(state.reasons, key=lambda group: -group["count"]),
             "result_path": batch.options.result_path,
+            "failed_path": f"{batch.files.path}/{batch.files.name_of(FAILED)}",
         }
         own = {"batch": numbers | about, "doing": line_of(numbers), "since": now, "polled_at": now}
         return begun("", state.started_at) | own | {"deadline": state.deadline}

@@ -53,7 +53,10 @@ class Starter:
 
     def _may_start(self) -> bool:
         batch = self._batch
-        if not batch.pending or batch.is_stopped or time.time() < batch.carried.not_before or batch.stop.is_told():
+        state = batch.carried
+        if not batch.pending or batch.is_stopped or state.is_away or batch.stop.is_told():
+            return False
+        if time.time() < state.not_before:
             return False
         batch.renew()
         try:

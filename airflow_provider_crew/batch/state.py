@@ -65,6 +65,7 @@ class Carried:
     :param slots: Slots of the task state store that have been used.
     :param window: Rows that the next group may have at most.
     :param not_before: Time before which no row is started, after the crew did not respond.
+    :param is_away: Whether the crew has returned no usable status for any row.
     :param outage_since: Time since when the crew does not respond to kickoffs.
     :param counted: Kickoffs that count against the daily limit and have started nothing.
     :param counted_on: Day on which they count.
@@ -83,6 +84,7 @@ class Carried:
     slots: int = 0
     window: int = FIRST_WINDOW
     not_before: float = 0.0
+    is_away: bool = False
     outage_since: float | None = None
     counted: int = 0
     counted_on: str = ""

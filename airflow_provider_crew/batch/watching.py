@@ -50,12 +50,13 @@ class RowRules(WatchRules):
     """
     Rules for watching all rows. The deadline is that of the batch.
 
-    ``row_timeout``: seconds that a row may take. ``wake_at``: time at which to start rows again. ``stops_at``:
-    address at which rows are cancelled.
+    ``row_timeout``: seconds that a row may take. ``wake_at``: time at which to start rows again. ``was_away``:
+    whether rows start again as soon as the crew responds. ``stops_at``: address at which rows are cancelled.
     """
 
     row_timeout: float | None
     wake_at: float | None
+    was_away: bool
     stops_at: str
 
 
@@ -97,6 +98,7 @@ class Watching:
             while not (is_told_to_end() or now() >= self.rules.deadline):
                 lasted = time.monotonic() - began
                 is_due = time.time() >= (self.rules.wake_at or math.inf) or lasted >= longest
+                is_due = is_due or (self.rules.was_away and not self.is_away)
                 if is_due or self.news >= quota or (self.news and lasted >= timing.BATCH_WAIT):
                     break
                 _raise_unexpected(tasks)
