@@ -35,7 +35,8 @@ def recall(batch: BatchRun, entry: Mapping[str, Any] | None, *, is_resumed: bool
     failures, news = _read(batch, entry)
     keys = {row.key for row in rows.given}
     state.changed = sum(row.key in keys for row in rows.removed)
-    state.address = state.address or (entry["address"] if entry else "")
+    if entry:
+        state.address, state.slots = state.address or entry["address"], entry["slots"]
     # Airflow 3.4 deletes the state of a task that is cleared. A batch without state is new, or was cleared.
     batch.max_tries_before = entry["max_tries"] if entry else -1
     if not is_resumed:
