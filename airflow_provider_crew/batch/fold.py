@@ -248,6 +248,7 @@ class Rows:
         """Number of rows among the inputs by state."""
         self.tokens = self.metered = self.executions = self.results = 0
         """Of all executions: their tokens, how many have reported any, their number, and that of results."""
+        self._numbers = ""
         for row in given:
             row.name = str(row.index)
 
@@ -267,6 +268,8 @@ class Rows:
     def add(self, known: Fact) -> Row:
         """Add a fact, and return its row."""
         row = self.find(known["key"], known["fingerprint"])
+        if known["number"] not in row.kickoffs:
+            self._numbers = ""
         kickoff = row.kickoffs.setdefault(known["number"], Kickoff())
         with_it = (row.state, *self._sums(kickoff))
         kickoff.add(known)
@@ -289,9 +292,11 @@ class Rows:
         ):
             setattr(self, name, getattr(self, name) + now - before)
 
-    def numbers(self) -> list[int]:
-        """Return the number of the last kickoff of each row among the inputs."""
-        return [max(row.kickoffs, default=0) for row in self.given]
+    @property
+    def numbers(self) -> str:
+        """Number of the last kickoff of each row among the inputs, as a short text."""
+        self._numbers = self._numbers or pack(max(row.kickoffs, default=0) for row in self.given)
+        return self._numbers
 
     def add_numbers(self, numbers: Iterable[int], sent_at: float) -> int:
         """Add kickoffs of which only the numbers are known, as sent. Return how many there are."""
@@ -318,6 +323,7 @@ class Rows:
         found = [(row, row.name, *values) for row, values in zip(self.given, unpack(known["given"]), strict=True)]
         found += [(self.find(key, fingerprint), *values) for key, fingerprint, *values in known["removed"]]
         self.states.clear()
+        self._numbers = ""
         for row, name, slot, *kickoffs in found:
             row.name, row.slot = name, slot
             row.kickoffs = {number: Kickoff.unpacked(*values) for number, *values in kickoffs}

@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow_provider_crew.batch.facts import Fact, Status, failure
 from airflow_provider_crew.batch.files import IN_MEMORY
-from airflow_provider_crew.batch.fold import Ending, Row, Rows, ending, tokens_in
+from airflow_provider_crew.batch.fold import Ending, Row, Rows, ending, tokens_in, unpack
 from airflow_provider_crew.batch.state import BatchRun
 from airflow_provider_crew.client.errors import UncertainKickoff
 from airflow_provider_crew.exceptions import CrewTaskError
@@ -28,7 +28,7 @@ def write_results(batch: BatchRun) -> tuple[Counter[str], dict[str, float]]:
     statuses, usage, files = Counter[str](), Counter[str](), batch.files
     with SpooledTemporaryFile(IN_MEMORY) as copy:  # a thousand files in an object store take minutes to read
         last, usages = _copied(batch, rows, copy)
-        rows.add_numbers(batch.rows.numbers(), batch.carried.started_at)
+        rows.add_numbers(unpack(batch.rows.numbers), batch.carried.started_at)
         if any(row.state == "running" for row in rows):
             raise CrewTaskError(
                 f"{files.path} has lost the ends of rows. The next attempt reads their results again."

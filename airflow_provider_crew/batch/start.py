@@ -81,13 +81,16 @@ class Starter:
             kickoff = partial(kick_off, batch.task, batch.client.kickoff, requests[row.name], interrupted)
             return send(kickoff, batch.stop, interrupted, save_intent=partial(self._look, slot, rows))
 
-        token, found, is_stored = batch.token, list[Fact](), False
+        token, found, saved_at = batch.token, list[Fact](), time.monotonic()
         for done in batch.each(send_row, rows):
             news = [each for row, outcome in done if (each := self._found(row, outcome, token))]
             for each in news:
                 batch.add(each)
             found += news
-            is_stored = self._save_ids(slot, rows, is_patient=False)
+            if time.monotonic() - saved_at >= timing.BATCH_SAVE:
+                self._save_ids(slot, rows, is_patient=False)
+                saved_at = time.monotonic()
+        is_stored = self._save_ids(slot, rows, is_patient=False)
         batch.record(found)
         if not is_stored:  # only now: the process may be killed while it waits for Airflow
             self._save_ids(slot, rows, is_patient=True)

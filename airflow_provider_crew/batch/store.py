@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from airflow_provider_crew.batch.facts import Fact, fact
-from airflow_provider_crew.batch.fold import OPEN, Row, fold, pack
+from airflow_provider_crew.batch.fold import OPEN, Row, fold
 from airflow_provider_crew.batch.state import BatchRun
 from airflow_provider_crew.task.decide import KickoffRecord
 from airflow_provider_crew.task.record import BATCH
@@ -54,7 +54,7 @@ def save_entry(batch: BatchRun, *, is_decided: bool = True) -> None:
 def save_slot(batch: BatchRun, slot: int, rows: Sequence[Row], *, is_patient: bool = True) -> None:
     """Write the last kickoffs of some rows to a slot, and how often each row of the batch was started."""
     facts = [each for row in rows for each in _facts_of(row, max(row.kickoffs))]
-    value = {"plan": batch.carried.plan[0], "numbers": pack(batch.rows.numbers()), "facts": facts}
+    value = {"plan": batch.carried.plan[0], "numbers": batch.rows.numbers, "facts": facts}
     batch.store.set(slot_key(slot), value, is_patient=is_patient)
 
 

@@ -82,6 +82,8 @@ BATCH_LOOK = 0.5
 BATCH_WAIT = 30.0
 # After this, a process shows again that Airflow has not replaced it before it sends a kickoff.
 FENCE_AGE = 10.0
+# Between two writes of the kickoff IDs of a group that is being sent.
+BATCH_SAVE = 0.25
 # Without new kickoffs after the crew did not respond to one.
 BATCH_BACK_OFF = 15.0
 # Before a result file is written again, and twice as long each time after that.

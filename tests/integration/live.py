@@ -16,7 +16,7 @@ from tests.integration.tasks import CONNECTION, WatchedService
 # Every pause of a task that is not an argument of its operator.
 NONE = (
     *("longest_back_off", "longest_retry_after", "shortest_deferral", "progress_pause", "progress_turn"),
-    *("time_to_clear", "storage_pause"),
+    *("time_to_clear", "storage_pause", "batch_save"),
 )
 PAUSES = {"waking_pause": 0.02, "waking_up": 0.3, "people_poll": 0.05, "store_pause": 0.01, "look": 0.02}
 PAUSES |= {"batch_back_off": 0.1, "batch_look": 0.02, "settle_look": 0.05, **dict.fromkeys(NONE, 0.0)}
