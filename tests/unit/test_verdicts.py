@@ -13,9 +13,10 @@ from itertools import product
 from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
-from airflow_provider_crew.batch.rows import Row, steps_of
 
 from airflow_provider_crew import exceptions as ends
+from airflow_provider_crew.batch.facts import end, fact
+from airflow_provider_crew.batch.fold import Row, Why, fold, steps_of
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.task.decide import KickoffRecord, Next, RowCounts
@@ -86,29 +87,43 @@ FACTS: dict[str, dict[str, Any]] = {
 }
 
 
-MEMORIES: dict[str, Any] = {
-    ".": ("not_started", None, None),
-    "k": ("not_started", None, None),
-    "s": ("success", None, None),
-    "i": ("invalid_output", "output", "InvalidOutput"),
-    "e": ("error", "execution", "ExecutionFailed"),
-    "r": ("error", "kickoff", "Rejected"),
-    "n": ("error", "inputs", "InvalidInputs"),
-    "w": ("error", "wait", "WaitedTooLong"),
-    "c": ("cancelled", "execution", "ExecutionCancelled"),
-    "p": ("cancelled", "execution", "ExecutionStopped"),
-    "u": ("uncertain", "kickoff", "UncertainKickoff"),
-    "?": ("uncertain", "kickoff", "UncertainKickoff"),
+# How the kickoff of a row has ended: status, error and stage.
+KICKOFFS: dict[str, Any] = {
+    "s": ("success", None, ""),
+    "i": ("invalid_output", errors.InvalidOutput("misfit"), "output"),
+    "e": ("error", errors.ExecutionFailed("failed"), "execution"),
+    "r": ("error", errors.Rejected("422"), "kickoff"),
+    "n": ("error", errors.InvalidInputs("no topic"), "inputs"),
+    "w": ("error", errors.WaitedTooLong("timeout"), "wait"),
+    "c": ("cancelled", errors.ExecutionCancelled("cancelled"), "execution"),
+    "p": ("cancelled", errors.ExecutionStopped("stopped"), "execution"),
 }
 
 
-def rows(signs: str, *, rerun: Any = "failed", is_billed: bool = True, pilot: int = 0, **others: Any) -> RowCounts:
-    """Return the counts of rows that have ended, are running (``k``), or are uncertain in no file (``?``)."""
-    made = [Row(0, "a", "digest", sent_at=None if sign not in "k?" else 1.0) for sign in signs]
-    for row, sign in zip(made, signs, strict=True):
-        row.kickoff_id = "k" * (sign == "k")
-        row.remember(*MEMORIES[sign])
-    retried, cleared = (steps_of(made, cleared=each, rerun=rerun, pilot=pilot) for each in (False, True))
+def row(sign: str, index: int) -> Row:
+    """Return a row that has ended, waits (``.``), runs (``k``), or is uncertain and reported (``u``) or not (``?``)."""
+    made = Row(index, f"{index}", "digest")
+    facts = [fact(made, 1, "sent", at=1.0, call="")] if sign != "." else []
+    facts += [fact(made, 1, "named", kickoff_id="7")] if sign not in ".u?rn" else []
+    facts += [fact(made, 1, "reported", error=None)] if sign == "u" else []
+    facts += [end(made, *KICKOFFS[sign], number=1)] if sign in KICKOFFS else []
+    fold([made], facts)
+    return made
+
+
+def rows(
+    signs: str,
+    *,
+    reruns: bool = False,
+    rerun: Any = "failed",
+    is_billed: bool = True,
+    pilot: int = 0,
+    **others: Any,
+) -> RowCounts:
+    """Return the counts of rows. ``reruns``: whether more have failed than ``max_failed``."""
+    made = [row(sign, index) for index, sign in enumerate(signs)]
+    whys = Why(cleared=False, reruns=reruns), Why(cleared=True, reruns=True, runs_all=rerun == "all")
+    retried, cleared = (steps_of(made, why=why, pilot=pilot) for why in whys)
     return RowCounts(retried=retried, cleared=cleared, is_billed=is_billed, runs_all=rerun == "all", **others)
 
 
@@ -120,21 +135,25 @@ ROWS = {
     "not read, rerun=all": rows(100 * ".", is_billed=False, is_blind=True, rerun="all"),
     "all succeeded": rows(100 * "s"),
     "failed": rows(ENDED_ROWS + "ii"),
-    "one failed": rows(99 * "s" + "e"),
-    "stopped": rows(ENDED_ROWS + "pp"),
-    "one stopped": rows(99 * "s" + "p"),
+    "only failed": rows(ENDED_ROWS),
+    "failed, more wait": rows(ENDED_ROWS + "rn" + 10 * "."),
+    "failed, more run": rows(ENDED_ROWS + "kk"),
+    "too many failed": rows(ENDED_ROWS + "ii", reruns=True),
+    "one failed": rows(99 * "s" + "e", reruns=True),
+    "stopped": rows(ENDED_ROWS + "pp", reruns=True),
+    "one stopped": rows(99 * "s" + "p", reruns=True),
     "invalid": rows(98 * "s" + "ii"),
     "running": rows(84 * "s" + 16 * "k"),
     "not ended in time": rows(84 * "s" + 16 * "w"),
-    "uncertain": rows(ENDED_ROWS + "uu"),
+    "uncertain": rows(ENDED_ROWS + "uu", reruns=True),
     "too many uncertain": rows("uu" + 98 * ".", is_stuck=True),
     "too many uncertain, some run": rows("uu" + 8 * "k" + 90 * ".", is_stuck=True),
     "too many invalid": rows("sii" + 97 * ".", is_stuck=True, is_stuck_if_cleared=True),
     "uncertain, unreported": rows(90 * "s" + "u" + 9 * "?"),
     "too many of both": rows("uuii", is_stuck_if_cleared=True),
-    "rejected": rows(90 * "s" + 2 * "e" + 4 * "rn" + 5 * "."),
+    "rejected": rows(90 * "s" + 2 * "e" + 4 * "rn" + 5 * ".", reruns=True),
     "spent, more wait": rows(90 * "s" + 4 * "k" + 6 * ".", is_spent=True),
-    "pilot failed": rows(8 * "s" + "ee" + 290 * ".", pilot=10),
+    "pilot failed": rows(8 * "s" + "ee" + 290 * ".", pilot=10, reruns=True),
     "pilot runs": rows(8 * "s" + "kk" + ".", pilot=10),
     "pilot passed": rows(10 * "s" + "e" + 10 * ".", pilot=10),
     "spent, all failed": rows("ee", is_spent=True),
