@@ -21,14 +21,13 @@ from airflow_provider_crew.batch.report import Display, manifest
 from airflow_provider_crew.batch.results import write_results
 from airflow_provider_crew.batch.start import Starter
 from airflow_provider_crew.batch.state import BatchOptions, BatchRun, Carried
-from airflow_provider_crew.batch.store import save_open
+from airflow_provider_crew.batch.store import read_entry, save_open
 from airflow_provider_crew.batch.trigger import CrewBatchTrigger
 from airflow_provider_crew.batch.watching import SHARE_IN_WORKER, BatchProgress, RowRules, Watching, count_of_rows
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import recorded_error
 from airflow_provider_crew.exceptions import CutShort, EndedByAirflow
-from airflow_provider_crew.task.record import BATCH
 from airflow_provider_crew.task.stop import UNWATCHED
 from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.task.verdict import Facts, verdict
@@ -137,7 +136,7 @@ class Batch:
         state.deadline = known["deadline"] if is_same else task.deadline(time_to_end=math.inf, share=_SHARE_TO_END)
         if trigger_timed_out(next_kwargs):
             state.deadline = time.time()
-        stored = batch.store.get(BATCH)
+        stored = read_entry(batch)
         names = {"dag_id", "run_id", "task_id", "map_index", "iteration"}
         owner = {"schema_version": 1} | {name: value for name, value in task.origin().items() if name in names}
         batch.files.claim(owner, has_begun=bool(stored))

@@ -12,6 +12,7 @@ from typing import Any
 from airflow_provider_crew.batch.facts import Fact, fact
 from airflow_provider_crew.batch.fold import OPEN, Row, fold
 from airflow_provider_crew.batch.state import BatchRun
+from airflow_provider_crew.exceptions import InvalidResultPath
 from airflow_provider_crew.task.decide import KickoffRecord
 from airflow_provider_crew.task.record import BATCH
 from airflow_provider_crew.task.send import called
@@ -19,6 +20,7 @@ from airflow_provider_crew.task.stop import shielded
 
 # As many rows are uncertain after the death of a process.
 MOST_IN_GROUP = 16
+_VERSION = 1
 
 
 def slot_key(slot: int) -> str:
@@ -36,6 +38,14 @@ def free_slot(batch: BatchRun) -> int:
     return slot
 
 
+def read_entry(batch: BatchRun) -> Any:
+    """Return what the store has of the batch. Raise if another version has written it."""
+    entry: Any = batch.store.get(BATCH)
+    if entry and entry.get("version") != _VERSION:
+        raise InvalidResultPath("Another version of the package has begun the batch.", owner="another version")
+    return entry
+
+
 def save_entry(batch: BatchRun, *, is_decided: bool = True) -> None:
     """
     Write where the slots are, and what the next attempt compares.
@@ -44,7 +54,7 @@ def save_entry(batch: BatchRun, *, is_decided: bool = True) -> None:
     """
     state = batch.carried
     state.address = state.address or batch.task.hook.connection.settings.address
-    entry = {"version": 1, "address": state.address, "slots": state.slots}
+    entry = {"version": _VERSION, "address": state.address, "slots": state.slots}
     entry |= {"max_tries": batch.max_tries_before, "plan": ""}
     if is_decided:
         entry |= {"max_tries": batch.task.ti.max_tries, "plan": state.plan[0]}
@@ -106,8 +116,8 @@ def calls_since(batch: BatchRun, facts: Sequence[Fact]) -> list[Fact]:
 
 
 def keys_of(entry: Mapping[str, Any]) -> list[str]:
-    """Return the keys of the slots that an entry lists."""
-    return [slot_key(slot) for slot in range(entry["slots"])]
+    """Return the keys of the slots that an entry lists. That of another version lists none."""
+    return [slot_key(slot) for slot in range(entry.get("slots", 0))]
 
 
 def last_kickoff(entries: Mapping[str, Any], key: str) -> tuple[str, KickoffRecord | None]:

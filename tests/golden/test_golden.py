@@ -7,6 +7,7 @@ If a format of a version that is not released changes, remove its set, and run `
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ from airflow_provider_crew import __version__
 from airflow_provider_crew.answers.people import APPROVE
 from airflow_provider_crew.answers.people import KEY as ANSWER
 from airflow_provider_crew.answers.question import QUESTION
-from airflow_provider_crew.batch.files import FAILED, MANIFEST, OWNER, PARTS, REMOVED, RESULTS, SENT
+from airflow_provider_crew.batch.files import FACTS
+from airflow_provider_crew.batch.results import FAILED, REMOVED, RESULTS
 from airflow_provider_crew.client.progress import PROGRESS
+from airflow_provider_crew.exceptions import InvalidResultPath
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.notifications import CrewAlert
 from airflow_provider_crew.task.ask import REQUEST
@@ -28,6 +31,7 @@ from airflow_provider_crew.task.record import BATCH, KEY, KICKOFF_ID, ROW
 from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, USAGE
 from airflow_provider_crew.triggers.events import DEFERRAL
 from tests.golden.scenes import DECADE, SCENES, Scene, recorded, restored
+from tests.integration.batches import newest
 from tests.integration.tasks import SLOW, TOKEN, rebuilt
 from tests.promises.attempts import Outcome
 from tests.promises.harness import World
@@ -156,11 +160,27 @@ def test_crew_tab_reads_what_is_stored(page, name, stored):
 @pytest.mark.parametrize("name", ["batch_ended"])
 def test_stored_failed_rows_are_inputs_of_a_batch(world, ledger, name, stored):
     job = restored(world, SCENES[name], stored, ledger)
-    other = Batch(world, inputs=str(job.folder / "failed.jsonl"))
+    other = Batch(world, inputs=str(newest(job.folder, "failed")))
 
     outcome = other.attempt()
 
     assert outcome.value["counts"]["success"] == len(world.crew.requests.on("kickoff")) == 1
+
+
+@pytest.mark.parametrize("stored", ["folder", "entry"])
+def test_batch_of_another_version_ends_without_a_retry(world, stored):
+    job = Batch(world)
+    if stored == "folder":
+        job.folder.mkdir(exist_ok=True)
+        (job.folder / "batch.json").write_text('{"schema_version": 1, "dag_id": "research"}')
+    else:
+        job.now.store.set(BATCH, {"address": world.crew.url, "max_tries": 2, "groups": [], "plan": "7"})
+
+    outcome = job.attempt()
+
+    assert isinstance(outcome.error.failure, InvalidResultPath)
+    assert not outcome.is_retried
+    assert not world.crew.requests.on("kickoff")
 
 
 @pytest.fixture
@@ -212,8 +232,8 @@ def test_next_attempt_watches_stored_request(dialog):
 def test_set_of_this_version_has_every_kind_of_entry():
     stored = [json.loads(path.read_text()) for path in (SETS / __version__).iterdir()]
     keys = {key.partition("_0")[0] for each in stored for key in (*each["xcoms"], *each["states"])}
-    files = {name.partition("/")[0] for each in stored for name in each.get("files", ())}
+    files = {re.split("[-/]", name)[0] for each in stored for name in each.get("files", ())}
 
     xcoms = {RETURN_VALUE, KICKOFF_ID, USAGE, RESULT, DASHBOARD_KEY, PROGRESS, ROW, DEFERRAL, QUESTION}
     assert keys == xcoms | {KEY, BATCH, REQUEST, ANSWER, "crew_watch"}
-    assert files == {OWNER, SENT, PARTS, RESULTS, FAILED, REMOVED, MANIFEST}
+    assert files == {"batch", FACTS, RESULTS, FAILED, REMOVED, "manifest"}
