@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from airflow_provider_crew.batch.operator import CrewBatchOperator
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from tests.integration.batches import lines
 from tests.integration.tasks import INPUTS
 from tests.promises.attempts import Outcome, Task
 from tests.promises.harness import World
@@ -136,8 +136,7 @@ class Batch(Job):
         return self.kept()
 
     def kept(self) -> str:
-        lines = (self.folder / "results.jsonl").read_text().splitlines()
-        return str(json.loads(lines[0])["raw_output"])
+        return str(lines(self.folder)[0]["raw_output"])
 
 
 KINDS: Mapping[str, Callable[..., Job]] = {
