@@ -244,13 +244,23 @@ def response_to_kickoff_decides_cost(world: World, make: MakeJob) -> None:
         *((status, None, "none") for status in (301, 401, 422)),
         *((status, "<html>Welcome</html>", "unknown") for status in (200, 503)),
         (200, {"kickoff_id": ""}, "unknown"),
-        (422, {"kickoff_id": "4711"}, "unknown"),
     ]
     for status, body, cost in responses:
         world.crew.faults.answer(status, body=body, on="kickoff")
         assert make(world).attempt().cost == cost, (status, body)
     assert not world.crew.kickoffs
     assert len(world.crew.requests.on("kickoff")) == len(responses)
+
+
+@promise
+def response_that_names_an_execution_has_started_it(world: World, make: MakeJob) -> None:
+    """Whatever its status."""
+    for number, status in enumerate((422, 500), 1):
+        world.crew.next_kickoff_id(f"execution-{number}")
+        body = {"kickoff_id": f"execution-{number}"}
+        world.crew.faults.answer(status, body=body, after_taken=True, on="kickoff")
+        assert_succeeded(make(world).attempt())
+        assert len(world.crew.requests.on("kickoff")) == number
 
 
 @promise
