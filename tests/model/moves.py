@@ -162,7 +162,7 @@ def _trigger(world: World) -> Steps:
 def _events(world: World, stored: dict[str, Any]) -> Iterator[tuple[str, World, dict[str, Any]]]:
     """Yield the events of a trigger. ``watched()`` in ``triggers/`` and ``batch/watching.py`` makes them."""
     rows, dialog = stored.get("running"), world.dialog
-    kickoff_id = rows[0][0] if rows else stored["kickoff_id"]
+    kickoff_id = rows[0][1] if rows else stored["kickoff_id"]
     about = {"kickoff_id": kickoff_id, "deadline": stored["rules"]["deadline"], "seen": True}
     if stored.get("asked") and dialog.given:
         yield f"finds answer {dialog.given}", world, answers.event_of(dialog.given, dialog.read[-1][0])
@@ -175,8 +175,8 @@ def _events(world: World, stored: dict[str, Any]) -> Iterator[tuple[str, World, 
         end = _end_of(news, kickoff_id)
         if rows:
             is_read_later = isinstance(end, Completed | errors.ExecutionFailed)
-            ends = {kickoff_id: None if is_read_later else error_record(end)}
-            event: dict[str, Any] = {"ends": ends, "error": None, "is_quick": False, "known": {}}
+            ends = {rows[0][0]: None if is_read_later else error_record(end)}
+            event: dict[str, Any] = {"ends": ends, "is_away": False, "is_quick": False, "known": {}}
         else:
             event = about | (told_completed(end) if isinstance(end, Completed) else told_error(end))
         why = "the timeout has passed" if news == "running" else f"{kickoff_id} is {news}"
@@ -351,6 +351,11 @@ def _polls(world: World, _: str, kickoff_id: str) -> Replies:
         yield f"finds that {kickoff_id} is {news}", answer, then
 
 
+def _polls_another(world: World, _: str) -> Replies:
+    yield "finds that the crew responds", ("not found", None), world
+    yield "finds that the crew does not respond", ("silent", None), world
+
+
 def _stores(world: World, slot: str, key: str, *values: str) -> Replies:
     others = [(name, kept) for name, kept in world.store if name != key]
     then = world.but(store=tuple(sorted([*others, *((key, value) for value in values)])))
@@ -436,6 +441,7 @@ REPLIES: dict[str, Callable[..., Replies]] = {
     "set": _stores,
     "delete": _stores,
     "names": _tells(_names),
+    "status of another": _polls_another,
     "xcom": _tells(lambda world, key: dict(world.xcoms).get(key, "null")),
     "state": _tells(lambda world: world.state),
     "sleep": _waits,

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
+from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
-from airflow_provider_crew.batch.files import ResultFiles
+from airflow_provider_crew.batch.files import FACTS, ResultFiles
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Running
 from airflow_provider_crew.client.progress import PROGRESS
@@ -217,7 +218,7 @@ class Play:
         about = SimpleNamespace(task_reschedule_count=0, xcom_keys_to_clear=self.start.left)
         began_at, tries = datetime.fromtimestamp(NOW, UTC), (self.start.try_number, self.start.max_tries)
         ti = Instance(*tries, start_date=began_at, task=task, _ti_context_from_server=about)
-        ti.job = self
+        ti.job, ti.id = self, f"attempt-{self.start.try_number}"
         return ti
 
 
@@ -245,21 +246,27 @@ def _set(key: str, value: Any, **_: Any) -> None:
 
 
 class Files(ResultFiles):
-    """The result files of a batch, which are entries in the store of the model."""
+    """The files of a batch, which are entries in the store of the model. No process reads the result files."""
+
+    def append(self, facts: Any) -> None:
+        if facts := [*facts]:
+            content = sha256(
+                as_json(facts).encode()
+            ).hexdigest()  # another name is another state
+            self.write(f"{FACTS}/{content}", facts)
 
     def write(self, name: str, lines: Any) -> None:
-        _set(f"{FILE}{name}", [*lines])
+        is_read = name.startswith((FACTS, "batch"))
+        _set(f"{FILE}{name if is_read else name.partition('-')[0]}", [*lines] if is_read else None)
 
     def read(self, name: str) -> Iterator[Any]:
         return iter(_get(f"{FILE}{name}") or ())
 
-    def names(self, folder: str) -> list[str]:
-        return [*ask("names", f"{FILE}{folder}/")]
+    def names(self) -> list[str]:
+        return [*ask("names", f"{FILE}{FACTS}/")]
 
-    def delete(self, *names: str) -> None:
-        with suppress(CrewTaskError):
-            for name in names:
-                ask("delete", f"{FILE}{name}")
+    def _owners(self) -> list[str]:
+        return [*ask("names", f"{FILE}batch")]
 
 
 async def _at_once(_: Any, function: Callable[..., Any], *args: Any, **__: Any) -> Any:
@@ -278,11 +285,15 @@ def _client(settings: Any, _secrets: Any = ()) -> Any:
         event = json.loads((_plays[0].start.resumes or "")[1])["event"]
         return ask("answer", from_json(given)["taskId"], event.get("responded_at", ""))
 
+    def status(kickoff_id: str) -> Any:
+        is_started = kickoff_id[1:].isdigit()  # a batch asks for another one, to hear whether the crew responds
+        return execution(kickoff_id, ask("status", kickoff_id) if is_started else ask("status of another"))
+
     return SimpleNamespace(
         settings=settings,
         inputs=lambda: CrewInputs(inputs=()),
         kickoff=kickoff,
-        status=lambda kickoff_id: execution(kickoff_id, ask("status", kickoff_id)),
+        status=status,
         cancel=lambda kickoff_id: execution(kickoff_id, ask("stop", kickoff_id)),
         answer=answer,
         close=lambda: None,
@@ -380,7 +391,7 @@ def played(task: Task) -> Iterator[None]:
             "batch.state.BatchRun.each": one_by_one,
             "versions.CLEARING_DELETES_TASK_STATE": task.airflow >= (3, 4),
         }
-        for module in ("task.attempt", "batch.start", "batch.groups"):
+        for module in ("task.attempt", "batch.start", "batch.store"):
             parts[f"{module}.shielded"] = lambda work: work(_Interrupted())
         for module in ("settle.kickoff", "task.send", "answers.people", "hooks.connection"):
             parts[f"{module}.load_secret"] = lambda _: secret
