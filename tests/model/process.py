@@ -21,6 +21,7 @@ from functools import cache, partial
 from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
@@ -218,7 +219,7 @@ class Play:
         about = SimpleNamespace(task_reschedule_count=0, xcom_keys_to_clear=self.start.left)
         began_at, tries = datetime.fromtimestamp(NOW, UTC), (self.start.try_number, self.start.max_tries)
         ti = Instance(*tries, start_date=began_at, task=task, _ti_context_from_server=about)
-        ti.job, ti.id = self, f"attempt-{self.start.try_number}"
+        ti.job, ti.id = self, UUID(int=self.start.try_number)
         return ti
 
 
@@ -250,9 +251,7 @@ class Files(ResultFiles):
 
     def append(self, facts: Any) -> None:
         if facts := [*facts]:
-            content = sha256(
-                as_json(facts).encode()
-            ).hexdigest()  # another name is another state
+            content = sha256(as_json(facts).encode()).hexdigest()  # another name is another state
             self.write(f"{FACTS}/{content}", facts)
 
     def write(self, name: str, lines: Any) -> None:

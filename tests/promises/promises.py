@@ -257,7 +257,7 @@ def response_that_names_an_execution_has_started_it(world: World, make: MakeJob)
     """Whatever its status."""
     for number, status in enumerate((422, 500), 1):
         world.crew.next_kickoff_id(f"execution-{number}")
-        body = {"kickoff_id": f"execution-{number}"}
+        body: Any = {"kickoff_id": f"execution-{number}"}
         world.crew.faults.answer(status, body=body, after_taken=True, on="kickoff")
         assert_succeeded(make(world).attempt())
         assert len(world.crew.requests.on("kickoff")) == number
