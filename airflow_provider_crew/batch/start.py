@@ -81,16 +81,16 @@ class Starter:
             kickoff = partial(kick_off, batch.task, batch.client.kickoff, requests[row.name], interrupted)
             return send(kickoff, batch.stop, interrupted, save_intent=partial(self._look, slot, rows))
 
-        token, found, saved_at = batch.token, list[Fact](), time.monotonic()
-        for done in batch.each(send_row, rows):
+        token, found, is_stored, saved_at = batch.token, list[Fact](), True, time.monotonic()
+        for done in batch.each(send_row, rows, pause=timing.BATCH_SAVE):  # another kickoff may take minutes
             news = [each for row, outcome in done if (each := self._found(row, outcome, token))]
             for each in news:
                 batch.add(each)
-            found += news
-            if time.monotonic() - saved_at >= timing.BATCH_SAVE:
-                self._save_ids(slot, rows, is_patient=False)
+            found, is_stored = found + news, is_stored and not news
+            if not is_stored and time.monotonic() - saved_at >= timing.BATCH_SAVE:
+                is_stored = self._save_ids(slot, rows, is_patient=False)
                 saved_at = time.monotonic()
-        is_stored = self._save_ids(slot, rows, is_patient=False)
+        is_stored = is_stored or self._save_ids(slot, rows, is_patient=False)
         batch.record(found)
         if not is_stored:  # only now: the process may be killed while it waits for Airflow
             self._save_ids(slot, rows, is_patient=True)

@@ -6,9 +6,10 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Literal, TypeVar
 
 from airflow_provider_crew.batch.facts import Fact
@@ -256,8 +257,14 @@ class BatchRun:
         max_age = timing.CONNECTION_AGE if max_age is None else max_age
         self.task.hook = renewed(self.task.hook, max_age)
 
-    def each(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[list[tuple[T, Future[R]]]]:
-        """Do work on each item in threads. Yield the items that are done at a time, with their outcomes."""
+    def each(
+        self, work: Callable[[T], R], items: Sequence[T], *, pause: float | None = None
+    ) -> Iterator[list[tuple[T, Future[R]]]]:
+        """
+        Do work on each item in threads. Yield the items that are done at a time, with their outcomes.
+
+        :param pause: Seconds after which nothing is yielded, if no item is done. ``None``: no limit.
+        """
         done: SimpleQueue[tuple[T, Future[R]]] = SimpleQueue()
 
         def note(item: T, outcome: Future[R]) -> None:
@@ -267,7 +274,9 @@ class BatchRun:
             self._threads.submit(work, item).add_done_callback(partial(note, item))
         waiting = len(items)
         while waiting:
-            some = [done.get(), *(done.get() for _ in range(done.qsize()))]
+            some: list[tuple[T, Future[R]]] = []
+            with suppress(Empty):
+                some = [done.get(timeout=pause), *(done.get() for _ in range(done.qsize()))]
             waiting -= len(some)
             yield some
 

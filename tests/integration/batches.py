@@ -45,7 +45,7 @@ def killed_at(
     monkeypatch.setattr(owner, name, method)
 
 
-def one_by_one(_: Any, work: Callable[[Any], Any], items: Any) -> Iterator[list[tuple[Any, Any]]]:
+def one_by_one(_: Any, work: Callable[[Any], Any], items: Any, **__: Any) -> Iterator[list[tuple[Any, Any]]]:
     """Do the work of a batch's threads in this one."""
     for item in items:
         outcome: Future[Any] = Future()

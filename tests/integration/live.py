@@ -16,10 +16,16 @@ from tests.integration.tasks import CONNECTION, WatchedService
 # Every pause of a task that is not an argument of its operator.
 NONE = (
     *("longest_back_off", "longest_retry_after", "shortest_deferral", "progress_pause", "progress_turn"),
-    *("time_to_clear", "storage_pause", "batch_save"),
+    *("time_to_clear", "storage_pause"),
 )
 PAUSES = {"waking_pause": 0.02, "waking_up": 0.3, "people_poll": 0.05, "store_pause": 0.01, "look": 0.02}
-PAUSES |= {"batch_back_off": 0.1, "batch_look": 0.02, "settle_look": 0.05, **dict.fromkeys(NONE, 0.0)}
+PAUSES |= {
+    "batch_back_off": 0.1,
+    "batch_look": 0.02,
+    "batch_save": 0.02,
+    "settle_look": 0.05,
+    **dict.fromkeys(NONE, 0.0),
+}
 # The time between polls of a task that has no argument for it.
 INTERVALS = {"shortest_interval": 0.02, "longest_interval": 0.02}
 

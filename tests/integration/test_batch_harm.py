@@ -145,7 +145,8 @@ def test_files_of_a_deleted_run_are_facts_for_the_new_one(live_crew, batch, monk
 # Another process writes as well.
 
 
-def test_late_response_to_a_replaced_process_is_found(live_crew, batch, store):
+def test_late_response_to_a_replaced_process_is_found(live_crew, batch, store, timing):
+    timing(batch_save=0.2)  # the others have responded before
     held = HeldAnswer(on="kickoff")
     live_crew.faults.add(held)
     first, second = batch(rows(3), max_active=3, max_failed=None), batch(rows(3), max_active=3, max_failed=None)
@@ -173,7 +174,8 @@ def test_late_response_to_a_replaced_process_is_found(live_crew, batch, store):
     assert len(live_crew.kickoffs) == 3
 
 
-def test_replaced_process_sends_no_further_row(live_crew, batch, store, monkeypatch):
+def test_replaced_process_sends_no_further_row(live_crew, batch, store, monkeypatch, timing):
+    timing(batch_save=0.0)
     monkeypatch.setattr(BatchRun, "each", one_by_one)
     store.breaks_at = lambda call: call == "set" and bool(live_crew.ids)
     with pytest.raises(Exception, match="does not answer"):
