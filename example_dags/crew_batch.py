@@ -1,8 +1,8 @@
 """
 Run a crew for each row of a list, in one task.
 
-At most four executions run at once. The result of each row is a line of `results.jsonl` in the folder
-`results`. One row fails, because it lacks an input. `max_failed` allows that, so the task succeeds.
+At most four executions run at once. The task returns a manifest, which names the file with the result of each
+row. One row fails, because it lacks an input. `max_failed` allows that, so the task succeeds.
 
 Needs Airflow 3.3, the connection `crew_default` and, with more than one worker, a `results` folder that
 all of them share, such as one in an object store.
@@ -34,7 +34,7 @@ with DAG("crew_batch", schedule=None, tags=["crew"], params=PARAMS, doc_md=__doc
 
     @task
     def summary(manifest: dict[str, Any]) -> list[str]:
-        with (ObjectStoragePath(manifest["result_path"]) / "results.jsonl").open() as file:
+        with ObjectStoragePath(manifest["results"]).open() as file:
             lines = [json.loads(line) for line in file]
         return sorted(line["raw_output"] for line in lines if line["status"] == "success")
 

@@ -47,20 +47,21 @@ class CrewBatchOperator(KickoffTask):
     """
     Run a crew for each row of a table, with a limited number of concurrent executions, and return a manifest.
 
-    The result of each row is a line of JSON in files under ``result_path``. Each execution is billed. Retrying or
-    clearing the task continues the batch: it keeps successful rows and waits for running ones. Needs Airflow 3.3.
+    The manifest names the file with the result of each row. Each execution is billed. Retrying or clearing the
+    task continues the batch: it keeps successful rows and waits for running ones. Clearing reruns failed rows. A
+    retry does so only if more rows failed than ``max_failed`` allows. Needs Airflow 3.3.
 
     Takes the kickoff's arguments of CrewKickoffOperator and the following:
 
     :param inputs: Inputs of the rows: a list of objects, the result of a task, or the path of a file with one JSON
         object in each line. (templated)
     :param result_path: Folder or prefix in an object store for the results. Each batch needs its own. (templated)
-    :param key: Input that names a row in logs, results and errors. By default its position. A row with another key
-        or other inputs is another row.
+    :param key: Input that names a row: a text or a number. By default its position. A row with another key or
+        other inputs is another row.
     :param max_active: Number of concurrent executions.
-    :param max_failed: Number of rows, or share, such as ``"5%"``, of the rows that have ended, that may fail. With
-        more, the batch starts no further rows, waits for the running ones and fails. A share stops it early only
-        after 50 rows, or after a smaller pilot. ``None``: no limit.
+    :param max_failed: Number of rows that may end without success, or their share of the ended rows, such as
+        ``"5%"``. With more, the batch starts no further rows, waits for the running ones and fails. A share stops
+        it early only after 50 rows, or after a smaller pilot. ``None``: no limit.
     :param pilot: Number of rows that run first, alone. The others start only if no more of them failed than
         ``max_failed`` allows.
     :param max_tokens: Limit on the tokens of all executions. At the limit, the batch starts no further rows, waits
@@ -70,6 +71,7 @@ class CrewBatchOperator(KickoffTask):
     :param timeout: Seconds after which an attempt stops waiting. Default: 24 hours.
     :param rerun: Rows that run again if you clear the task: ``failed`` or ``all``.
     :param check: Function of the inputs and the output of a row. If it returns False, the row is invalid_output.
+        It runs in up to eight threads.
     :param output_type: Type that each output must match, as in CrewRunOperator.
     :param deferrable: Whether to wait in the triggerer instead of a worker, unless rows end every few seconds. By
         default ``[operators] default_deferrable``.

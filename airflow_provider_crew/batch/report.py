@@ -120,7 +120,7 @@ class Display:
             return "too_many_failed", self._too_many_failed()
         if batch.pending and batch.is_spent:
             return "max_tokens", self._out_of_tokens()
-        return "partial" if is_partial else "succeeded", None
+        return "partial" if is_partial or batch.pending else "succeeded", None
 
     def _too_many_failed(self) -> BatchFailed:
         """Return the error for a batch in which more rows failed than ``max_failed`` allows."""

@@ -4,7 +4,8 @@ Have a crew write a brief about each account of a table, and store the briefs in
 Needs Airflow 3.3, `apache-airflow-providers-postgres`, the connections `crew_default` and `warehouse`,
 the two tables, and a bucket for the results.
 
-Costs one execution for each account. Each retry reruns and pays for those whose crew failed.
+Costs one execution for each account. A retry pays for accounts whose crew failed only if more of them failed
+than `max_failed` allows.
 """
 
 import json
@@ -39,7 +40,7 @@ with DAG("crew_batch_into_table", schedule=None, tags=["crew"], params=PARAMS, d
     def store(manifest: dict[str, Any]) -> None:
         from airflow.providers.postgres.hooks.postgres import PostgresHook
 
-        with (ObjectStoragePath(manifest["result_path"]) / "results.jsonl").open() as file:
+        with ObjectStoragePath(manifest["results"]).open() as file:
             lines = [json.loads(line) for line in file]
         PostgresHook("warehouse").insert_rows(
             table="briefs",

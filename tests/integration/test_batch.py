@@ -118,6 +118,15 @@ def test_output_that_is_checked_again_is_the_same(live_crew, batch, out, text, d
     assert len(live_crew.kickoffs) == 1
 
 
+@pytest.mark.usefixtures("ledger")
+def test_manifest_is_partial_if_rows_did_not_start(live_crew, batch, out, monkeypatch):
+    monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?max_kickoffs_per_day=1")
+    with pytest.raises(CrewTaskFailed):
+        batch(2).run()
+    (manifest,) = lines(out, "manifest")
+    assert (manifest["counts"]["not_started"], manifest["terminal_reason"]) == (1, "partial")
+
+
 @pytest.mark.parametrize("iteration", [None, 1])
 def test_result_path_of_another_batch_is_rejected(live_crew, batch, iteration):
     batch().run()

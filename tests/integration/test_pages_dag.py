@@ -10,6 +10,7 @@ import shutil
 import textwrap
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -219,15 +220,18 @@ def test_chat_and_pager_receive_messages_as_shown(pages):
 
 @pytest.mark.skipif(not has("Batches"), reason="a batch needs the task state store of Airflow 3.3")
 def test_batch_writes_the_results_as_shown(pages):
-    (results,) = pages.bucket.glob("briefs/*/results.jsonl")
+    (path,) = pages.bucket.glob("briefs/*/manifest-*.json")
+    manifest = json.loads(path.read_text())
+    results = Path(manifest["results"])
     lines = [json.loads(line) for line in results.read_text().splitlines()]
     assert sorted(line["key"] for line in lines) == ["12", "7"]
     files = {row[0].strip("`/") for row in table(BATCH_FILES, "Files")}
-    assert {path.name for path in results.parent.iterdir()} == files
+    found = {re.sub(r"-[^.]+", "-*", path.name) for path in results.parent.iterdir()}
+    assert found == files - {"removed-*.jsonl"}
+    assert (Path(manifest["failed"]).read_text(), manifest["removed_results"]) == ("", None)
     (keys,) = re.findall(r"^Each line of.*?\n\n(.*?)\n\n", PAGES[BATCH_FILES], re.DOTALL | re.MULTILINE)
     shown = {name for row in keys.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split(" | ")[0])}
     assert shown == {*lines[0]}
-    manifest = json.loads((results.parent / "manifest.json").read_text())
     assert all(f"`{name}`" in PAGES[BATCH_FILES] for name in (*manifest, *manifest["counts"]))
 
 

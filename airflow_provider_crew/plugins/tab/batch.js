@@ -40,7 +40,7 @@ export function batchOf({ batch, started_at: startedAt, polled_at: polledAt, end
     tokens: count("tokens") || undefined,
     note: noteOf(told, count("waiting"), goesOn),
     path: text(told.result_path),
-    failedPath: failed && (end || state === "completed") ? text(told.failed_path) || `${text(told.result_path)}/failed.jsonl` : "",
+    failedPath: failed && (end || state === "completed") ? text(told.failed_path) : "",
     adopt: count("uncertain") && !goesOn ? adopting(object(task)) : "",
     reasons,
     more: Math.max(0, failed - reasons.reduce((sum, { rows }) => sum + rows, 0)),
@@ -64,7 +64,7 @@ export function Results({ of: { path, reasons, more, failedPath, adopt } }) {
   const files = [h("span", null, "Results in ", h("code", null, path)), h(Copy, { text: path, label: "result path", isIcon: true })];
   const item = ({ title, rows, which }) => h("li", null, title, el("span", "crew-quiet", ` · ${rowsOf(rows)} · ${which}`));
   const drawn = reasons.length > 0 && el("ul", "crew-reasons", ...all(reasons.map(item)));
-  const where = failedPath ? ["All failed rows with their inputs: ", h("code", null, failedPath)] : ["At its end, the batch lists all failed rows with their inputs."];
+  const where = failedPath ? ["All failed rows with their inputs: ", h("code", null, failedPath)] : ["At its end, the batch lists all failed rows with their inputs in a file that its manifest names."];
   const note = el("p", "crew-quiet", more > 0 && `${rowsOf(more)} failed for other reasons. `, ...where);
   const doubt = "The executions of uncertain rows may be running. Search the crew's dashboard for each row's key in meta. If an execution is there, adopt it before you clear the task: ";
   return el("div", "crew-results", path && el("p", "crew-id", ...files), drawn, (drawn || failedPath) && note, adopt && el("p", "", doubt, h("code", null, adopt)));
