@@ -181,8 +181,8 @@ class BatchRun:
 
     def has_too_many_failed(self, failed: int) -> bool:
         """Whether more rows failed than ``max_failed``. A share counts from some rows on, and at the end."""
-        is_end = self.ended == len(self.rows.given)
-        return self.are_too_many(failed, failed + self.rows.states["success"], 0 if is_end else self.enough)
+        ends = failed + self.rows.states["success"]
+        return self.are_too_many(failed, ends, 0 if ends == len(self.rows.given) else self.enough)
 
     @property
     def enough(self) -> int:
