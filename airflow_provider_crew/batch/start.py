@@ -83,10 +83,10 @@ class Starter:
 
         token, found, is_stored, saved_at = batch.token, list[Fact](), True, time.monotonic()
         for done in batch.each(send_row, rows, pause=timing.BATCH_SAVE):  # another kickoff may take minutes
-            news = [each for row, outcome in done if (each := self._found(row, outcome, token))]
-            for each in news:
-                batch.add(each)
-            found, is_stored = found + news, is_stored and not news
+            for row, outcome in done:
+                if each := self._found(row, outcome, token):
+                    batch.add(each)  # before the next response, which may have the same kickoff ID
+                    found, is_stored = [*found, each], False
             if not is_stored and time.monotonic() - saved_at >= timing.BATCH_SAVE:
                 is_stored = self._save_ids(slot, rows, is_patient=False)
                 saved_at = time.monotonic()

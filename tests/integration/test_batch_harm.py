@@ -394,6 +394,14 @@ def test_token_renewed_before_a_group_stops_no_row(live_crew, batch, monkeypatch
     assert 1 <= len([each for each in live_crew.requests.on("kickoff") if each.status == 401]) <= 4
 
 
+def test_row_does_not_take_the_kickoff_id_of_another(live_crew, batch, monkeypatch):
+    """Their responses arrive together."""
+    monkeypatch.setattr(BatchRun, "each", lambda *given, **_: [[each for (each,) in one_by_one(*given)]])
+    live_crew.faults.answer(200, on="kickoff", times=3, body={"kickoff_id": live_crew.new_execution()})
+    counts = batch(rows(3), max_active=3, max_failed=None).run()["counts"]
+    assert (counts["success"], counts["uncertain"]) == (1, 2)
+
+
 def test_rate_limited_crew_gets_a_few_requests(live_crew, batch, timing):
     timing(batch_back_off=3600.0)
     live_crew.faults.answer(429, on="kickoff", times=10_000)
