@@ -77,9 +77,8 @@ class Batch:
     def _run(self) -> dict[str, Any]:
         note_end_of_deferral(self.batch.output, self._next_kwargs)
         self._open()
-        self.display.push(
-            self.display.live()
-        )  # before a kickoff: if the process is killed, this is all that is seen
+        # Before a kickoff: if the process is killed, this is all that is seen.
+        self.display.push(self.display.live())
         while True:
             self.starter.start()
             self._heed()
@@ -99,7 +98,10 @@ class Batch:
             with suppress(Exception):  # the results are facts
                 self._write("cancelled")
         has_retry = not is_marked and self.task.retries_left > 0
-        end = verdict(error, Facts(rows=self.display.counts(), has_retry=has_retry))
+        ti, conn_id = self.task.ti, self.options.crew_conn_id
+        where = ti.dag_id, ti.run_id, ti.task_id, ti.map_index
+        facts = Facts(rows=self.display.counts(), has_retry=has_retry, where=where, conn_id=conn_id)
+        end = verdict(error, facts)
         batch.output.progress.last = self.display.fields()
         batch.output.show_end("", end)
         if not batch.is_blind:

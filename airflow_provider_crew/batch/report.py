@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -44,9 +45,25 @@ class Display:
             "reasons": sorted(state.reasons, key=lambda group: -group["count"]),
             "result_path": batch.options.result_path,
             "failed_path": f"{batch.files.path}/{batch.files.name_of(FAILED)}",
+            "pilot": self._pilot(),
         }
+        if batch.pending and batch.is_spent:
+            needed = rows.metered and round(rows.tokens / rows.metered * states["not_started"])
+            about |= {"stopped_by": "max_tokens", "needed": needed}
+        elif about["pilot"] and batch.has_too_many_failed(batch.failed):
+            about["stopped_by"] = "pilot"
         own = {"batch": numbers | about, "doing": line_of(numbers), "since": now, "polled_at": now}
         return begun("", state.started_at) | own | {"deadline": state.deadline}
+
+    def _pilot(self) -> dict[str, int] | None:
+        """Return the rows of a pilot for which others wait. None if there is none."""
+        rows = self._batch.rows.given
+        size = min(self._batch.options.pilot or 0, len(rows))
+        if not 0 < size < len(rows) or any(row.state != "not_started" for row in rows[size:]):
+            return None
+        states = Counter(row.state for row in rows[:size])
+        ends = size - states["not_started"] - states["running"]
+        return {"total": size, "ended": ends, "failed": ends - states["success"]}
 
     @property
     def _removed(self) -> list[Row]:
@@ -108,7 +125,7 @@ class Display:
         )
 
     def _is_stuck(self, steps: Mapping[Step, int]) -> bool:
-        """Whether an attempt starts nothing because of failed rows that it keeps, even if running ones succeed."""
+        """Whether an attempt starts no rows because of failed rows that it keeps, even if running ones succeed."""
         good = sum(steps.get(step, 0) for step in (("keeps", "successful"), ("waits for", "running")))
         ends = sum(count for (verb, _), count in steps.items() if verb in KEEPS)
         return self._batch.are_too_many(ends - good, ends, self._batch.enough)
@@ -127,10 +144,8 @@ class Display:
         numbers, files = self.fields()["batch"], self._batch.files
         groups = numbers["reasons"][:_MOST_REASONS]
         reasons = tuple(f"{group['reason'].rstrip('. ')} ({group['count']:,})" for group in groups)
-        which, states = "", [row.state for row in self._batch.rows.given[: self._batch.options.pilot or 0]]
-        if states and numbers["waiting"]:
-            bad = sum(state not in {"success", "not_started", "running"} for state in states)
-            which = f"The pilot failed: {bad:,} of {count_of_rows(len(states))}. "
+        pilot = numbers["pilot"]
+        which = f"The pilot failed: {pilot['failed']:,} of {count_of_rows(pilot['total'])}. " if pilot else ""
         counts = f"{which}Of {count_of_rows(numbers['total'])}, {', '.join(counted(numbers, *_WITHOUT_SUCCESS))}"
         limit = f"(max_failed: {self._batch.options.max_failed})"
         details = f"Details: {files.path}/{files.name_of(FAILED)}"

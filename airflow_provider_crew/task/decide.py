@@ -203,7 +203,7 @@ class RowCounts:
     :param lost: Number of other rows that have no later execution than one of an uncertain kickoff.
     :param is_blind: Whether earlier processes may have started rows, and this one has not read which.
     :param runs_all: Whether clearing the task runs all rows again.
-    :param is_stuck: Whether a retry starts nothing, because the failed rows that it keeps exceed ``max_failed``.
+    :param is_stuck: Whether a retry starts no rows, because the failed rows that it keeps exceed ``max_failed``.
     :param is_stuck_if_cleared: The same if the task is cleared.
     :param is_spent: Whether ``max_tokens`` lets no more rows start, whatever the running ones use.
     """

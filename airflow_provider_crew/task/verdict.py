@@ -69,7 +69,7 @@ _EFFECTS = {
 _STARTS_ROWS = "starts the rows (billed)"
 _CONTINUES = "keeps the successful rows, waits for the running ones and starts the others (billed)"
 _CONTINUES_WITH_ALL = "waits for the running rows and starts all others (billed)"
-_STARTS_NOTHING = "starts nothing until result_path is fixed"
+_STARTS_NOTHING = "starts no rows until result_path is fixed"
 _LONGEST_REASON = 2_000
 # What happens to the execution of a task that has ended, and to those of a batch.
 _LEFT: dict[Cost, tuple[str, str]] = {
@@ -153,7 +153,7 @@ def _effect_on(rows: RowCounts, *, cleared: bool) -> str:
         noun = "one"
     if is_stuck:
         limit = "until max_tokens is raised or removed" if is_spent else "while max_failed is exceeded"
-        return _listed([*parts, f"starts nothing {limit}"])
+        return _listed([*parts, f"starts no rows {limit}"])
     cost = " (billed)" if is_billed else ", at no further cost" if rows.is_waiting else ", at no cost"
     then = f". {waiting:,} more row{' starts' if waiting == 1 else 's start'} (billed) only if the pilot passes"
     return f"{_listed(parts)}{cost}{then if waiting else ''}"
