@@ -146,6 +146,7 @@ class Batch:
         if is_same and event:
             batch.restore(Carried(**known), event["known"])
         else:  # a new attempt, or a deferral that ended without an event
+            batch.output.push_link()
             recall(batch, stored, is_resumed=same_try and not lacks_event(next_kwargs))
         batch.is_blind = False
         if event and (is_same or not known):  # dag.test() drops what a deferral passes on
@@ -279,4 +280,5 @@ class Batch:
         statuses, usage = write_results(batch)
         value = manifest(batch, reason, statuses, usage)
         batch.files.write(batch.files.name_of("manifest"), [value])
+        self.display.has_files = True
         return value

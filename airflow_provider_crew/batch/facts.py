@@ -1,8 +1,8 @@
 """
-What has happened to the executions of a batch: one fact for each event, which names the row and its kickoff.
+Facts about the executions of a batch: one for each event, with its row and its kickoff.
 
-A fact is JSON data, the same in the files and in the task state store. Nobody changes a fact. What follows from
-all of them is the business of ``fold.py``.
+A fact is JSON data, the same in the files and in the task state store, and never changes. ``fold.py`` derives all
+else from facts.
 """
 
 import time

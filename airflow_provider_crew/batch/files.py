@@ -1,7 +1,7 @@
 """
 Files of a batch under its ``result_path``: a folder, or a prefix in an object store.
 
-Each is written once, whole, under a name that nobody else uses, because object stores cannot append, and because
+Each is written once, whole, under a name of its own, because object stores cannot append, and because
 a process that Airflow has replaced may still write. Nothing is deleted. The size of a file is read back, because a
 write that was lost may have been a paid result.
 """
@@ -114,7 +114,7 @@ class ResultFiles:
         return "" if found == size else f"it has {found:,} bytes, but {size:,} were written"
 
     def read(self, name: str) -> Iterator[Any]:
-        """Yield the values of the lines. A line that is no JSON is ``None``, because a write may have been cut."""
+        """Yield the values of the lines, ``None`` for one that is not JSON: a write may have been cut."""
         try:
             with (self._root / name).open("rb") as file:
                 for line in file:

@@ -1,5 +1,5 @@
 """
-What is known about the rows of a batch: a fold over facts, in any order. It does no I/O.
+Rows of a batch: a fold over facts, in any order. It does no I/O.
 
 A fact may come late, twice or not at all. For one kickoff, a result counts more than a failure, a failure more
 than a wait that ended, and that more than an uncertain kickoff. A name counts more than none.
@@ -93,7 +93,7 @@ def tokens_in(usage: Any) -> int | None:
 @dataclass(slots=True)
 class Kickoff:
     """
-    What is known about one kickoff of a row.
+    One kickoff of a row, as far as facts tell.
 
     :param call: Hash of the address that the crew calls if there is no response. Empty if there is none.
     :param watch: Number of times that attempts have reattached after an end.
@@ -138,7 +138,7 @@ class Kickoff:
 
     @property
     def level(self) -> int:
-        """How much is known: the greater, the more."""
+        """Level of what is known. The greatest counts."""
         if self.end and (self.end.result or self.end.watch >= self.watch):
             return self.end.level
         return int(bool(self.kickoff_id))

@@ -1,4 +1,4 @@
-"""What earlier processes of a batch have done, and what this attempt does with each row."""
+"""Beginning of an attempt: read what earlier processes of a batch have done, and decide about each row."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -108,7 +108,7 @@ def _read_files(batch: BatchRun, failures: _Failures) -> list[Fact]:
                 if each.get("error") and (name not in failures or ending(each) >= ending(failures[name])):
                     failures[name] = each
     if odd:
-        batch.task.warn(f"Lines in {batch.files.path} that are no facts, or were not written whole: {odd:,}.")
+        batch.task.warn(f"Lines in {batch.files.path} that are not facts, or were cut: {odd:,}.")
     return sent
 
 
@@ -152,7 +152,7 @@ def _decided(batch: BatchRun, why: Why, failures: _Failures) -> Iterator[Fact]:
 
 
 def _reports(batch: BatchRun) -> Iterator[Fact]:
-    """Yield reports of the rows that nobody has told of yet."""
+    """Yield reports of uncertain rows that no log has reported yet."""
     for row in batch.rows:
         if row.state == "uncertain" and not row.kickoff.reported:
             batch.carried.gone += row.index < 0

@@ -28,6 +28,8 @@ class Display:
 
     def __init__(self, batch: BatchRun) -> None:
         self._batch = batch
+        self.has_files = False
+        """Whether this attempt has written its result files."""
         batch.output.progress.if_lost = lambda: self.live()["if_lost"]
 
     def fields(self) -> dict[str, Any]:
@@ -44,7 +46,7 @@ class Display:
             "estimate": self._estimate(states["not_started"]),
             "reasons": sorted(state.reasons, key=lambda group: -group["count"]),
             "result_path": batch.options.result_path,
-            "failed_path": f"{batch.files.path}/{batch.files.name_of(FAILED)}",
+            "failed_path": f"{batch.files.path}/{batch.files.name_of(FAILED)}" if self.has_files else "",
             "pilot": self._pilot(),
         }
         if batch.pending and batch.is_spent:

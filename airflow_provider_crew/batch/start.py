@@ -114,12 +114,12 @@ class Starter:
     def _fence(self, slot: int, rows: Sequence[Row]) -> None:
         """Write the rows to the store. Airflow refuses that to a process that it has replaced."""
         save_slot(self._batch, slot, rows)
-        self._fenced_at = time.monotonic()
+        self._fenced_at = timing.ticks()
 
     def _look(self, slot: int, rows: Sequence[Row]) -> None:
         """Raise if no row may be sent any more. The group has stored the intent of each."""
         with self._fencing:
-            if not self._is_superseded and time.monotonic() - self._fenced_at > timing.FENCE_AGE:
+            if not self._is_superseded and timing.ticks() - self._fenced_at > timing.FENCE_AGE:
                 try:
                     self._fence(slot, rows)
                 except Exception as error:  # noqa: BLE001 - the rows of this group that were sent are running

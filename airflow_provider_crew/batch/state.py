@@ -261,7 +261,7 @@ class BatchRun:
         self, work: Callable[[T], R], items: Sequence[T], *, pause: float | None = None
     ) -> Iterator[list[tuple[T, Future[R]]]]:
         """
-        Do work on each item in threads. Yield the items that are done at a time, with their outcomes.
+        Do work on each item in threads. Yield items with their outcomes as soon as they are done.
 
         :param pause: Seconds after which nothing is yielded, if no item is done. ``None``: no limit.
         """

@@ -67,7 +67,7 @@ class Watching:
 
     :param running: Name, kickoff ID, kickoff time, begin, troubles and first poll of each row.
     :param rules: Rules for polling the rows.
-    :param window: Number of executions that may run at a time.
+    :param window: Number of executions that may run concurrently.
     :param since: Time since when the rows have not been watched.
     :param share: Share of the window, as a divisor, after which the watch ends.
     :param largest: Size of the largest status that is read here, in bytes. ``None`` reads all.

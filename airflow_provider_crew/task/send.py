@@ -78,8 +78,8 @@ def send(
     Send a kickoff once, and return the kickoff ID. Call this where no signal interrupts it.
 
     Store the intent, look whether the task may still send, and send. A crash in between leaves a trace: the next
-    attempt reports an uncertain kickoff and starts nothing. The kickoff is sent again only if the crew certainly
-    did not receive it.
+    attempt reports an uncertain kickoff instead of sending another. The kickoff is sent again only if the crew
+    certainly did not receive it.
 
     :param kickoff: Sends the request once.
     :param save_intent: Records a kickoff that may have been sent from here on. If it raises, nothing is sent.

@@ -87,7 +87,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     found.works()
 
 
-def test_results_of_an_attempt_are_kept_if_the_next_cannot_write_its_own(live_crew, batch, bucket):
+def test_results_are_kept_if_the_next_attempt_cannot_write_its_own(live_crew, batch, bucket):
     given = rows()
     task = batch(given, result_path=bucket.path)
     task.run()
