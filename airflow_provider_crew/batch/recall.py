@@ -1,13 +1,14 @@
 """Beginning of an attempt: read what earlier processes of a batch have done, and decide about each row."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 from typing import Any
 
 from airflow_provider_crew.batch.collect import failed, fit
 from airflow_provider_crew.batch.facts import Fact, fact, failure
-from airflow_provider_crew.batch.fold import Row, Why, decision_of, ending, unpack
+from airflow_provider_crew.batch.fold import Kickoff, Row, Why, decision_of, ending, unpack
 from airflow_provider_crew.batch.state import BatchRun
 from airflow_provider_crew.batch.store import calls_since, read_slots, save_entry, save_open
 from airflow_provider_crew.client import errors
@@ -73,14 +74,8 @@ def _read(batch: BatchRun, entry: Mapping[str, Any] | None) -> tuple[_Failures, 
     rows, failures = batch.rows, _Failures()
     sent = _read_files(batch, failures)
     # Clearing deletes the entry on Airflow 3.4, but a process may have written to its slot after that.
-    slots = range(entry["slots"]) if entry else {each["slot"] for each in sent}
-    numbers, news = list[int](), list[Fact]()
-    for slot, value in read_slots(batch, slots):
-        news += calls_since(batch, value["facts"])
-        for each in value["facts"]:
-            rows.add(each).slot = slot
-        if value["plan"] == batch.carried.plan[0]:
-            numbers = [max(both) for both in zip_longest(numbers, unpack(value["numbers"]), fillvalue=0)]
+    slots = range(entry["slots"]) if entry else sorted({each["slot"] for each in sent})
+    numbers, news = _read_store(batch, slots)
     # Nothing was sent before the store had the number of the kickoff.
     has_all = bool(entry and entry["plan"] == batch.carried.plan[0] and numbers)
     for each in sent:
@@ -92,6 +87,23 @@ def _read(batch: BatchRun, entry: Mapping[str, Any] | None) -> tuple[_Failures, 
     if lost := rows.add_numbers(numbers, batch.carried.started_at):
         batch.task.warn(f"Rows that earlier attempts have started, and that the files lack: {lost:,}.")
     return failures, news
+
+
+def _read_store(batch: BatchRun, slots: Iterable[int]) -> tuple[list[int], list[Fact]]:
+    """Read the facts in the store. Return the number of each row's last kickoff, and what the files lack."""
+    rows, numbers, news = batch.rows, list[int](), list[Fact]()
+    for slot, value in read_slots(batch, slots):
+        news += calls_since(batch, value["facts"])
+        for each in value["facts"]:
+            row = rows.find(each["key"], each["fingerprint"])
+            before = replace(row.kickoffs.get(each["number"], Kickoff()))
+            rows.add(each)
+            row.slot = slot if row.slot < 0 else row.slot
+            if each["what"] != "sent" and row.kickoffs[each["number"]] != before:
+                news.append(each)
+        if value["plan"] == batch.carried.plan[0]:
+            numbers = [max(both) for both in zip_longest(numbers, unpack(value["numbers"]), fillvalue=0)]
+    return numbers, news
 
 
 def _read_files(batch: BatchRun, failures: _Failures) -> list[Fact]:
@@ -148,7 +160,8 @@ def _decided(batch: BatchRun, why: Why, failures: _Failures) -> Iterator[Fact]:
             case Decision.REATTACH if status:
                 yield fact(row, row.number, "reattached", watch=row.kickoff.watch + 1)
             case Decision.KICK_OFF | Decision.KICK_OFF_BY_CHOICE | Decision.KICK_OFF_AFTER_END:
-                yield fact(row, row.number, "again", watch=row.kickoff.watch, level=row.kickoff.level)
+                for number, kickoff in row.kickoffs.items():  # an earlier one may have the result
+                    yield fact(row, number, "again", watch=kickoff.watch, level=kickoff.level)
 
 
 def _reports(batch: BatchRun) -> Iterator[Fact]:

@@ -63,7 +63,9 @@ def save_entry(batch: BatchRun, *, is_decided: bool = True) -> None:
 
 def save_slot(batch: BatchRun, slot: int, rows: Sequence[Row], *, is_patient: bool = True) -> None:
     """Write the last kickoffs of some rows to a slot, and how often each row of the batch was started."""
-    facts = [each for row in rows for each in _facts_of(row, max(row.kickoffs))]
+    # A late name may tell that one is running which a rejected kickoff was to replace.
+    numbers = [(row, number) for row in rows for number in row.kickoffs.keys() & {row.number, max(row.kickoffs)}]
+    facts = [each for row, number in numbers for each in _facts_of(row, number)]
     value = {"plan": batch.carried.plan[0], "numbers": batch.rows.numbers, "facts": facts}
     batch.store.set(slot_key(slot), value, is_patient=is_patient)
 
@@ -105,11 +107,15 @@ def read_slots(batch: BatchRun, slots: Iterable[int]) -> Iterator[tuple[int, Any
 
 def calls_since(batch: BatchRun, facts: Sequence[Fact]) -> list[Fact]:
     """Return the names with which crews have called since, for kickoffs without a response."""
-    named = {(each["key"], each["fingerprint"]) for each in facts if each["what"] in {"named", "not taken"}}
-    sent = [each for each in facts if each.get("call") and (each["key"], each["fingerprint"]) not in named]
+    known = {_id_of(each) for each in facts if each["what"] in {"named", "not taken"}}
+    sent = [each for each in facts if each.get("call") and _id_of(each) not in known]
     calls = {each["call"]: each["at"] for each in sent}
     found = shielded(partial(called, batch.task, calls)) if calls else {}
     return [{**each, "what": "named", "kickoff_id": found[each["call"]]} for each in sent if each["call"] in found]
+
+
+def _id_of(each: Fact) -> tuple[Any, ...]:
+    return each["key"], each["fingerprint"], each["number"]
 
 
 # For the command ``adopt``, which cannot read the files.

@@ -23,6 +23,7 @@ from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.state import BatchRun
 from airflow_provider_crew.batch.store import last_kickoff
 from airflow_provider_crew.exceptions import (
+    BatchFailed,
     CrewTaskError,
     CrewTaskFailed,
     WaitedTooLong,
@@ -210,6 +211,72 @@ def test_files_that_vanish_while_read_start_nothing(live_crew, batch, out, monke
     with pytest.raises(CrewTaskError):
         task.run()
     assert len(live_crew.kickoffs) == 3
+
+
+def add_late_fact(out: Any, number: int, **about: Any) -> None:
+    """Write what another process knows about the kickoff of the only row."""
+    sent = next(line for file in (out / "facts").iterdir() for line in file.read_text().splitlines())
+    about |= {"number": number} | {name: json.loads(sent)[name] for name in ("key", "fingerprint")}
+    (out / "facts" / "1-late.jsonl").write_text(json.dumps(about))
+
+
+def test_late_result_is_replaced_if_all_rows_run_again(live_crew, batch, out):
+    live_crew.scenario = FAILING
+    task = batch(1, max_failed=0, rerun="all")
+    for _ in range(2):
+        with pytest.raises(BatchFailed):
+            task.run()
+    about = {"status": "success", "error": None, "watch": 0, "kickoff_id": live_crew.ids[0], "output": "Late."}
+    add_late_fact(out, 1, what="ended", **about)
+    assert task.run()["counts"]["success"] == 1
+    live_crew.scenario = QUICK
+    task.clear()
+    assert task.run()["counts"]["success"] == 1
+    assert len(live_crew.kickoffs) == 3
+
+
+def test_late_name_before_a_rejected_kickoff_is_in_the_store(live_crew, batch, out, monkeypatch):
+    live_crew.scenario = SLOW
+    live_crew.faults.reset(on="kickoff", after_taken=True)
+    task = batch(1, max_failed=0)
+    with pytest.raises(CrewTaskFailed):
+        task.run()
+    live_crew.faults.answer(401, on="kickoff")
+    task.clear()
+    with pytest.raises(CrewTaskFailed):
+        task.run()
+    live_crew.faults.clear()
+    add_late_fact(out, 1, what="named", kickoff_id=live_crew.ids[0])
+    with monkeypatch.context() as patched:
+        killed_at(patched, batches_story.Batch, "_wait")
+        died(task)
+    for file in (out / "facts").iterdir():
+        file.unlink()
+    live_crew.finish(live_crew.ids[0])
+    live_crew.scenario = QUICK
+    assert task.run()["counts"]["success"] == len(live_crew.kickoffs) == 1
+
+
+def test_slot_is_overwritten_after_its_rows_are_elsewhere(live_crew, batch, out, store, monkeypatch):
+    """The slots are full, and another one has an older fact about a row."""
+    live_crew.scenario = SLOW
+    task = batch(32, max_active=32, max_failed=None)
+    with monkeypatch.context() as patched:
+        killed_at(patched, batches_story.Batch, "_wait")
+        died(task)
+    slots = [store.entries[f"crew_batch_{slot}"] for slot in range(4)]
+    facts = sorted((each for slot in slots for each in slot["facts"]), key=lambda each: str(each["key"]))
+    for slot, own in enumerate((facts[:32], facts[32:], [facts[0]], [])):
+        store.set(f"crew_batch_{slot}", slots[3] | {"facts": own})
+    for file in (out / "facts").iterdir():
+        if '"named"' in file.read_text():
+            file.unlink()
+    with monkeypatch.context() as patched:
+        killed_at(patched, Store, "set", call=3)  # the entry, the first slot, and the second
+        died(task)
+    for kickoff_id in live_crew.ids:
+        live_crew.finish(kickoff_id)
+    assert task.run()["counts"]["success"] == len(live_crew.kickoffs) == 32
 
 
 def test_two_batches_that_begin_together_do_not_mix(live_crew, batch, out, monkeypatch):
