@@ -53,7 +53,7 @@ ENDED = 3
 # Kinds of rows in the words of the verdict.
 _KINDS = {"success": "successful", "invalid_output": "invalid", "refused": "rejected", "not_started": ""}
 _NAMED = "known"
-_MOST_TOKENS = 10**12
+MOST_TOKENS = 10**12
 
 
 class Ending(NamedTuple):
@@ -87,7 +87,7 @@ def ending(known: Fact) -> Ending:
 def tokens_in(usage: Any) -> int | None:
     """Return the tokens that a crew has reported for an execution. None if they are missing or impossible."""
     tokens = usage.get("total_tokens") if isinstance(usage, Mapping) else None
-    return tokens if type(tokens) is int and 0 <= tokens < _MOST_TOKENS else None
+    return tokens if type(tokens) is int and 0 <= tokens < MOST_TOKENS else None
 
 
 @dataclass(slots=True)

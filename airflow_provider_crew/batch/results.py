@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from tempfile import SpooledTemporaryFile
 from typing import Any
 
-from airflow_provider_crew.batch.facts import Fact, Status, failure
+from airflow_provider_crew.batch.facts import Fact, Status, fact, failure
 from airflow_provider_crew.batch.files import IN_MEMORY
-from airflow_provider_crew.batch.fold import Ending, Row, Rows, ending, tokens_in, unpack
+from airflow_provider_crew.batch.fold import MOST_TOKENS, Ending, Row, Rows, ending, tokens_in, unpack
 from airflow_provider_crew.batch.state import BatchRun
 from airflow_provider_crew.client.errors import UncertainKickoff
 from airflow_provider_crew.exceptions import CrewTaskError
@@ -29,10 +29,10 @@ def write_results(batch: BatchRun) -> tuple[Counter[str], dict[str, float]]:
     with SpooledTemporaryFile(IN_MEMORY) as copy:  # a thousand files in an object store take minutes to read
         last, usages = _copied(batch, rows, copy)
         rows.add_numbers(unpack(batch.rows.numbers), batch.carried.started_at)
-        if any(row.state == "running" for row in rows):
-            raise CrewTaskError(
-                f"{files.path} has lost the ends of rows. The next attempt reads their results again."
-            )
+        if running := [row for row in rows if row.state == "running"]:
+            for row in running:  # another process may have named it since
+                batch.rows.add(fact(row, row.number, "named", kickoff_id=row.kickoff.kickoff_id))
+            raise CrewTaskError(f"{files.path} lacks the ends of rows. The next attempt reads their results.")
 
         def lines(some: Iterable[Row]) -> Iterator[dict[str, Any]]:
             for row in some:
@@ -83,7 +83,7 @@ def _line(row: Row, known: Fact, usages: Mapping[int, Mapping[str, Any]]) -> dic
         error = failure(_LOST, "kickoff")
     total = Counter[str]()
     for usage in usages.values():
-        numbers = {name: n for name, n in usage.items() if isinstance(n, int | float) and not isinstance(n, bool)}
+        numbers = {name: n for name, n in usage.items() if type(n) in {int, float} and 0 <= n < MOST_TOKENS}
         total.update({"executions": int(tokens_in(usage) is not None)} | numbers)
     return {
         "key": row.key,

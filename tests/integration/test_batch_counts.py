@@ -110,6 +110,12 @@ def test_metrics_count_rows_as_runs(live_crew, batch, counted, deferrable):
     assert [counted[f"crew.{name}"] for name in ("execution.completed", "tokens.total")] == [2, 2 * TOKENS]
 
 
+def test_tokens_that_no_crew_can_have_used_are_in_no_sum(live_crew, batch):
+    live_crew.scenario = QUICK.model_copy(update={"usage": {"total_tokens": -1_000, "more": 1.5e308, "less": 0.5}})
+    usage = batch(2).run()["usage"]
+    assert (usage, live_crew.xcoms.progress[-1]["batch"]["tokens"]) == ({"executions": 0, "less": 1.0}, 0)
+
+
 # The first rows, which run alone.
 
 

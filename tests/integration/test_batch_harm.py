@@ -20,6 +20,7 @@ from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[impor
 from airflow_provider_crew.batch import batch as batches_story
 from airflow_provider_crew.batch.facts import STATUSES
 from airflow_provider_crew.batch.files import ResultFiles
+from airflow_provider_crew.batch.results import write_results
 from airflow_provider_crew.batch.state import BatchRun
 from airflow_provider_crew.batch.store import last_kickoff
 from airflow_provider_crew.exceptions import (
@@ -254,6 +255,25 @@ def test_late_name_before_a_rejected_kickoff_is_in_the_store(live_crew, batch, o
         file.unlink()
     live_crew.finish(live_crew.ids[0])
     live_crew.scenario = QUICK
+    assert task.run()["counts"]["success"] == len(live_crew.kickoffs) == 1
+
+
+def test_execution_that_is_named_at_the_end_is_waited_for(live_crew, batch, out, monkeypatch):
+    """Another process writes the response while this one writes the results."""
+    live_crew.faults.reset(on="kickoff", after_taken=True)
+    task = batch(1, max_failed=None)
+
+    def overtaken(run: BatchRun) -> Any:
+        add_late_fact(out, 1, what="named", kickoff_id=live_crew.ids[0])
+        return write_results(run)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(batches_story, "write_results", overtaken)
+        with pytest.raises(CrewTaskError):
+            task.run()
+    end = live_crew.xcoms.progress[-1]["end"]
+    assert (end["cost"], end["if_cleared"][:23]) == ("running", "waits for 1 running row")
+    task.clear()
     assert task.run()["counts"]["success"] == len(live_crew.kickoffs) == 1
 
 
