@@ -4,6 +4,7 @@ import html
 import json
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -30,6 +31,17 @@ def one_line(text: str, most: int) -> str:
         shown = "".join(character if character.isprintable() else "\ufffd" for character in shown)
     shown = _unfolded(shown)
     return shown if len(line) <= most and len(text) <= 4 * most else f"{shown}…"
+
+
+# IDs and times, which differ from execution to execution. A status code or a line number tells two reasons apart.
+_VARIES = re.compile(r"\b(?=[\w-]*\d)[\w-]{12,}\b|\b\d+(?:\.\d+)? ?(?:h|m|s|ms)\b(?: \d+[ms]\b)?")
+_COMPARED = 150
+
+
+@lru_cache(maxsize=128)
+def core_of(reason: str) -> str:
+    """Return what executions that failed for the same reason have in common."""
+    return _VARIES.sub("…", reason)[:_COMPARED]
 
 
 def warn(log: Any, text: str) -> None:

@@ -1,6 +1,5 @@
 """Output of a task besides its result: progress and other XComs, links, metrics, spans, and asset event extras."""
 
-import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -11,6 +10,7 @@ from airflow_provider_crew import versions
 from airflow_provider_crew.client import errors, progress
 from airflow_provider_crew.client.errors import Cost, CrewError
 from airflow_provider_crew.client.progress import PROGRESS, Pace, ProgressReport
+from airflow_provider_crew.client.text import core_of
 from airflow_provider_crew.exceptions import CutShort, EndedByAirflow
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.task.decide import KickoffRecord
@@ -21,8 +21,6 @@ from airflow_provider_crew.task.verdict import Verdict
 
 # Beginning of the XCom key of a reason.
 REASON = "crew_reason_"
-# IDs, times and counts, which differ from task to task. A short number, such as a status, tells two reasons apart.
-_VARIES = re.compile(r"\b(?=[\w-]*\d)[\w-]{8,}\b|\b\d+(?:\.\d+)? ?(?:h|m|s|ms)\b")
 # Values of a result in the asset event extras, besides the kickoff ID.
 _EXTRAS = ("usage", "execution_time")
 # Ends in the metrics. All others count as "broken".
@@ -143,7 +141,7 @@ class Output:
         self.progress.ended(kickoff_id, end.failure, shown)
         # Tasks with the same reason share the key, since lists of XComs have no values.
         kind = type(end.failure).__name__, end.failure.cost, end.if_retried, end.if_cleared
-        key = sha256(repr((*kind, _VARIES.sub("…", end.failure.event))).encode()).hexdigest()[:16]
+        key = sha256(repr((*kind, core_of(end.failure.event))).encode()).hexdigest()[:16]
         tokens = (getattr(end.failure, "usage", None) or {}).get("total_tokens")
         self.push(f"{REASON}{key}", {**(self.progress.last.get("end") or {}), "tokens": tokens}, what="The reason")
         if end.action == "pass on":
