@@ -27,13 +27,15 @@ def in_turn(ways: Iterable[str], number: int) -> list[str]:
 
 
 def warm_up(airflow: AirflowStack, ways: Iterable[str]) -> None:
-    """Let each way run once: the first processes of an Airflow find neither bytecode nor cached answers."""
-    runs = {}
+    """
+    Let each way run once: the first processes of an Airflow find neither bytecode nor cached answers.
+
+    One after the other: with all at once, a sensor of Airflow's own defers so late that its event is there before
+    the executor has reported the deferral, and then Airflow fails the task.
+    """
     for way in ways:
         airflow.api.wait_for_dag(way)
-        runs[way] = airflow.api.trigger(way)
-    for way, run_id in runs.items():
-        succeed(airflow, way, run_id)
+        succeed(airflow, way, airflow.api.trigger(way))
 
 
 def succeed(airflow: AirflowStack, way: str, run_id: str) -> None:
@@ -42,7 +44,8 @@ def succeed(airflow: AirflowStack, way: str, run_id: str) -> None:
     while (state := airflow.api.run_state(way, run_id)) != "success":
         if state == "failed" or time.monotonic() > until:
             tasks = {task["task_id"]: task["state"] for task in airflow.api.task_instances(way, run_id)}
-            raise RuntimeError(f"The run of {way} is {state}: {tasks}")
+            logs = [airflow.log_events(way, run_id, name)[-5:] for name in tasks if tasks[name] == "failed"]
+            raise RuntimeError(f"The run of {way} is {state}: {tasks} {logs[:1]}")
         time.sleep(_PAUSE)
     time.sleep(_SETTLING)
 
