@@ -139,7 +139,7 @@ def get_provider_info() -> dict[str, Any]:
         "integrations": [
             {"integration-name": "Crew", "external-doc-url": "https://docs.crewai.com/", "tags": ["ai", "llm"]}
         ],
-        "operators": _modules("operators.crew", "batch.operator"),
+        "operators": _modules("operators.crew", "operators.base", "batch.operator"),
         "sensors": _modules("sensors.crew"),
         "triggers": _modules("triggers.crew", "batch.trigger", "answers.trigger"),
         "task-decorators": [{"class-name": "airflow_provider_crew.decorators.crew.crew_task", "name": "crew"}],

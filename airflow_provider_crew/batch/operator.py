@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT
-from airflow_provider_crew.operators.crew import KickoffTask, one_of, seconds_or_none
+from airflow_provider_crew.operators.base import KickoffTask, one_of, seconds_or_none
 from airflow_provider_crew.versions import HAS_STORE
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from airflow.providers.common.compat.sdk import BaseSensorOperator, conf
 
 from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT
-from airflow_provider_crew.operators.crew import CrewTask, seconds, seconds_or_none
+from airflow_provider_crew.operators.base import CrewTask, seconds, seconds_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -536,7 +536,7 @@ STEPS: dict[str, Callable[..., object]] = {
     "Airflow refuses (.+)": lambda it, names: setattr(it.task.ti, "refused_xcoms", frozenset(names.split())),
     r"at push of (\w+): (.+)": Story.at_push,
     "time is over at an import": lambda it: it.monkeypatch.setattr(
-        "airflow_provider_crew.operators.crew.resolve_name", Mock(side_effect=AirflowTaskTimeout("Timeout"))
+        "airflow_provider_crew.operators.base.resolve_name", Mock(side_effect=AirflowTaskTimeout("Timeout"))
     ),
     r"store holds (\w+): (.+)": lambda it, key, text: it.store.set(
         key, json.loads(text.replace("e1", it.crew.ids[0] if it.crew.ids else ""))

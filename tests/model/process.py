@@ -394,7 +394,7 @@ def played(task: Task) -> Iterator[None]:
             parts[f"{module}.shielded"] = lambda work: work(_Interrupted())
         for module in ("settle.kickoff", "task.send", "answers.people", "hooks.connection"):
             parts[f"{module}.load_secret"] = lambda _: secret
-        for owner in ("operators.crew.CrewTask", "hooks.crew.CrewHook", "triggers.crew.CrewExecutionTrigger"):
+        for owner in ("operators.base.CrewTask", "hooks.crew.CrewHook", "triggers.crew.CrewExecutionTrigger"):
             parts[f"{owner}.log"] = _Log()
         for module in ("client.client", "batch.state"):
             parts[f"{module}.CrewClient"] = _client

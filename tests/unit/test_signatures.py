@@ -81,7 +81,7 @@ def test_senseless_argument_is_rejected_by_its_name(kind: Any, name: str, value:
 
 
 def test_before_3_3_only_a_task_that_waits_may_have_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_provider_crew.operators.crew.HAS_STORE", False)
+    monkeypatch.setattr("airflow_provider_crew.operators.base.HAS_STORE", False)
     CrewExecutionSensor(task_id="crew", kickoff_id="4711", retries=1)
     for kind in (CrewKickoffOperator, CrewRunOperator):
         kind(task_id="crew", inputs={}, retries=0)
