@@ -116,6 +116,7 @@ TESTED = {
 _, MIGRATION = blocks(MIGRATING, "python")
 FILES[MIGRATING] = [MIGRATED.format(blocks=textwrap.indent(MIGRATION, "    "))]
 FILES[RECIPES] = [(ROOT / "example_dags/recipes/crew_explains_failure.py").read_text()]
+FILES["docs/alerts.md"].append((ROOT / "example_dags/recipes/crew_page.py").read_text())
 
 
 @dataclass
