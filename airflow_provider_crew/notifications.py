@@ -205,7 +205,8 @@ def _failure(context: Context, task_id: str, map_index: int, state: str) -> _Fai
     is_being_cancelled = deferral is not None and (progress.get("polled_at") or 0.0) > deferral
     error = error or _unreported(context, progress, state, is_being_cancelled=is_being_cancelled)
     error = error if error.kickoff_id else error.replace(kickoff_id=kickoff_id)
-    more = [f"Batch: {progress['doing']}."] if batch else []
+    spent = [f"{batch[name]:,} {name}" for name in ("executions", "tokens") if batch.get(name)]
+    more = [f"Batch: {', '.join([progress['doing'], *spent])}."] if batch else []
     can_adopt = HAS_STORE and is_crew_task and "kickoff_id" not in _fields(context, task_id)
     if can_adopt and error.cost is Cost.UNKNOWN and " adopt " not in error.next_step:
         more += _adopting(context, task_id, map_index, error.kickoff_id, batch)

@@ -165,6 +165,7 @@ def of_rows(*, running=16, gone=0, **told):
         if status == "error" or gone or statuses.get(status)
     ]
     batch = {"total": 3, "uncertain": statuses.get("uncertain", 0), "running": running, "reasons": reasons}
+    batch |= {"executions": 430, "tokens": 1_290_000}
     if told.get("state") == "completed" and rows.cost is not Cost.ENDED:
         left = errors.CrewError("Executions may be running.", cost=rows.cost)
         told["end"] = left.replace(next_step=sentences["if_lost"]["next_step"]).as_dict()
