@@ -84,9 +84,6 @@ pytest.main(["-q", "-p", "no:unraisableexception", "-c", "/dev/null", "--rootdir
 MIGRATED = """
 from airflow.sdk import DAG
 
-from airflow_provider_crew.operators.crew import CrewKickoffOperator
-from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-
 with DAG("migrated", schedule=None):
 {blocks}
 """
