@@ -91,21 +91,23 @@ class Batch:
         batch, is_marked = self.batch, isinstance(error, EndedByAirflow)
         if isinstance(error, AirflowTaskTimeout):
             error = CutShort("execution_timeout passed before the batch had ended.")
+        # execution_timeout, which Airflow would retry, may pass in each of these steps.
         if isinstance(error, CutShort | EndedByAirflow):
-            with suppress(Exception):  # what cannot be cancelled now keeps running
+            with suppress(BaseException):  # what cannot be cancelled now keeps running
                 collect_rest(batch, error)
         if is_marked:
-            with suppress(Exception):  # the results are facts
+            with suppress(BaseException):  # the results are facts
                 self._write("cancelled")
         has_retry = not is_marked and self.task.retries_left > 0
         ti, conn_id = self.task.ti, self.options.crew_conn_id
         where = ti.dag_id, ti.run_id, ti.task_id, ti.map_index
         facts = Facts(rows=self.display.counts(), has_retry=has_retry, where=where, conn_id=conn_id)
         end = verdict(error, facts)
-        batch.output.progress.last = self.display.fields()
-        batch.output.show_end("", end)
-        if not batch.is_blind:
-            self.display.log_end()
+        with suppress(BaseException):
+            batch.output.progress.last = self.display.fields()
+            batch.output.show_end("", end)
+            if not batch.is_blind:
+                self.display.log_end()
         return end.exception()
 
     def told_to_end(self) -> None:

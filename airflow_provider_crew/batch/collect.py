@@ -15,7 +15,7 @@ from airflow_provider_crew.client.cancelling import Cancelling
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.models import Completed, Failed
 from airflow_provider_crew.client.text import in_words
-from airflow_provider_crew.client.wording import execution_failed
+from airflow_provider_crew.client.wording import duration, execution_failed
 from airflow_provider_crew.exceptions import EndedByAirflow
 from airflow_provider_crew.task.result import fitted
 from airflow_provider_crew.triggers.events import LARGE_STATUS_INTERVAL
@@ -92,8 +92,12 @@ def failed(row: Row, error: CrewError) -> Fact:
 
 
 def _result(batch: BatchRun, row: Row) -> RowEnd:
-    """Return the end of a row's execution. None if the row has to be watched again."""
-    token = batch.token
+    """
+    Return the end of a row's execution. None if the row has to be watched again.
+
+    If only the worker cannot reach the crew, each watch ends at once, so the attempt ends after ``max_outage``.
+    """
+    token, state, longest = batch.token, batch.carried, batch.options.max_outage
     try:
         execution = batch.client.status(row.kickoff.kickoff_id)
     except errors.ResponseTooLarge as error:
@@ -101,8 +105,13 @@ def _result(batch: BatchRun, row: Row) -> RowEnd:
     except errors.NotAuthenticated as error:
         batch.trouble = batch.trouble if batch.has_other_token(token) else error
         return None
-    except CrewError:
+    except CrewError as error:
+        state.unread_since = state.unread_since or time.time()
+        if longest is not None and time.time() - state.unread_since > longest:
+            event = f"The worker could not read a result for over {duration(longest)}. {error.event}"
+            raise errors.LostContact(event, cause=error) from None
         return None
+    state.unread_since = None
     if isinstance(execution, Completed):
         return execution
     if isinstance(execution, Failed):

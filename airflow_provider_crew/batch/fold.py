@@ -11,6 +11,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from airflow_provider_crew.batch.facts import Fact, fact
@@ -158,9 +159,7 @@ class Kickoff:
 
     def packed(self, *, is_open: bool) -> list[Any]:
         """Return it as JSON data. After an end, its time and name are no longer needed."""
-        named: list[Any] = [self.sent_at, self.call, self.kickoff_id]
-        if not is_open:
-            named = [float(self.sent_at > 0), "", self.kickoff_id and _NAMED]
+        named = [self.sent_at, self.call, self.kickoff_id] if is_open else [0.0, "", self.kickoff_id and _NAMED]
         return [*named, self.is_void, self.reported, self.watch, self.end, self.again, self.tokens]
 
     @classmethod
@@ -179,9 +178,8 @@ class Row:
     """
     Row of a batch.
 
-    :param index: Position among the inputs. -1: an earlier attempt has started it, and it is no longer there.
+    :param index: Position among the inputs. Negative: only an earlier attempt has known it.
     :param number: Number of the kickoff that its state is about. 0: there is none.
-    :param name: Name for a watch of this attempt.
     :param slot: Place of the kickoff in the task state store.
     :param began_at: Time at which a poll saw the execution begin. Before that, it was queued.
     :param troubles: Time since when each trouble of its polls lasts.
@@ -195,11 +193,15 @@ class Row:
     kickoffs: dict[int, Kickoff] = field(default_factory=dict)
     state: State = "not_started"
     number: int = 0
-    name: str = ""
     slot: int = -1
     began_at: float | None = None
     troubles: dict[Trouble, float | None] = field(default_factory=dict)
     first_poll_at: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Name for a watch of this attempt."""
+        return str(self.index)
 
     @property
     def kickoff(self) -> Kickoff:
@@ -233,6 +235,15 @@ class Row:
                     self.number, self.state = number, kickoff.state
 
 
+class Sums(NamedTuple):
+    """Of all executions: their tokens, how many have reported any, their number, and that of results."""
+
+    tokens: int
+    metered: int
+    executions: int
+    results: int
+
+
 class Rows:
     """
     All rows of a batch: those among the inputs, and those that only earlier attempts have known.
@@ -244,13 +255,6 @@ class Rows:
         self.given = given
         self.removed: list[Row] = []
         self._by_id = {(row.key, row.fingerprint): row for row in given}
-        self.states = Counter[State]({"not_started": len(given)})
-        """Number of rows among the inputs by state."""
-        self.tokens = self.metered = self.executions = self.results = 0
-        """Of all executions: their tokens, how many have reported any, their number, and that of results."""
-        self._numbers = ""
-        for row in given:
-            row.name = str(row.index)
 
     def __iter__(self) -> Iterator[Row]:
         """Return all rows."""
@@ -261,42 +265,45 @@ class Rows:
         """Return a row."""
         row = self._by_id.get((key, fingerprint))
         if row is None:
-            row = self._by_id[key, fingerprint] = Row(-1, key, fingerprint, name=f"-{len(self.removed)}")
+            row = self._by_id[key, fingerprint] = Row(-1 - len(self.removed), key, fingerprint)
             self.removed.append(row)
         return row
 
     def add(self, known: Fact) -> Row:
         """Add a fact, and return its row."""
         row = self.find(known["key"], known["fingerprint"])
-        if known["number"] not in row.kickoffs:
-            self._numbers = ""
-        kickoff = row.kickoffs.setdefault(known["number"], Kickoff())
-        with_it = (row.state, *self._sums(kickoff))
-        kickoff.add(known)
-        row.settle()
-        self._replace(row, with_it, (row.state, *self._sums(kickoff)))
+        row.kickoffs.setdefault(known["number"], Kickoff()).add(known)
+        self._settle(row)
         return row
 
-    @staticmethod
-    def _sums(kickoff: Kickoff) -> tuple[int, int, int, int]:
-        has_tokens, has_result = kickoff.tokens is not None, bool(kickoff.end and kickoff.end.result)
-        is_known = bool(kickoff.sent_at or kickoff.level)
-        return kickoff.tokens or 0, has_tokens, is_known and kickoff.is_execution, has_result
+    def _settle(self, row: Row) -> None:
+        row.settle()
+        for name in ("states", "sums", "numbers"):
+            self.__dict__.pop(name, None)
 
-    def _replace(self, row: Row, old: tuple[Any, ...], new: tuple[Any, ...]) -> None:
-        if row.index >= 0:
-            self.states[old[0]] -= 1
-            self.states[new[0]] += 1
-        for name, before, now in zip(
-            ("tokens", "metered", "executions", "results"), old[1:], new[1:], strict=True
-        ):
-            setattr(self, name, getattr(self, name) + now - before)
+    @cached_property
+    def states(self) -> Counter[State]:
+        """Number of rows among the inputs by state."""
+        return Counter(row.state for row in self.given)
 
-    @property
+    @cached_property
+    def sums(self) -> Sums:
+        """Sums over all executions."""
+        kickoffs = [kickoff for row in self for kickoff in row.kickoffs.values()]
+        tokens = [kickoff.tokens for kickoff in kickoffs if kickoff.tokens is not None]
+        results = sum(bool(kickoff.end and kickoff.end.result) for kickoff in kickoffs)
+        return Sums(sum(tokens), len(tokens), sum(kickoff.is_execution for kickoff in kickoffs), results)
+
+    @cached_property
     def numbers(self) -> str:
         """Number of the last kickoff of each row among the inputs, as a short text."""
-        self._numbers = self._numbers or pack(max(row.kickoffs, default=0) for row in self.given)
-        return self._numbers
+        return pack(max(row.kickoffs, default=0) for row in self.given)
+
+    @property
+    def changed(self) -> int:
+        """Number of rows that earlier attempts have known with other inputs."""
+        keys = {row.key for row in self.given}
+        return sum(row.key in keys for row in self.removed)
 
     def add_numbers(self, numbers: Iterable[int], sent_at: float) -> int:
         """Add kickoffs of which only the numbers are known, as sent. Return how many there are."""
@@ -306,38 +313,24 @@ class Rows:
             self.add(fact(row, number, "sent", at=sent_at, call=""))
         return len(lost)
 
-    def packed(self) -> dict[str, Any]:
+    def packed(self) -> list[str]:
         """Return what a later process has to know, as JSON data."""
-        return {
-            "given": pack([row.slot, *_kickoffs_of(row)] for row in self.given),
-            "removed": [
-                [row.key, row.fingerprint, row.name, row.slot, *_kickoffs_of(row)]
-                for row in self.removed
-                if row.state in OPEN
-            ],
-            "sums": [self.tokens, self.metered, self.executions, self.results],
-        }
+        removed = ([row.key, row.fingerprint, *_packed(row)] for row in self.removed)
+        return [pack(map(_packed, self.given)), pack(removed)]
 
-    def unpack(self, known: Mapping[str, Any]) -> None:
+    def unpack(self, given: str, removed: str) -> None:
         """Restore what an earlier process has packed."""
-        found = [(row, row.name, *values) for row, values in zip(self.given, unpack(known["given"]), strict=True)]
-        found += [(self.find(key, fingerprint), *values) for key, fingerprint, *values in known["removed"]]
-        self.states.clear()
-        self._numbers = ""
-        for row, name, slot, *kickoffs in found:
-            row.name, row.slot = name, slot
+        found = [*zip(self.given, unpack(given), strict=True)]
+        found += [(self.find(key, fingerprint), values) for key, fingerprint, *values in unpack(removed)]
+        for row, (slot, *kickoffs) in found:
+            row.slot = slot
             row.kickoffs = {number: Kickoff.unpacked(*values) for number, *values in kickoffs}
-            row.settle()
-            self.states[row.state] += row.index >= 0
-        self.tokens, self.metered, self.executions, self.results = known["sums"]
+            self._settle(row)
 
 
-def _kickoffs_of(row: Row) -> list[list[Any]]:
-    is_open = row.state in OPEN
-    return [
-        [number, *kickoff.packed(is_open=is_open and number == row.number)]
-        for number, kickoff in sorted(row.kickoffs.items())
-    ]
+def _packed(row: Row) -> list[Any]:
+    is_open, kickoffs = row.state in OPEN, sorted(row.kickoffs.items())
+    return [row.slot, *([n, *kickoff.packed(is_open=is_open and n == row.number)] for n, kickoff in kickoffs)]
 
 
 def fold(given: Sequence[Row], facts: Iterable[Fact]) -> Rows:

@@ -12,7 +12,7 @@ from airflow_provider_crew.batch.fold import Kickoff, Row, Why, decision_of, end
 from airflow_provider_crew.batch.state import BatchRun
 from airflow_provider_crew.batch.store import calls_since, read_slots, save_entry, save_open
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.errors import UncertainKickoff
+from airflow_provider_crew.client.errors import CrewError, UncertainKickoff
 from airflow_provider_crew.client.models import Failed
 from airflow_provider_crew.client.wording import execution_failed
 from airflow_provider_crew.task.decide import Decision, PolledStatus
@@ -34,16 +34,11 @@ def recall(batch: BatchRun, entry: Mapping[str, Any] | None, *, is_resumed: bool
     """
     task, rows, state = batch.task, batch.rows, batch.carried
     failures, news = _read(batch, entry)
-    keys = {row.key for row in rows.given}
-    state.changed = sum(row.key in keys for row in rows.removed)
     if entry:
         state.address, state.slots = state.address or entry["address"], entry["slots"]
     # Airflow 3.4 deletes the state of a task that is cleared. A batch without state is new, or was cleared.
     batch.max_tries_before = entry["max_tries"] if entry else -1
     if not is_resumed:
-        for each in _ends_since(batch):
-            rows.add(each)
-            news.append(each)
         why = batch.why(cleared=batch.max_tries_before != task.ti.max_tries)
         _warn(batch, why)
         news += _decided(batch, why, failures)
@@ -71,20 +66,13 @@ def recall(batch: BatchRun, entry: Mapping[str, Any] | None, *, is_resumed: bool
 
 def _read(batch: BatchRun, entry: Mapping[str, Any] | None) -> tuple[_Failures, list[Fact]]:
     """Read all facts. Return those about failures, and those that are new."""
-    rows, failures = batch.rows, _Failures()
-    sent = _read_files(batch, failures)
+    failures = _Failures()
+    used = _read_files(batch, failures)
     # Clearing deletes the entry on Airflow 3.4, but a process may have written to its slot after that.
-    slots = range(entry["slots"]) if entry else sorted({each["slot"] for each in sent})
-    numbers, news = _read_store(batch, slots)
-    # Nothing was sent before the store had the number of the kickoff.
-    has_all = bool(entry and entry["plan"] == batch.carried.plan[0] and numbers)
-    for each in sent:
-        index = rows.find(each["key"], each["fingerprint"]).index
-        if not (has_all and index >= 0 and each["number"] > numbers[index]):
-            rows.add(each)
+    numbers, news = _read_store(batch, range(entry["slots"]) if entry else sorted(used))
     for each in news:
-        rows.add(each)
-    if lost := rows.add_numbers(numbers, batch.carried.started_at):
+        batch.rows.add(each)
+    if lost := batch.rows.add_numbers(numbers, batch.carried.started_at):
         batch.task.warn(f"Rows that earlier attempts have started, and that the files lack: {lost:,}.")
     return failures, news
 
@@ -106,27 +94,27 @@ def _read_store(batch: BatchRun, slots: Iterable[int]) -> tuple[list[int], list[
     return numbers, news
 
 
-def _read_files(batch: BatchRun, failures: _Failures) -> list[Fact]:
-    """Read the facts in the files. Add those about failures, and return kickoffs that may have been sent."""
-    sent, odd = list[Fact](), 0
+def _read_files(batch: BatchRun, failures: _Failures) -> set[int]:
+    """Read the facts in the files, and add those about failures. Return the slots of the store that they name."""
+    slots, odd = set[int](), 0
     for done in batch.each(batch.files.facts, batch.files.names()):
         for _, outcome in done:
             facts, others = outcome.result()
             odd += others or not facts
-            sent += [each for each in facts if each["what"] == "sent"]
-            for each in [each for each in facts if each["what"] != "sent"]:
+            for each in facts:
                 batch.rows.add(each)
+                slots |= {each["slot"]} if "slot" in each else set()
                 name = each["key"], each["fingerprint"], each["number"]
                 if each.get("error") and (name not in failures or ending(each) >= ending(failures[name])):
                     failures[name] = each
     if odd:
         batch.task.warn(f"Lines in {batch.files.path} that are not facts, or were cut: {odd:,}.")
-    return sent
+    return slots
 
 
 def _warn(batch: BatchRun, why: Why) -> None:
     """Warn of what may be billed again."""
-    if changed := batch.carried.changed:
+    if changed := batch.rows.changed:
         batch.task.warn(f"Rows that start again (billed) because their inputs have changed: {changed:,}.")
     again = [row for row in batch.rows.given if decision_of(row, why=why) is Decision.KICK_OFF_BY_CHOICE]
     if again:
@@ -134,34 +122,33 @@ def _warn(batch: BatchRun, why: Why) -> None:
         batch.task.warn(event)
 
 
-def _ends_since(batch: BatchRun) -> Iterator[Fact]:
-    """Ask the crew about executions that an earlier attempt has left. Yield which have failed, and which go on."""
-    for row, status, found in _asked(batch, [row for row in batch.rows if row.state == "left"]):
-        if not isinstance(found, Failed):
-            yield fact(row, row.number, "reattached", watch=row.kickoff.watch + 1)
-            continue
-        error = execution_failed(found, "")
-        if status == "failed" and isinstance(error, errors.ExecutionStopped):  # the batch has asked for it
-            error = errors.ExecutionCancelled(error.event, usage=error.usage)
-        yield failed(row, error)
-
-
 def _decided(batch: BatchRun, why: Why, failures: _Failures) -> Iterator[Fact]:
     """Yield what this attempt decides. It asks the crew about an execution before it replaces that."""
-    rows = [row for row in batch.rows.given if row.state not in {"not_started", "running"}]
-    wanted = [row for row in rows if decision_of(row, why=why) is Decision.ASK]
-    asked = {row.name: status for row, status, _ in _asked(batch, wanted)}
+    given = [row for row in batch.rows.given if row.state not in {"not_started", "running"}]
+    rows = [*given, *(row for row in batch.rows.removed if row.state == "left")]
+    asked = _asked(batch, [row for row in rows if decision_of(row, why=why) is Decision.ASK])
     for row in rows:
-        status = asked.get(row.name)
+        status, found = asked.get(row.name, (None, None))
+        if row.state == "left" and isinstance(found, Failed):
+            batch.rows.add(since := failed(row, _ended_since(status, found)))
+            yield since
         match decision_of(row, status, why=why):
             case Decision.REATTACH if row.state == "invalid_output":
                 known = failures[row.key, row.fingerprint, row.number]
                 yield fit(batch, row, known["raw_output"], known["output"], usage=known["usage"])
-            case Decision.REATTACH if status:
+            case Decision.REATTACH if status and not isinstance(found, Failed):
                 yield fact(row, row.number, "reattached", watch=row.kickoff.watch + 1)
-            case Decision.KICK_OFF | Decision.KICK_OFF_BY_CHOICE | Decision.KICK_OFF_AFTER_END:
+            case Decision.KICK_OFF | Decision.KICK_OFF_BY_CHOICE | Decision.KICK_OFF_AFTER_END if row.index >= 0:
                 for number, kickoff in row.kickoffs.items():  # an earlier one may have the result
                     yield fact(row, number, "again", watch=kickoff.watch, level=kickoff.level)
+
+
+def _ended_since(status: PolledStatus | None, found: Failed) -> CrewError:
+    """Return how an execution has ended that an earlier attempt has left."""
+    error = execution_failed(found, "")
+    if status == "failed" and isinstance(error, errors.ExecutionStopped):  # the batch has asked for it
+        return errors.ExecutionCancelled(error.event, usage=error.usage)
+    return error
 
 
 def _reports(batch: BatchRun) -> Iterator[Fact]:
@@ -173,13 +160,12 @@ def _reports(batch: BatchRun) -> Iterator[Fact]:
             yield fact(row, row.number, "reported", error=failure(_UNREPORTED, "kickoff"))
 
 
-def _asked(batch: BatchRun, rows: Sequence[Row]) -> Iterator[tuple[Row, PolledStatus, Any]]:
-    for done in batch.each(partial(_poll, batch), rows):
-        for row, outcome in done:
-            yield row, *outcome.result()
+def _asked(batch: BatchRun, rows: Sequence[Row]) -> dict[str, tuple[PolledStatus, Any]]:
+    """Return the status of earlier executions by row, and how they or the polls have failed."""
+    polls = [each for done in batch.each(partial(_poll, batch), rows) for each in done]
+    return {row.name: outcome.result() for row, outcome in polls}
 
 
 def _poll(batch: BatchRun, row: Row) -> tuple[PolledStatus, Failed | errors.CallError | None]:
-    """Return the status of an execution that an earlier attempt has started, and how it or the poll has failed."""
     asked = bool(row.kickoff.end and row.kickoff.end.is_asked)
     return poll_earlier(batch.task, batch.client.status, row.kickoff.kickoff_id, is_cancelled=asked)

@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow_provider_crew.batch.facts import STATUSES
 from airflow_provider_crew.batch.fold import Row, steps_of
-from airflow_provider_crew.batch.results import FAILED, REMOVED, RESULTS
+from airflow_provider_crew.batch.results import FAILED, RESULTS
 from airflow_provider_crew.batch.state import BatchRun
 from airflow_provider_crew.batch.watching import count_of_rows, counted, line_of
 from airflow_provider_crew.client.errors import Cost, CrewError
@@ -42,7 +42,7 @@ class Display:
         numbers |= {"failed": ends - states["success"] - states["uncertain"], "uncertain": states["uncertain"]}
         numbers |= {"waiting": 0 if batch.is_blind else states["not_started"], "earlier": state.earlier}
         about = {
-            "tokens": rows.tokens,
+            "tokens": rows.sums.tokens,
             "estimate": self._estimate(states["not_started"]),
             "reasons": sorted(state.reasons, key=lambda group: -group["count"]),
             "result_path": batch.options.result_path,
@@ -50,8 +50,7 @@ class Display:
             "pilot": self._pilot(),
         }
         if batch.pending and batch.is_spent:
-            needed = rows.metered and round(rows.tokens / rows.metered * states["not_started"])
-            about |= {"stopped_by": "max_tokens", "needed": needed}
+            about |= {"stopped_by": "max_tokens", "needed": round(self._average * states["not_started"])}
         elif about["pilot"] and batch.has_too_many_failed(batch.failed):
             about["stopped_by"] = "pilot"
         own = {"batch": numbers | about, "doing": line_of(numbers), "since": now, "polled_at": now}
@@ -72,12 +71,17 @@ class Display:
         """Rows that are no longer among the inputs, and whose executions may be running."""
         return [row for row in self._batch.rows.removed if row.state in {"running", "left"}]
 
+    @property
+    def _average(self) -> float:
+        """Tokens of an execution. 0 if no execution has reported any."""
+        return self._batch.rows.sums.tokens / (self._batch.rows.sums.metered or 1)
+
     def _estimate(self, more: int) -> int | None:
         """Return the tokens of all rows, up to two digits, if each used the average. None if that is unknown."""
-        rows = self._batch.rows
-        if not rows.metered:
+        sums = self._batch.rows.sums
+        if not sums.metered:
             return None
-        exact = rows.tokens / rows.metered * (rows.executions + more)
+        exact = self._average * (sums.executions + more)
         step: int = 10 ** max(len(f"{exact:.0f}") - 2, 0)
         return math.ceil(exact / step) * step
 
@@ -113,12 +117,12 @@ class Display:
         retried, cleared = (
             steps_of(rows, why=batch.why(cleared=each), pilot=options.pilot or 0) for each in (False, True)
         )
-        may_use_more = ("waits for", "running") in retried and batch.rows.tokens < (options.max_tokens or 0)
+        may_use_more = ("waits for", "running") in retried and batch.rows.sums.tokens < (options.max_tokens or 0)
         return RowCounts(
             retried=retried,
             cleared=cleared,
             lost=batch.carried.gone + sum(row.is_lost for row in batch.rows.given),
-            is_billed=batch.rows.executions > 0,
+            is_billed=batch.rows.sums.executions > 0,
             is_blind=batch.is_blind,
             runs_all=options.rerun == "all",
             is_spent=batch.affordable <= 0 and not may_use_more,
@@ -156,12 +160,13 @@ class Display:
     def _out_of_tokens(self) -> BatchFailed:
         """Return the error for a batch in which ``max_tokens`` lets no more rows start."""
         rows, numbers = self._batch.rows, self.fields()["batch"]
-        unknown = rows.executions - rows.metered
+        tokens, metered, executions, _ = rows.sums
+        unknown = executions - metered
         event = f"{unknown:,} executions have reported no tokens, which max_tokens needs"
         fix = "If the crew never reports them, remove max_tokens, then clear the task"
-        if rows.metered:
+        if metered:
             others = f", if {unknown:,} executions without reported tokens used the average" if unknown else ""
-            event = f"max_tokens reached: {rows.tokens:,} of {self._batch.options.max_tokens:,}{others}"
+            event = f"max_tokens reached: {tokens:,} of {self._batch.options.max_tokens:,}{others}"
             needed = self._estimate(numbers["total"] - rows.states["success"] - numbers["running"])
             fix = f"Raise it (estimate: {needed:,}), then clear the task"
         good = f"{rows.states['success']:,} of {count_of_rows(numbers['total'])} succeeded"
@@ -182,17 +187,14 @@ def manifest(
     batch: BatchRun, reason: str, statuses: Mapping[Any, int], usage: Mapping[str, float]
 ) -> dict[str, Any]:
     """Return what the task returns."""
-    names = {kind: f"{batch.files.path}/{batch.files.name_of(kind)}" for kind in (RESULTS, FAILED, REMOVED)}
     return {
         "schema_version": 1,
         "result_path": batch.options.result_path,
-        RESULTS: names[RESULTS],
-        FAILED: names[FAILED],
-        "removed_results": names[REMOVED] if batch.rows.removed else None,
+        **{kind: f"{batch.files.path}/{batch.files.name_of(kind)}" for kind in (RESULTS, FAILED)},
         "request_count": len(batch.rows.given),
         "counts": {status: statuses[status] for status in STATUSES},
         "terminal_reason": reason,
         "usage": usage,
-        "changed": batch.carried.changed,
-        "removed": len(batch.rows.removed) - batch.carried.changed,
+        "changed": (changed := batch.rows.changed),
+        "removed": len(batch.rows.removed) - changed,
     }

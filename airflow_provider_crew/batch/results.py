@@ -15,7 +15,6 @@ from airflow_provider_crew.exceptions import CrewTaskError
 
 RESULTS = "results"
 FAILED = "failed"
-REMOVED = "removed"
 
 _STATUSES: dict[str, Status] = {"left": "error", "refused": "error", "stopped": "cancelled"}
 _LOST = UncertainKickoff("The files have lost the end of the row.")
@@ -49,8 +48,6 @@ def write_results(batch: BatchRun) -> tuple[Counter[str], dict[str, float]]:
             files.name_of(FAILED),
             (_failed(line, rows) for line in lines(rows.given) if line["status"] != "success"),
         )
-        if rows.removed:
-            files.write(files.name_of(REMOVED), lines(rows.removed))
         files.write(files.name_of(RESULTS), lines(rows.given))
     batch.rows = rows
     return statuses, dict(usage)

@@ -33,14 +33,15 @@ class Starter:
     def __init__(self, batch: BatchRun) -> None:
         self._batch = batch
         self._secret: Any = None
-        self._has_secret = self._has_warned = False
+        self._is_awake = self._has_warned = False
         self._listed: CrewInputs | None = None
-        self._is_awake = False
         self._fencing = threading.Lock()
         self._fenced_at = 0.0
         self._is_superseded = False
         """Whether Airflow has refused a write, so that another process may have taken over."""
         self._doubts: dict[str, CrewError] = {}
+        self._ids = set[str]()
+        """Kickoff IDs that the crew has returned to this process."""
 
     def start(self) -> None:
         """Start groups of rows until as many are running as may."""
@@ -62,7 +63,8 @@ class Starter:
         try:
             batch.stop.look_before("next kickoff")
             if not self._is_awake:
-                self._listed, self._is_awake = listed_inputs(batch.task, batch.client), True
+                self._listed, self._secret = listed_inputs(batch.task, batch.client), webhook_secret(batch.task)
+                self._is_awake = True
         except errors.TransientError as error:
             self._back_off(error)
         except CrewError as error:
@@ -167,8 +169,6 @@ class Starter:
 
     def _request(self, row: Row, slot: int) -> KickoffRequest:
         task = self._batch.task
-        if not self._has_secret:
-            self._secret, self._has_secret = webhook_secret(task), True
         doubts = compare_inputs(row.inputs, self._listed) if self._listed else []
         request = request_of(task, row.inputs, self._secret, slot_key(slot), row=row.key)
         if isinstance(templates := task.options.given["inputs"], list | tuple):  # others are data
@@ -229,8 +229,10 @@ class Starter:
         """Return the error of a kickoff. The ID of another row does not name its execution."""
         if (error := sent.exception()) is not None:
             return error
-        if sent.result() in {row.kickoff.kickoff_id for row in self._batch.running.values()}:
+        known = self._ids | {row.kickoff.kickoff_id for row in self._batch.running.values()}
+        if sent.result() in known:
             return UncertainKickoff(f"The kickoff ID is that of another row: {sent.result()}.")
+        self._ids.add(sent.result())
         return None
 
     def _take_back(self, rows: Sequence[Row]) -> None:

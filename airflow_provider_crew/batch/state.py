@@ -5,11 +5,9 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from queue import Empty, SimpleQueue
+from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 from airflow_provider_crew.batch.facts import Fact
@@ -32,6 +30,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _THREADS = 8
+_AT_A_TIME = 64
 FIRST_WINDOW = 4
 # Rows that have ended before a share of failed ones counts as too many.
 _ENOUGH_TO_TELL = 50
@@ -68,9 +67,9 @@ class Carried:
     :param not_before: Time before which no row is started, after the crew did not respond.
     :param is_away: Whether the crew has returned no usable status for any row.
     :param outage_since: Time since when the crew does not respond to kickoffs.
+    :param unread_since: Time since when this process cannot read the results of ended executions.
     :param counted: Kickoffs that count against the daily limit and have started nothing.
     :param counted_on: Day on which they count.
-    :param changed: Rows that earlier attempts knew with other inputs.
     :param gone: Uncertain rows that this attempt has reported, and that are no longer among the inputs.
     :param earlier: Rows that have ended in earlier attempts.
     :param reasons: Failed rows by reason.
@@ -87,13 +86,13 @@ class Carried:
     not_before: float = 0.0
     is_away: bool = False
     outage_since: float | None = None
+    unread_since: float | None = None
     counted: int = 0
     counted_on: str = ""
-    changed: int = 0
     gone: int = 0
     earlier: int = 0
     reasons: list[dict[str, Any]] = field(default_factory=list)
-    rows: dict[str, Any] = field(default_factory=dict)
+    rows: list[str] = field(default_factory=list)
 
 
 class BatchRun:
@@ -208,15 +207,15 @@ class BatchRun:
 
         An execution whose tokens are unknown, such as a running one, counts as an average one.
         """
-        rows, limit = self.rows, self.options.max_tokens
-        if limit is None or (rows.metered and not rows.tokens):
+        if (limit := self.options.max_tokens) is None:
             return math.inf
-        if rows.metered:
-            return math.ceil((limit - rows.tokens) * rows.metered / rows.tokens) - (rows.executions - rows.metered)
-        if rows.results:  # the crew reports no tokens
+        tokens, metered, executions, results = self.rows.sums
+        if metered:
+            return math.ceil((limit - tokens) * metered / tokens) - (executions - metered) if tokens else math.inf
+        if results:  # the crew reports no tokens
             return 0
-        running = len(self.running) + rows.states["left"]
-        return min(_UNMETERED_AT_ONCE - running, _UNMETERED - rows.executions)
+        running = len(self.running) + self.rows.states["left"]
+        return min(_UNMETERED_AT_ONCE - running, _UNMETERED - executions)
 
     def room(self) -> int:
         """Return the number of rows that may start now."""
@@ -265,20 +264,11 @@ class BatchRun:
 
         :param pause: Seconds after which nothing is yielded, if no item is done. ``None``: no limit.
         """
-        done: SimpleQueue[tuple[T, Future[R]]] = SimpleQueue()
-
-        def note(item: T, outcome: Future[R]) -> None:
-            done.put((item, outcome))
-
-        for item in items:
-            self._threads.submit(work, item).add_done_callback(partial(note, item))
-        waiting = len(items)
-        while waiting:
-            some: list[tuple[T, Future[R]]] = []
-            with suppress(Empty):
-                some = [done.get(timeout=pause), *(done.get() for _ in range(done.qsize()))]
-            waiting -= len(some)
-            yield some
+        for start in range(0, len(items), _AT_A_TIME):
+            waiting = {self._threads.submit(work, item): item for item in items[start : start + _AT_A_TIME]}
+            while waiting:
+                done, _ = wait(waiting, pause, FIRST_COMPLETED)
+                yield [(waiting.pop(outcome), outcome) for outcome in done]
 
     # Across a deferral.
 
@@ -290,7 +280,7 @@ class BatchRun:
     def restore(self, state: Carried, known: Mapping[str, Any]) -> None:
         """Take over from the process that has deferred the task. ``known``: what the watch has seen."""
         self.carried = state
-        self.rows.unpack(state.rows)
+        self.rows.unpack(*state.rows)
         self.begin()
         for name, row in self.running.items():
             row.began_at, row.troubles, row.first_poll_at = known.get(name, (None, {}, None))

@@ -50,15 +50,13 @@ def save_entry(batch: BatchRun, *, is_decided: bool = True) -> None:
     """
     Write where the slots are, and what the next attempt compares.
 
-    :param is_decided: Whether this attempt has decided about all rows, and the slots have the numbers of all.
+    :param is_decided: Whether this attempt has decided about all rows.
     """
     state = batch.carried
     state.address = state.address or batch.task.hook.connection.settings.address
     entry = {"version": _VERSION, "address": state.address, "slots": state.slots}
-    entry |= {"max_tries": batch.max_tries_before, "plan": ""}
-    if is_decided:
-        entry |= {"max_tries": batch.task.ti.max_tries, "plan": state.plan[0]}
-    batch.store.set(BATCH, entry)
+    max_tries = batch.task.ti.max_tries if is_decided else batch.max_tries_before
+    batch.store.set(BATCH, entry | {"max_tries": max_tries})
 
 
 def save_slot(batch: BatchRun, slot: int, rows: Sequence[Row], *, is_patient: bool = True) -> None:

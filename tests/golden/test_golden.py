@@ -20,7 +20,7 @@ from airflow_provider_crew.answers.people import APPROVE
 from airflow_provider_crew.answers.people import KEY as ANSWER
 from airflow_provider_crew.answers.question import QUESTION
 from airflow_provider_crew.batch.files import FACTS
-from airflow_provider_crew.batch.results import FAILED, REMOVED, RESULTS
+from airflow_provider_crew.batch.results import FAILED, RESULTS
 from airflow_provider_crew.client.progress import PROGRESS
 from airflow_provider_crew.exceptions import InvalidResultPath
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
@@ -236,4 +236,4 @@ def test_set_of_this_version_has_every_kind_of_entry():
 
     xcoms = {RETURN_VALUE, KICKOFF_ID, USAGE, RESULT, DASHBOARD_KEY, PROGRESS, ROW, DEFERRAL, QUESTION}
     assert keys == xcoms | {KEY, BATCH, REQUEST, ANSWER, "crew_watch"}
-    assert files == {"batch", FACTS, RESULTS, FAILED, REMOVED, "manifest"}
+    assert files == {"batch", FACTS, RESULTS, FAILED, "manifest"}

@@ -43,6 +43,8 @@ from airflow_provider_crew import api_server, versions
 from airflow_provider_crew.batch import batch, recall
 from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.operator import CrewBatchOperator
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING, read_event
@@ -491,7 +493,7 @@ STEPS: dict[str, Callable[..., object]] = {
     "crew lists (.+)": lambda it, text: it.crew.faults.answer(200, body={"inputs": json.loads(text)}, on="inputs"),
     "each poll takes (.+) seconds": lambda it, seconds: it.each_poll_takes(float(seconds)),
     "no response to a kickoff": lambda it: it.crew.faults.reset(on="kickoff", after_taken=True),
-    "e1 is (.+)": lambda it, name: it.crew.set_status(it.crew.ids[0], *STATUSES[name]),
+    r"e(\d) is (.+)": lambda it, n, name: it.crew.set_status(it.crew.ids[int(n) - 1], *STATUSES[name]),
     r"(\d+)( after it was taken)? for (\w+)(?: (\d+) times?)?(?: during (.+) seconds)?": Story.fail,
     "crew takes a kickoff: clear, (.+)": lambda it, then: setattr(
         it.crew, "at_kickoff", lambda: (it.task.clear(), it.take(then))
@@ -569,6 +571,9 @@ STEPS: dict[str, Callable[..., object]] = {
     "request is open": lambda it: setattr(it.crew, "stored_answer", None),
     "requests are off": lambda it: it.monkeypatch.setenv("AIRFLOW__CREW__REQUIRED_ACTIONS", "False"),
     "requests fail": lambda it: it.monkeypatch.setattr(api_server, "open_required_action", lambda *_, **__: 1 / 0),
+    "worker cannot reach the crew": lambda it: it.monkeypatch.setattr(
+        CrewClient, "status", Mock(side_effect=errors.Unreachable("The worker cannot reach the crew."))
+    ),
     "crew asks at once": Story.ask,
     "marked": Story.mark,
     r"kickoff (\d+) of others counts": lambda it, n: it.ledger.runs.update({it.counted(n): {}}),
