@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any, NoReturn
 
@@ -23,7 +23,14 @@ from airflow_provider_crew.batch.start import Starter
 from airflow_provider_crew.batch.state import BatchOptions, BatchRun, Carried
 from airflow_provider_crew.batch.store import read_entry, save_open
 from airflow_provider_crew.batch.trigger import CrewBatchTrigger
-from airflow_provider_crew.batch.watching import SHARE_IN_WORKER, BatchProgress, RowRules, Watching, count_of_rows
+from airflow_provider_crew.batch.watching import (
+    SHARE_IN_WORKER,
+    BatchProgress,
+    RowRules,
+    Watching,
+    count_of_rows,
+    loop_in_thread,
+)
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import recorded_error
@@ -69,7 +76,7 @@ class Batch:
         log = logging.getLogger(CrewClient.__module__)
         log.addFilter(_is_warning)
         try:
-            with asyncio.Runner() as self._loop:
+            with loop_in_thread() as self._loop:
                 return self._run()
         finally:
             log.removeFilter(_is_warning)
@@ -169,27 +176,32 @@ class Batch:
 
     def _wait(self) -> None:
         """Wait until some rows have ended, or until the crew may respond again. May defer."""
-        batch, state = self.batch, self.batch.carried
+        batch = self.batch
         self.display.push(self.display.live())
         if not batch.running:
             self._pause()
         elif self.options.deferrable and not self._is_quick:
             self._defer()
         else:
-            most = self.options.max_active
-            watched = self.task.hook, self._watched(), self._rules(), most
-            watching = Watching(*watched, since=time.time(), share=SHARE_IN_WORKER)
-            progress = BatchProgress(self.display.live(), self.task.log, state.logged_at)
+            self._watch()
 
-            def saw(now: Watching) -> None:
-                self.display.push_if_due(is_news=progress.saw(now), known=progress.as_dict)
+    def _watch(self) -> None:
+        """Wait in this process. The watch goes on while other rows start."""
+        batch, state, watching = self.batch, self.batch.carried, self._watching
+        following = watching.follow(self._watched(), self._rules())
+        asyncio.run_coroutine_threadsafe(following, self._loop).result()
+        progress = BatchProgress(self.display.live(), self.task.log, state.logged_at)
+        while not (batch.stop.is_told() or batch.is_late or watching.is_due()):
+            self.display.push_if_due(is_news=progress.saw(watching), known=progress.as_dict)
+            time.sleep(timing.BATCH_LOOK)
+        state.logged_at = progress.logged_at
+        self._heed()
+        self._take_event(*watching.taken())
 
-            # A new watch forgets how long the crew has not responded, so only a task that may defer begins one.
-            longest = timing.BATCH_WAIT if self.options.deferrable else math.inf
-            self._loop.run(watching.to_wake(batch.stop.is_told, saw, longest=longest))
-            state.logged_at = progress.logged_at
-            self._heed()
-            self._take_event(watching.as_event(), watching.results)
+    @cached_property
+    def _watching(self) -> Watching:
+        watched = self.task.hook, self.options.max_active, time.time()
+        return Watching(*watched, share=SHARE_IN_WORKER, longest=timing.BATCH_WAIT)
 
     def _pause(self) -> None:
         """Sleep until the crew may respond to a kickoff again."""

@@ -71,7 +71,7 @@ class CrewBatchOperator(KickoffTask):
     :param timeout: Seconds after which an attempt stops waiting. Default: 24 hours.
     :param rerun: Rows that run again if you clear the task: ``failed`` or ``all``.
     :param check: Function of the inputs and the output of a row. If it returns False, the row is invalid_output.
-        It runs in up to eight threads.
+        It runs in up to 16 threads.
     :param output_type: Type that each output must match, as in CrewRunOperator.
     :param deferrable: Whether to wait in the triggerer instead of a worker, unless rows end every few seconds. By
         default ``[operators] default_deferrable``.

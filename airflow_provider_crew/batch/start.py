@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -102,15 +103,22 @@ class Starter:
         """Record the kickoffs of a group before they are sent. If this raises, none may be sent."""
         batch, now = self._batch, time.time()
         calls = {row.name: requests[row.name].call for row in rows}
-        batch.record(fact(row, row.next_number, "sent", at=now, call=calls[row.name], slot=slot) for row in rows)
-        for row in rows:
+        sent = [fact(row, row.next_number, "sent", at=now, call=calls[row.name], slot=slot) for row in rows]
+        for row, each in zip(rows, sent, strict=True):
+            batch.add(each)
             row.slot = slot
         try:
-            self._fence(slot, rows)  # last, because Airflow refuses it to a process that it has replaced
+            self._fence(slot, rows)  # first: a process that Airflow has replaced leaves no trace
+            batch.files.append(sent)
         except Exception as error:  # noqa: BLE001 - another is raised
-            batch.record(fact(row, row.number, "not taken") for row in rows)
+            for each in (not_taken := [fact(row, row.number, "not taken") for row in rows]):
+                batch.add(each)
+            with suppress(Exception):
+                save_slot(batch, slot, rows, is_patient=False)
+            with suppress(Exception):
+                batch.files.append(not_taken)
             self._take_back(rows)
-            event = f"Airflow did not store the kickoff records, so nothing was sent: {in_words(error)}."
+            event = f"The kickoff records were not stored, so nothing was sent: {in_words(error)}."
             raise CrewTaskError(event) from None
 
     def _fence(self, slot: int, rows: Sequence[Row]) -> None:

@@ -29,7 +29,7 @@ from airflow_provider_crew.task.task import Options, Task
 T = TypeVar("T")
 R = TypeVar("R")
 
-_THREADS = 8
+_THREADS = 16
 _AT_A_TIME = 64
 FIRST_WINDOW = 4
 # Rows that have ended before a share of failed ones counts as too many.

@@ -3,8 +3,10 @@
 import asyncio
 import logging
 import math
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -60,56 +62,83 @@ class RowRules(WatchRules):
     stops_at: str
 
 
+@dataclass(slots=True)
+class _Watched:
+    state: WatchState
+    began_at: float | None
+    first_poll_at: float | None
+    task: asyncio.Task[None] | None = None
+
+
 @dataclass
 class Watching:
     """
-    Watch of the running rows until enough of them have ended.
+    Watch of the running rows on one event loop.
 
-    :param running: Name, kickoff ID, kickoff time, begin, troubles and first poll of each row.
-    :param rules: Rules for polling the rows.
     :param window: Number of executions that may run concurrently.
-    :param since: Time since when the rows have not been watched.
-    :param share: Share of the window, as a divisor, after which the watch ends.
+    :param since: Time since when the rows have not been watched, or since when no ends were taken.
+    :param share: Share of the window, as a divisor, whose ends are due at once.
     :param largest: Size of the largest status that is read here, in bytes. ``None`` reads all.
+    :param longest: Seconds after which the watch is due without an end.
     """
 
     hook: CrewHook
-    running: Sequence[Sequence[Any]]
-    rules: RowRules
     window: int
     since: float
     share: int = _SHARE_OF_WINDOW
     largest: int | None = None
+    longest: float = math.inf
     results: dict[str, Completed] = field(default_factory=dict)
     """Rows that have completed, for a worker. In a triggerer, the event names them."""
     ends: dict[str, CrewError | None] = field(default_factory=dict)
     """Rows that have ended. ``None`` if the worker has to read how."""
     trouble: str = ""
 
-    async def to_wake(
-        self, is_told_to_end: Callable[[], bool], saw: Callable[["Watching"], None], *, longest: float = math.inf
-    ) -> None:
-        """Return if a share of the window has ended, if anything has after 30 s, or to start rows again."""
-        self._states = {row[0]: WatchState(row[2], troubles={**row[4]}) for row in self.running}
-        self._began: dict[str, float | None] = {row[0]: row[3] for row in self.running}
-        tasks = [asyncio.create_task(self._watch(row[0], row[1], row[2], row[5])) for row in self.running]
-        quota, began, now = min(len(tasks), max(1, self.window // self.share)), time.monotonic(), SteadyClock()
+    def __post_init__(self) -> None:
+        self._rows: dict[str, _Watched] = {}
+        self._began = time.monotonic()
+
+    async def follow(self, running: Sequence[Sequence[Any]], rules: RowRules) -> None:
+        """
+        Watch rows that are not watched yet.
+
+        :param running: Name, kickoff ID, kickoff time, begin, troubles and first poll of each row.
+        :param rules: Rules for polling the rows.
+        """
+        self.rules = rules
+        for name, kickoff_id, sent_at, began_at, troubles, first_poll_at in running:
+            if name not in self._rows:
+                state = WatchState(sent_at, troubles={**troubles})
+                row = self._rows[name] = _Watched(state, began_at, first_poll_at)
+                row.task = asyncio.create_task(self._watch(name, row, kickoff_id, rules))
+
+    async def to_wake(self, running: Sequence[Sequence[Any]], rules: RowRules, saw: Callable[[], None]) -> None:
+        """Watch rows until that is due, or until the deadline."""
+        now = SteadyClock()
+        await self.follow(running, rules)
         try:
-            while not (is_told_to_end() or now() >= self.rules.deadline):
-                lasted = time.monotonic() - began
-                is_due = time.time() >= (self.rules.wake_at or math.inf) or lasted >= longest
-                is_due = is_due or (self.rules.was_away and not self.is_away)
-                if is_due or self.news >= quota or (self.news and lasted >= timing.BATCH_WAIT):
-                    break
-                _raise_unexpected(tasks)
-                saw(self)
+            while not (self.is_due() or now() >= rules.deadline):
+                saw()
                 await asyncio.sleep(timing.BATCH_LOOK)
         finally:
+            tasks = [row.task for row in self._rows.values() if row.task]
             for task in tasks:
                 task.cancel()
-            if tasks:
-                await asyncio.wait(tasks)
-        _raise_unexpected(tasks)
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def is_due(self) -> bool:
+        """
+        Return whether a share of the window has ended, anything has after a while, or rows may start again.
+
+        Raise an exception that no watch of a row expects.
+        """
+        for row in self._rows.values():
+            if row.task and row.task.done() and (error := row.task.exception()):
+                raise error
+        lasted, quota = time.monotonic() - self._began, min(len(self._rows), max(1, self.window // self.share))
+        if self.news >= quota or lasted >= (timing.BATCH_WAIT if self.news else self.longest):
+            return True
+        return time.time() >= (self.rules.wake_at or math.inf) or (self.rules.was_away and not self.is_away)
 
     @property
     def news(self) -> int:
@@ -119,21 +148,26 @@ class Watching:
     @property
     def is_quick(self) -> bool:
         """Whether rows end so quickly that a deferral, which takes 10 to 20 s, would leave places empty."""
-        quarter = min(len(self.running), self.window) / _SHARE_OF_WINDOW
+        quarter = min(len(self._rows), self.window) / _SHARE_OF_WINDOW
         return self.news * timing.BATCH_WAIT >= quarter * (time.time() - self.since)
 
-    async def _watch(self, name: str, kickoff_id: str, sent_at: float, first_poll_at: float | None) -> None:
-        about: Any = {"kicked_off_at": sent_at, "first_poll_at": first_poll_at}
-        own = replace(self.rules, deadline=self._deadline(name), **about)
-        poller = Poller(self.hook, kickoff_id, own, self._states[name])
+    async def _watch(self, name: str, row: _Watched, kickoff_id: str, rules: RowRules) -> None:
+        def deadline() -> float:
+            """Return the time at which the row's time is over. It begins with the execution: deployments queue."""
+            limit, began = rules.row_timeout, row.began_at
+            # Beyond the deadline of the batch, which ends all of them at once.
+            return float(began + limit if limit and began else rules.deadline + timing.BATCH_WAIT)
+
+        about: Any = {"kicked_off_at": row.state.started_at, "first_poll_at": row.first_poll_at}
+        poller = Poller(self.hook, kickoff_id, replace(rules, deadline=deadline(), **about), row.state)
         poller.log = _quiet
 
         def saw(_report: ProgressReport, _is_news: bool) -> None:  # noqa: FBT001 - an Observer
             memory = poller.watch.memory
             self.trouble = one_line(memory.said_trouble, _LONGEST_TROUBLE) or self.trouble
-            if self._began[name] is None and memory.has_begun:
-                self._began[name] = memory.history.began_at or poller.watch.polled_at
-                poller.watch.rules = replace(poller.watch.rules, deadline=self._deadline(name))
+            if row.began_at is None and memory.has_begun:
+                row.began_at = memory.history.began_at or poller.watch.polled_at
+                poller.watch.rules = replace(poller.watch.rules, deadline=deadline())
 
         poller.observer = saw
         await asyncio.sleep(poller.watch.spread().poll_again_in)
@@ -145,38 +179,46 @@ class Watching:
             is_read_later = self.largest is not None and (is_too_large or isinstance(error, ExecutionFailed))
             self.ends[name] = None if is_read_later else error
         else:
-            self.ends[name] = None
             if self.largest is None:
                 self.results[name] = completed
+            self.ends[name] = None
 
     @property
     def is_away(self) -> bool:
         """Whether the crew has returned no usable status for any row."""
-        return bool(self._states) and all(_AWAY & known.troubles.keys() for known in self._states.values())
+        return bool(self._rows) and all(_AWAY & row.state.troubles.keys() for row in self._rows.values())
 
-    def _deadline(self, name: str) -> float:
-        """Return the time at which a row's time is over. It begins with the execution: deployments queue."""
-        limit, began = self.rules.row_timeout, self._began[name]
-        # Beyond the deadline of the batch, which ends all of them at once.
-        return float(began + limit if limit and began else self.rules.deadline + timing.BATCH_WAIT)
+    def taken(self) -> tuple[dict[str, Any], dict[str, Completed]]:
+        """Return the event and the results, and forget the rows that have ended."""
+        event, self.trouble, self.since, self._began = self.as_event(), "", time.time(), time.monotonic()
+        for name in event["ends"]:
+            del self.ends[name], self._rows[name]
+        return event, {name: self.results.pop(name) for name in event["ends"] if name in self.results}
 
     def as_event(self) -> dict[str, Any]:
         """Return what has ended as plain data, and what the next watch has to know."""
         # Without its troubles, a row that has no status would begin a new outage in each watch.
-        known = {name: [self._began[name], self._states[name].troubles, at] for name, *_, at in self.running}
+        known = {name: [row.began_at, row.state.troubles, row.first_poll_at] for name, row in self._rows.items()}
         return {
-            "ends": {name: error and error_record(error) for name, error in self.ends.items()},
+            "ends": {name: error and error_record(error) for name, error in [*self.ends.items()]},
             "is_away": self.is_away,
             "is_quick": self.is_quick,
             "known": {name: found for name, found in known.items() if any(found)},
         }
 
 
-def _raise_unexpected(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Raise an exception that no watch of a row expects: an error of ours, or Airflow's alarm at a timeout."""
-    for task in tasks:
-        if task.done() and not task.cancelled() and (error := task.exception()):
-            raise error
+@contextmanager
+def loop_in_thread() -> Iterator[asyncio.AbstractEventLoop]:
+    """Run an event loop in a thread, so that rows are polled while others start. Its tasks end with it."""
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        thread = threading.Thread(target=loop.run_forever, daemon=True)
+        thread.start()
+        try:
+            yield loop
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
 
 
 class BatchProgress:
@@ -228,16 +270,15 @@ async def watched(trigger: Any) -> dict[str, Any]:
     """Watch the rows of a trigger, and return its event."""
     writer = progress_of(trigger)
     report = BatchProgress(trigger.shown["progress"], trigger.log, trigger.shown["logged_at"])
-    watched = hook_of(trigger), trigger.running, RowRules(**trigger.rules), trigger.window
-    watching = Watching(*watched, since=trigger.deferred_at, largest=LARGEST_RESPONSE)
+    watching = Watching(hook_of(trigger), trigger.window, since=trigger.deferred_at, largest=LARGEST_RESPONSE)
 
-    def saw(now: Watching) -> None:
-        is_news = report.saw(now)
+    def saw() -> None:
+        is_news = report.saw(watching)
         if writer:
             writer.saw(report, is_news)  # type: ignore[arg-type]
 
     try:
-        await watching.to_wake(lambda: False, saw)
+        await watching.to_wake(trigger.running, RowRules(**trigger.rules), saw)
     finally:
         if writer:
             writer.close()

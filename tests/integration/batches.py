@@ -28,18 +28,24 @@ class Killed(BaseException):
 
 
 def killed_at(
-    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, call: int = 1, after: bool = False
+    monkeypatch: pytest.MonkeyPatch,
+    owner: Any,
+    name: str,
+    *,
+    call: int = 1,
+    after: bool = False,
+    why: type[BaseException] = Killed,
 ) -> None:
-    """End the process at a call of a method, once."""
+    """End the process at a call of a method, once. ``why``: or let the call fail."""
     original, calls = getattr(owner, name), iter(range(1, 10_000))
 
     def method(self: Any, *given: Any, **named: Any) -> Any:
         dies = next(calls) == call
         if dies and not after:
-            raise Killed
+            raise why
         result = original(self, *given, **named)
         if dies:
-            raise Killed
+            raise why
         return result
 
     monkeypatch.setattr(owner, name, method)

@@ -369,7 +369,7 @@ class Story:
             None: lambda: True,
             "the intent": lambda: self.store.kickoff,
             "the kickoff": lambda: self.crew.kickoffs,
-            "a group": lambda: any('"what": "sent"' in file.read_text() for file in self.out.glob("facts/*")),
+            "the inputs": lambda: "inputs" in self.crew.calls,
             "the first poll": lambda: "status" in self.crew.calls,
         }
         kinds = {"call": {"get", "set", "delete"}, "write": {"set", "delete"}}.get(call, {call})
@@ -550,8 +550,10 @@ STEPS: dict[str, Callable[..., object]] = {
     "store keeps what it does not confirm": lambda it: setattr(it.store, "keeps_all", True),
     "store works": lambda it: setattr(it.store, "breaks_at", lambda _: False),
     "store is empty": lambda it: it.store.texts.clear(),
-    rf"process dies (before|after) it ({'|'.join(WRITES)})(?: for the (\d+)\w+ time)?": lambda it, when, act, n: (
-        killed_at(it.monkeypatch, *WRITES[act], call=int(n or 1), after=when == "after")
+    rf"process dies (before|after) it ({'|'.join(WRITES)})(?: for the (\d+)\w+ time)?( with an error)?": (
+        lambda it, when, act, n, error: killed_at(
+            it.monkeypatch, *WRITES[act], call=int(n or 1), after=when == "after", why=OSError if error else Killed
+        )
     ),
     # People.
     "options: (.+)": lambda it, text: it.options.update(named(text)),
