@@ -27,6 +27,7 @@ from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.notifications import CrewAlert
 from airflow_provider_crew.task.ask import REQUEST
 from airflow_provider_crew.task.checks import today
+from airflow_provider_crew.task.output import REASON
 from airflow_provider_crew.task.record import BATCH, KEY, KICKOFF_ID, ROW
 from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, USAGE
 from airflow_provider_crew.triggers.events import DEFERRAL
@@ -231,9 +232,10 @@ def test_next_attempt_watches_stored_request(dialog):
 @pytest.mark.skipif(not (SETS / __version__).exists(), reason="make golden has not run for this version")
 def test_set_of_this_version_has_every_kind_of_entry():
     stored = [json.loads(path.read_text()) for path in (SETS / __version__).iterdir()]
-    keys = {key.partition("_0")[0] for each in stored for key in (*each["xcoms"], *each["states"])}
+    names = {name for each in stored for name in (*each["xcoms"], *each["states"])}
+    keys = {REASON if name.startswith(REASON) else name.partition("_0")[0] for name in names}
     files = {re.split("[-/]", name)[0] for each in stored for name in each.get("files", ())}
 
     xcoms = {RETURN_VALUE, KICKOFF_ID, USAGE, RESULT, DASHBOARD_KEY, PROGRESS, ROW, DEFERRAL, QUESTION}
-    assert keys == xcoms | {KEY, BATCH, REQUEST, ANSWER, "crew_watch"}
+    assert keys == xcoms | {KEY, BATCH, REQUEST, ANSWER, REASON, "crew_watch"}
     assert files == {"batch", FACTS, RESULTS, FAILED, "manifest"}
