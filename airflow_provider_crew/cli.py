@@ -1,8 +1,6 @@
 """
 Command line: ``python -m airflow_provider_crew``, for a crew, and for the kickoff records of tasks.
 
-On Airflow 3.2 and later, ``airflow crew`` has the same commands.
-
 Only ``check --start`` and ``check --stop`` start executions.
 
 Airflow takes seconds to import, so it is imported after the arguments are validated.
@@ -16,8 +14,6 @@ import json
 import logging
 import sys
 from functools import partial
-from itertools import starmap
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -47,11 +43,7 @@ _COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Print its answer as JSON, and return the exit code."""
-    return _run(_parser().parse_args(arguments))
-
-
-def _run(options: argparse.Namespace) -> int:
-    answer: dict[str, Any] = {}
+    options, answer = _parser().parse_args(arguments), dict[str, Any]()
     logging.disable()  # Airflow's own log lines are not part of the command's output
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -85,22 +77,6 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=purpose, description=description, epilog=_EXIT_CODES)
         _add_arguments(command, name)
     return parser
-
-
-def airflow_commands() -> list[Any]:
-    """Return the group of these commands in Airflow's own command line. Called by Airflow 3.2 and later."""
-    from airflow.cli.cli_config import ActionCommand, GroupCommand
-
-    def command(name: str, purpose: str) -> Any:
-        # In place of one Arg for each argument, as Airflow adds them to its parser
-        arguments: Any = SimpleNamespace(flags=(name,), add_to_parser=partial(_add_arguments, name=name))
-        return ActionCommand(
-            name, purpose, lambda options: sys.exit(_run(options)), [arguments], epilog=_EXIT_CODES
-        )
-
-    return [
-        GroupCommand("crew", "Query or check a crew, and repair tasks", [*starmap(command, _COMMANDS.items())])
-    ]
 
 
 def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:

@@ -146,7 +146,6 @@ def get_provider_info() -> dict[str, Any]:
         "notifications": ["airflow_provider_crew.notifications.CrewAlert"],
         "extra-links": ["airflow_provider_crew.links.crew.CrewDashboardLink"],
         "plugins": [{"name": "crew", "plugin-class": "airflow_provider_crew.plugins.crew.CrewPlugin"}],
-        "cli": ["airflow_provider_crew.cli.airflow_commands"],
         "config": CONFIGURATION,
         "hooks": _modules("hooks.crew", "tool.agent"),
         "connection-types": [

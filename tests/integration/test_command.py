@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew import cli
-from airflow_provider_crew.cli import ANSWERED, INTERRUPTED, UNDECIDED, USAGE, airflow_commands
+from airflow_provider_crew.cli import ANSWERED, INTERRUPTED, UNDECIDED, USAGE
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.local.record import ReceivedRequest
@@ -25,7 +25,6 @@ from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
 from tests.integration.clients import INPUTS, TOKEN
 from tests.integration.commands import ASKING, ENDLESS, FAILING, WRITING, Crew, answers, crew, kick_off, playing
-from tests.supported import has
 
 GIVEN = ("--inputs", json.dumps(INPUTS))
 SLOWLY = WRITING.model_copy(update={"seconds": 0.3})
@@ -145,21 +144,7 @@ def test_wrong_usage_sends_nothing(capsys, arguments):
     assert printed.err.startswith("usage: python -m airflow_provider_crew")
 
 
-def test_airflow_crew_answers_and_ends_alike(home):
-    """The connection is one that only Airflow's database has."""
-
-    def run(*program: str) -> Any:
-        done = subprocess.run(
-            [sys.executable, "-m", *program, "status", kickoff_id, "--conn-id", "saved"],
-            check=False,
-            capture_output=True,
-            text=True,
-            env=os.environ | {"AIRFLOW_HOME": str(home)},
-        )
-        assert done.returncode == UNDECIDED
-        assert TOKEN not in done.stdout + done.stderr
-        return json.loads(done.stdout)
-
+def test_command_reads_connection_of_airflows_database(home):
     with playing("deployed", ENDLESS) as crew:
         kickoff_id = kick_off(crew)
         with closing(sqlite3.connect(home / "airflow.db")) as database, database:
@@ -168,13 +153,17 @@ def test_airflow_crew_answers_and_ends_alike(home):
                 " is_extra_encrypted) VALUES ('saved', 'crew', '127.0.0.1', ?, 'http', ?, FALSE, FALSE)",
                 (crew.port, TOKEN),
             )
-        told = run("airflow_provider_crew")
-        assert (told["connection"], told["state"]) == ("saved", "running")
-        if has("[`airflow crew`]"):  # older Airflows take no commands from providers
-            assert run("airflow", "crew") == told
+        done = subprocess.run(
+            [sys.executable, "-m", "airflow_provider_crew", "status", kickoff_id, "--conn-id", "saved"],
+            check=False,
+            capture_output=True,
+            text=True,
+            env=os.environ | {"AIRFLOW_HOME": str(home)},
+        )
 
-    names = {"adopt", "cancel", "check", "forget", "inputs", "status"}
-    assert {each.name for each in airflow_commands()[0].subcommands} == names
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["connection"], told["state"]) == (UNDECIDED, "saved", "running")
+    assert TOKEN not in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("moment", ["kickoff", "wait"])
