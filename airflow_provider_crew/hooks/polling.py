@@ -6,7 +6,7 @@ import math
 import random
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from asgiref.sync import sync_to_async
@@ -26,25 +26,10 @@ if TYPE_CHECKING:
 
     _Client = CrewClient | CrewPolls
 
-
-class Hook(Protocol):
-    """Attributes of a CrewHook that polling needs."""
-
-    crew_conn_id: str
-    webhook_conn_id: str | None
-
-    @property
-    def log(self) -> Any:
-        """Logger of the hook."""
-
-    def get_conn(self) -> "CrewClient":
-        """Return the synchronous client."""
+Hook = Any  # a CrewHook, whose module imports this one
 
 
-H = TypeVar("H", bound=Hook)
-
-
-def renewed(hook: H, max_age: float = 0.0) -> H:
+def renewed(hook: Hook, max_age: float = 0.0) -> Hook:
     """
     Return a hook with the current token.
 
