@@ -6,12 +6,8 @@ import time
 from argparse import Namespace
 from collections.abc import Callable
 from contextlib import suppress
-from http import HTTPStatus
 from typing import Any
 from uuid import uuid4
-
-import requests
-from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.api import resend
@@ -116,7 +112,6 @@ def _shown(error: CrewError) -> dict[str, str]:
 
 # Sent with the kickoffs, so that you find the executions in the crew's dashboard.
 _META = {"started_by": "python -m airflow_provider_crew check"}
-_PATIENCE = 10.0
 
 
 def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: Callable[..., None]) -> None:
@@ -131,8 +126,6 @@ def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: C
         about["warning"] = f"The crew does not list its inputs, so a task cannot check them. {error.event}"
     with suppress(ExecutionNotFound):  # a token that may not read a status is found before it costs something
         crew.status(str(uuid4()))
-    if receiver := conf.get("crew", "events_url", fallback=""):
-        about["receiver_from_here"] = _problem_of(receiver) or "proven"
     if not starts:
         return
     if expected:
@@ -144,17 +137,6 @@ def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: C
         _execute(hook, options.inputs, about, to_end=False)
         about["cancel"] = describe_end(hook.cancel(about["kickoff_ids"][-1]))
     about["cost"] = Cost.ENDED.value
-
-
-def _problem_of(receiver: str) -> str:
-    """Send a webhook without a secret to the receiver. Return what is wrong, unless the receiver rejects it."""
-    try:
-        response = requests.post(receiver, json={}, timeout=_PATIENCE, allow_redirects=False)
-    except (requests.RequestException, ValueError) as error:  # urllib3's own, for a malformed host
-        return f"There is no response: {type(error).__name__}."
-    if response.status_code == HTTPStatus.UNAUTHORIZED and b"webhook secret" in response.content:
-        return ""
-    return f"HTTP {response.status_code} is not from the receiver. The API server needs [crew] events_url as well."
 
 
 def _listed(inputs: CrewInputs) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew import cli
-from airflow_provider_crew.cli import ANSWERED, INTERRUPTED, UNDECIDED, USAGE
+from airflow_provider_crew.cli import INTERRUPTED, UNDECIDED, USAGE
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.local.record import ReceivedRequest
@@ -188,13 +188,3 @@ def test_ctrl_c_prints_the_kickoff_id(check, moment):
 
         (kickoff,) = service.kickoffs
     assert (code, told["kickoff_ids"], told["cost"]) == (INTERRUPTED, [kickoff.kickoff_id], Cost.RUNNING)
-
-
-@pytest.mark.parametrize("address", ["http://127.0.0.1:9", "https://x..y", "/kickoff", "/crew/events"])
-def test_check_tells_what_is_not_the_receiver(check, monkeypatch, address):
-    with playing("documented", WRITING) as service:
-        url = f"{service.url}{address}" if address.startswith("/") else address
-        monkeypatch.setenv("AIRFLOW__CREW__EVENTS_URL", url)
-        code, told = check(service)
-    assert code == ANSWERED
-    assert told["receiver_from_here"].startswith("HTTP 40" if address.startswith("/") else "There is no response")
