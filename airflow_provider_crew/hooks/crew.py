@@ -86,10 +86,6 @@ class CrewHook(BaseHook):
         """Return the inputs that the crew takes."""
         return resend(self._client.inputs)
 
-    async def inputs_async(self) -> CrewInputs:
-        """Return the inputs that the crew takes."""
-        return await self._in_thread(self.inputs)
-
     def kickoff(self, inputs: Mapping[str, Any], **options: Unpack[KickoffOptions]) -> str:
         """
         Start an execution and return its kickoff ID. Each call starts one execution (billed).
@@ -119,10 +115,6 @@ class CrewHook(BaseHook):
         """Return the status of an execution."""
         with _about(kickoff_id):
             return resend(lambda: self._client.status(kickoff_id))
-
-    async def status_async(self, kickoff_id: str) -> Execution:
-        """Return the status of an execution."""
-        return await self._in_thread(self.status, kickoff_id)
 
     def cancel(self, kickoff_id: str, continued_as: str = "", address: str = "") -> Completed | Failed:
         """

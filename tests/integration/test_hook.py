@@ -64,11 +64,11 @@ async def test_secrets_are_masked_outside_the_event_loop(monkeypatch):
 
     monkeypatch.setattr("airflow_provider_crew.hooks.connection.mask_secret", async_to_sync(tell))
 
-    assert (await CrewHook().inputs_async()).names
+    assert await CrewHook().kickoff_async(INPUTS)
     assert TOKEN in told
 
 
-@pytest.mark.parametrize("method", ["status", "wait", "cancel"])
+@pytest.mark.parametrize("method", ["wait", "cancel"])
 @pytest.mark.parametrize("uri", ["", "crew://127.0.0.1/http"], ids=["no connection", "no token"])
 def test_unusable_connection_proves_nothing_about_execution(hook, monkeypatch, method, uri):
     monkeypatch.setenv(CONNECTION, uri) if uri else monkeypatch.delenv(CONNECTION)
@@ -79,7 +79,7 @@ def test_unusable_connection_proves_nothing_about_execution(hook, monkeypatch, m
     assert (caught.value.cost, caught.value.kickoff_id) == (Cost.RUNNING, "57a13a6e")
 
 
-@pytest.mark.parametrize("method", ["status", "wait", "cancel"])
+@pytest.mark.parametrize("method", ["wait", "cancel"])
 @pytest.mark.parametrize("given", ["", None], ids=repr)
 def test_missing_kickoff_id_sends_nothing(hook, live_crew, method, given):
     with pytest.raises(InvalidKickoffId) as caught:
