@@ -147,7 +147,6 @@ class Next:
     :param is_unnamed: Whether Airflow has refused a write, so that the next attempt finds a kickoff without ID.
     :param is_unreadable: Whether this attempt could not read the record.
     :param may_be_forgotten: Whether an earlier attempt may have started an execution that no record has.
-    :param is_unconfirmed: Whether this attempt could not ask the crew if the execution in the record has ended.
     """
 
     record: KickoffRecord | None = None
@@ -156,12 +155,10 @@ class Next:
     is_unnamed: bool = False
     is_unreadable: bool = False
     may_be_forgotten: bool = False
-    is_unconfirmed: bool = False
 
     def decision(self, status: PolledStatus | None = None, *, cleared: bool) -> Decision:
         """Return the decision of a retry or, if it is ``cleared``, of clearing the task."""
         found = KickoffRecord(0, 0.0) if self.is_unnamed else self.record
-        status = status or ("unreadable" if self.is_unconfirmed else None)
         return foreseen(found, status, cleared=cleared or self.was_cleared, durable=self.durable)
 
     @property

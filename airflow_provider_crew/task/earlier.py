@@ -53,7 +53,6 @@ def earlier(record: Record, facts: Facts, output: Output, poll: Callable[[str], 
             f"The crew reports NOT FOUND for execution {record.running} of an earlier attempt, as it does "
             "while it waits for human input. The execution may be running and billed."
         )
-    record.is_unconfirmed = decision is Decision.FAIL_UNREADABLE
     facts.next = record.next
     if unreadable and decision is Decision.FAIL_UNREADABLE:
         raise unreadable

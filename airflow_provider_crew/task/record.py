@@ -167,7 +167,7 @@ class Record:
         self._saving = threading.Lock()
         self.is_unnamed = False
         """Whether Airflow has refused the kickoff ID, so that the next attempt finds a kickoff without one."""
-        self.is_read = self.is_unreadable = self.is_unconfirmed = self._is_behind = False
+        self.is_read = self.is_unreadable = self._is_behind = False
 
     def read(self, handed_over: Any = None) -> None:
         """
@@ -208,7 +208,6 @@ class Record:
             self.is_unnamed,
             self.is_unreadable,
             self.may_be_forgotten,
-            self.is_unconfirmed,
         )
 
     @property

@@ -63,7 +63,6 @@ _EFFECTS = {
     Decision.REATTACH: _READS,
     Decision.FAIL_UNCERTAIN: _REPORTS,
     Decision.FAIL_STOPPED: _ENDS_AGAIN,
-    Decision.FAIL_UNREADABLE: "asks the crew again, and starts another execution (billed) if that one has ended",
 }
 # Effects on a batch whose rows cannot be counted, because they were not read.
 _STARTS_ROWS = "starts the rows (billed)"
@@ -446,8 +445,6 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:
     if facts.next.earlier == "may have started" and cleared in {_STARTS, _STARTS_ANOTHER}:
         meta = f" (meta: {facts.meta})" if facts.meta else ""
         row = replace(row, fix=f"{row.fix} Look for that execution in the crew's dashboard first{meta}.".lstrip())
-    if facts.next.is_unconfirmed:
-        row = replace(row, after=_start_over(facts))
     return row
 
 
