@@ -136,18 +136,11 @@ def get_provider_info() -> dict[str, Any]:
         "description": "Run CrewAI crews and flows from Apache Airflow, with retries that pick up the running "
         "crew instead of starting another. Not affiliated with CrewAI Inc. or the Apache Software Foundation.",
         "versions": [__version__],
-        "integrations": [
-            {"integration-name": "Crew", "external-doc-url": "https://docs.crewai.com/", "tags": ["ai", "llm"]}
-        ],
-        "operators": _modules("operators.crew", "operators.base", "batch.operator"),
-        "sensors": _modules("sensors.crew"),
-        "triggers": _modules("triggers.crew", "batch.trigger", "answers.trigger"),
         "task-decorators": [{"class-name": "airflow_provider_crew.decorators.crew.crew_task", "name": "crew"}],
         "notifications": ["airflow_provider_crew.notifications.CrewAlert"],
         "extra-links": ["airflow_provider_crew.links.crew.CrewDashboardLink"],
         "plugins": [{"name": "crew", "plugin-class": "airflow_provider_crew.plugins.crew.CrewPlugin"}],
         "config": CONFIGURATION,
-        "hooks": _modules("hooks.crew", "tool.agent"),
         "connection-types": [
             {
                 "connection-type": "crew",
@@ -166,7 +159,3 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
     }
-
-
-def _modules(*names: str) -> list[dict[str, Any]]:
-    return [{"integration-name": "Crew", "python-modules": [f"airflow_provider_crew.{name}" for name in names]}]

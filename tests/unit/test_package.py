@@ -16,9 +16,6 @@ from typing import Any
 import airflow
 import jsonschema
 import pytest
-from airflow.providers.common.compat import sdk as compat
-from airflow.providers.common.compat.sdk import AirflowPlugin
-from airflow.triggers.base import BaseTrigger
 
 import airflow_provider_crew
 from airflow_provider_crew.get_provider_info import get_provider_info
@@ -26,9 +23,6 @@ from dev import golden
 from dev.release import NotReady, require_golden_set
 
 PACKAGE = Path(airflow_provider_crew.__file__).parent
-
-
-NEEDS_COMMON_AI = {"airflow_provider_crew.tool.agent"}
 
 
 def named_paths(info: Any) -> Iterator[str]:
@@ -44,41 +38,8 @@ def named_paths(info: Any) -> Iterator[str]:
 
 
 def test_names_in_the_metadata_can_be_imported():
-    paths = {*named_paths(get_provider_info())}
-
-    assert paths > NEEDS_COMMON_AI
-    for path in paths - NEEDS_COMMON_AI:
+    for path in named_paths(get_provider_info()):
         assert pkgutil.resolve_name(path)
-
-
-KINDS = {
-    "operators": compat.BaseOperator,
-    "sensors": compat.BaseSensorOperator,
-    "triggers": BaseTrigger,
-    "hooks": compat.BaseHook,
-    "notifications": compat.BaseNotifier,
-    "extra-links": compat.BaseOperatorLink,
-    "plugins": AirflowPlugin,
-}
-
-
-def test_metadata_lists_every_module_of_each_kind():
-    info, found = get_provider_info(), {kind: set[str]() for kind in KINDS}
-    modules = {module.name for module in pkgutil.walk_packages([str(PACKAGE)], "airflow_provider_crew.")}
-    left_out = {"airflow_provider_crew.__main__", *NEEDS_COMMON_AI}
-    for name in modules - left_out:
-        if name.startswith("airflow_provider_crew.local"):
-            continue
-        for kind, base in KINDS.items():
-            for each in vars(import_module(name)).values():
-                if isinstance(each, type) and issubclass(each, base) and each.__module__ == name:
-                    found["sensors" if issubclass(each, compat.BaseSensorOperator) else kind].add(name)
-
-    # The operator behind the decorator is listed as the decorator.
-    found["operators"].remove("airflow_provider_crew.decorators.crew")
-    for kind, names in found.items():
-        paths = {*named_paths(info[kind])} - NEEDS_COMMON_AI
-        assert names == {path if path in modules else path.rpartition(".")[0] for path in paths} != set(), kind
 
 
 def test_airflow_accepts_the_metadata():
@@ -101,14 +62,13 @@ def test_metadata_has_the_distribution_name():
 
 
 # The hook is loaded where a connection is tested, and where a task runs. Only DAGs with an alert load that.
-LOADED_LATER = {"airflow_provider_crew.hooks.crew", "airflow_provider_crew.notifications", *NEEDS_COMMON_AI}
-LOADED_BY_AIRFLOW = sorted(
-    {
-        path if (PACKAGE.parent / path.replace(".", "/")).with_suffix(".py").exists() else path.rpartition(".")[0]
-        for path in ("airflow_provider_crew.get_provider_info", *named_paths(get_provider_info()))
-    }
-    - LOADED_LATER
-)
+LOADED_LATER = {"airflow_provider_crew.hooks.crew.CrewHook", "airflow_provider_crew.notifications.CrewAlert"}
+LOADED_BY_AIRFLOW = [
+    *sorted({path.rpartition(".")[0] for path in {*named_paths(get_provider_info())} - LOADED_LATER}),
+    *(f"airflow_provider_crew.{name}" for name in ("get_provider_info", "operators.crew", "sensors.crew")),
+    *(f"airflow_provider_crew.{package}.trigger" for package in ("answers", "batch")),
+    *("airflow_provider_crew.batch.operator", "airflow_provider_crew.triggers.crew"),
+]
 
 
 # Airflow is loaded once, and each module in a child of its own. Then Airflow reads each option.
