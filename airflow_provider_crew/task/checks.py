@@ -78,19 +78,17 @@ def count_kickoffs(hook: CrewHook, ti: Any, origin: dict[str, Any], log: Any, wa
         total, room = _counted(f"{day}.{number - 1}", number - 1), 0
         while total < limit and not room:
             room = min(wanted, limit - total)
-            if not start_run(BUDGET_DAG, f"{day}.{number}", origin | {"total": total + room}):
+            if not start_run(f"{day}.{number}", origin | {"total": total + room}):
                 total, room, number = _counted(f"{day}.{number}", number), 0, number + 1
     except Exception as error:  # noqa: BLE001 - no error may send an uncounted kickoff
-        if refuses_runs(error):
+        if api_server.api_status(error) is not None and not api_server.is_away(error):
             raise errors.InvalidSettings(
                 f"The DAG crew_budget, which max_kickoffs_per_day of connection {conn_id!r} needs, is missing: "
                 f"{in_words(error)}. Add a file to your dags folder that contains "
                 "`from airflow_provider_crew.dags.crew_budget import dag`."
             ) from None
-        raise errors.TransientError(
-            f"Airflow did not count the kickoff, so nothing was sent: {in_words(error)}.",
-            cost=Cost.NONE,
-        ) from None
+        event = f"Airflow did not count the kickoff, so nothing was sent: {in_words(error)}."
+        raise errors.TransientError(event, cost=Cost.NONE) from None
     if not room:
         raise errors.DailyLimitReached(
             f"Connection {conn_id!r} has reached its limit of {limit} kickoffs a day (max_kickoffs_per_day)."
@@ -100,33 +98,25 @@ def count_kickoffs(hook: CrewHook, ti: Any, origin: dict[str, Any], log: Any, wa
 
 
 def _counted(run_id: str, number: int) -> int:
-    """Return the kickoffs up to a run of the budget DAG, which may count a block."""
-    total = (conf_of_run(BUDGET_DAG, run_id) or {}).get("total") if number else 0
+    """Return the kickoffs up to a run of the budget DAG, which may count a block from Airflow 3.3 on."""
+    total = (conf_of_run(run_id) or {}).get("total") if number and HAS_STORE else 0
     return max(number, total) if isinstance(total, int) else number
 
 
-def start_run(dag_id: str, run_id: str, conf: dict[str, Any]) -> bool:
+def start_run(run_id: str, conf: dict[str, Any]) -> bool:
     """
-    Start a run of a DAG. Return whether it is the first one with this ID.
+    Start a run of the budget DAG. Return whether it is the first one with this ID.
 
     This is the only request of a task that fails if another task was faster, because run IDs are unique in
     Airflow's database. Variables, XComs and task states are overwritten.
     """
-    answer = _send("TriggerDagRun", dag_id=dag_id, run_id=run_id, conf=conf)
+    answer = _send("TriggerDagRun", dag_id=BUDGET_DAG, run_id=run_id, conf=conf)
     return bool(answer.type != "ErrorResponse")
 
 
-def conf_of_run(dag_id: str, run_id: str) -> dict[str, Any] | None:
-    """Return the configuration of a DAG run."""
-    if not HAS_STORE:  # such a run counts one kickoff
-        return None
-    conf: dict[str, Any] | None = _send("GetDagRun", dag_id=dag_id, run_id=run_id).conf
-    return conf
-
-
-def refuses_runs(error: Exception) -> bool:
-    """Whether Airflow rejects runs of a DAG, because it is missing or cannot be loaded."""
-    return api_server.api_status(error) is not None and not api_server.is_away(error)
+def conf_of_run(run_id: str) -> Any:
+    """Return the configuration of a run of the budget DAG."""
+    return _send("GetDagRun", dag_id=BUDGET_DAG, run_id=run_id).conf
 
 
 def _send(request: str, **fields: Any) -> Any:

@@ -398,8 +398,7 @@ class Ledger:
         assert dag_id == "crew_budget"
         return len({*run_ids} & self.runs.keys() - self.unseen)
 
-    def start(self, dag_id: str, run_id: str, conf: dict[str, Any]) -> bool:
-        assert dag_id == "crew_budget"
+    def start(self, run_id: str, conf: dict[str, Any]) -> bool:
         if self.breaks_with:
             raise self.breaks_with
         with self._lock:

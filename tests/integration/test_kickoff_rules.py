@@ -220,6 +220,6 @@ def test_start_run_reports_a_duplicate(monkeypatch):
     supervisor = SimpleNamespace(send=send)
     monkeypatch.setattr("airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", supervisor, raising=False)
 
-    assert [checks.start_run("crew_budget", "a.1", {"task_id": "crew"}) for _ in range(2)] == [True, False]
+    assert [checks.start_run("a.1", {"task_id": "crew"}) for _ in range(2)] == [True, False]
     assert (asked[0].dag_id, asked[0].run_id, asked[0].conf) == ("crew_budget", "a.1", {"task_id": "crew"})
     assert not asked[0].reset_dag_run
