@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -158,14 +159,9 @@ class Wait:
         """Return a poller of the execution. A connection that is missing from the start ends the wait."""
         from airflow_provider_crew.hooks.polling import Poller
 
-        if not (memory and memory.seen):
-            try:
+        if not (memory and memory.seen):  # a missing connection is not an outage of the crew
+            with suppress(errors.InvalidSettings):  # the watch reads the connection again for a while
                 self.task.hook.get_conn()
-            except errors.InvalidSettings:
-                pass  # the watch reads the connection again for a while
-            except errors.Unreachable as error:
-                event = f"{error.event} The execution cannot be polled."
-                raise errors.LostContact(event, kickoff_id=self.kickoff_id, cause=error) from None
         progress = self.output.progress
         progress.is_left_to_trigger = self.task.options.deferrable
         progress.choices = self.shown()["choices"]
