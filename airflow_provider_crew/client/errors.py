@@ -407,17 +407,14 @@ class LostContact(WatchError):
     """
     There was no usable response for longer than ``max_outage``.
 
-    ``cause`` is the failure of the last poll. ``only_in_triggerer``: the worker had a usable response.
+    ``cause`` is the failure of the last poll.
     """
 
     cause: CrewError | None = None
-    only_in_triggerer: bool = False
 
     @property
     def fix(self) -> str:
         """Action for a person: this error's own, or that for the cause."""
-        if self.only_in_triggerer:
-            return "Compare environment variables, secrets backend and network of the triggerer and the worker."
         if isinstance(self.cause, CallError) and self.cause.http_status == FAILED_FOR_GOOD:
             return "Check the crew's dashboard, which may show that the execution failed."
         return self.cause.fix if self.cause else TRY_LATER

@@ -18,7 +18,7 @@ from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_provider_crew import versions
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.errors import CrewError, UncertainKickoff
+from airflow_provider_crew.client.errors import UncertainKickoff
 from airflow_provider_crew.client.models import Completed, Failed
 from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.text import in_words
@@ -274,11 +274,11 @@ class Attempt:
         if isinstance(event.error, errors.HumanInputNeeded):
             return self.waiting.to_end(self.people.ask(event, plan))
         if event.error:
-            error = _seen_by_triggerer(event.error, event)
-            if isinstance(error, _OPEN_ENDS):
+            if isinstance(event.error, _OPEN_ENDS):
+                rules = self.waiting.rules(time.time() + self.task.options.timeout)
                 with suppress(errors.ExecutionUnknown):  # no news
-                    return self.waiting.once(error, self.waiting.rules(time.time() + self.task.options.timeout))
-            raise error
+                    return self.waiting.once(event.error, rules)
+            raise event.error
         if event.too_large:  # a running execution may have a large status as well, so the task may defer again
             again = {"first_poll_at": time.time() + events.LARGE_STATUS_INTERVAL}
             return self.waiting.to_end(replace(plan, rules=again))
@@ -336,16 +336,3 @@ class Attempt:
 def unread(error: Exception) -> CrewTaskError:
     """Return the error of an attempt that cannot read what earlier ones have stored."""
     return CrewTaskError(f"Airflow did not return the kickoff record, so nothing was sent: {in_words(error)}.")
-
-
-def _seen_by_triggerer(error: CrewError, event: events.WatchEnd) -> CrewError:
-    """Return the error with a hint if the triggerer cannot reach the crew although the worker did."""
-    cause = getattr(error, "cause", None)
-    if not (isinstance(cause, errors.Unreachable) and event.seen) or event.has_response:
-        return error
-    hint = (
-        "The triggerer cannot find the connection, but the worker can."
-        if cause.lacks_connection
-        else "The triggerer never got a response, but the worker did."
-    )
-    return error.replace(f"{error.event} {hint}", only_in_triggerer=True)

@@ -42,8 +42,7 @@ class WatchEnd(BaseModel):
 
     ``deadline``: time at which the wait ends. ``too_large``: the response was too large for the triggerer, and the
     execution may be running. ``completed``: a poll saw the execution complete. ``seen``: a poll found the
-    execution. ``has_response``: a poll of the triggerer returned a status. ``progress``: that of the last poll.
-    ``memory``: state of the watch, if the task polls again.
+    execution. ``progress``: that of the last poll. ``memory``: state of the watch, if the task polls again.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
@@ -55,7 +54,6 @@ class WatchEnd(BaseModel):
     error: Annotated[CrewError, BeforeValidator(_recorded)] | None = None
     completed: bool = False
     seen: bool = False
-    has_response: bool = True
     progress: Annotated[Json[dict[str, Any]] | None, OrNone] = None
     memory: Annotated[Json[dict[str, Any]] | None, OrNone] = None
 

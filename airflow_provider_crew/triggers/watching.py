@@ -70,8 +70,7 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
         event["memory"] = json.dumps(poller.watch.memory.handed_over())
     if request:
         request.close()
-    event |= {"has_response": poller.watch.has_response, "seen": poller.watch.memory.seen}
-    event["deadline"] = rules.deadline + poller.clock.jump
+    event |= {"seen": poller.watch.memory.seen, "deadline": rules.deadline + poller.clock.jump}
     listed: dict[str, Any] = {"tasks": []} if "result" in event else {}  # the result lists them
     return event | {"progress": json.dumps(poller.report.as_dict() | listed)}
 

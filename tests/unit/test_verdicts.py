@@ -43,7 +43,6 @@ ERRORS: dict[str, BaseException] = {
     "InvalidKickoffId": errors.InvalidKickoffId("none", cost=Cost.UNKNOWN),
     "InvalidOutput": errors.InvalidOutput("misfit", misfits=("title",)),
     "output_type raises": errors.InvalidOutput("KeyError"),
-    "lost in the triggerer": errors.LostContact("outage", only_in_triggerer=True),
     "lost after 500": errors.LostContact("outage", cause=errors.ServiceError("500", http_status=500)),
     "lost after 503": errors.LostContact("outage", cause=errors.ServiceError("503", http_status=503)),
     "lost without a connection": errors.LostContact("outage", cause=errors.Unreachable("", lacks_connection=True)),
