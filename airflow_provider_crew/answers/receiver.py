@@ -6,7 +6,6 @@ limited body for a limited time, and tells the sender one fixed sentence.
 """
 
 import asyncio
-import base64
 import hmac
 import json
 import time
@@ -21,7 +20,6 @@ from fastapi.responses import JSONResponse, Response
 
 from airflow_provider_crew.answers.question import ASKED, QUESTION, Call, Undeliverable
 from airflow_provider_crew.client import timing
-from airflow_provider_crew.client.settings import WebhookSecret
 from airflow_provider_crew.client.text import mask, maskable
 from airflow_provider_crew.hooks.connection import load_connection, load_secret
 
@@ -87,12 +85,12 @@ class Receiver:
 
     def __init__(
         self,
-        load: Callable[[str], WebhookSecret] = load_secret,
+        load: Callable[[str], str] = load_secret,
         deliver: Callable[[Call], None] = deliver,
     ) -> None:
         self._load = load
         self._deliver = deliver
-        self._secret: WebhookSecret | None = None
+        self._secret: str | None = None
         self._read_at = float("-inf")
         self._reading = asyncio.Lock()
 
@@ -105,12 +103,12 @@ class Receiver:
             return refusal(why)
         return Response(status_code=204)
 
-    def _take(self, body: Any, secret: WebhookSecret) -> None:
+    def _take(self, body: Any, secret: str) -> None:
         call = Call.of(body)
-        call.draft = mask(call.draft, maskable(token_for(call.task), *secret.secrets))
+        call.draft = mask(call.draft, maskable(token_for(call.task), secret))
         self._deliver(call)
 
-    async def known_secret(self) -> WebhookSecret | None:
+    async def known_secret(self) -> str | None:
         """Return the secret of the receiver as it was last readable. None if it never was."""
         if self._secret and self._reading.locked():
             return self._secret
@@ -134,15 +132,11 @@ def refusal(why: Undeliverable) -> Response:
     return JSONResponse({"detail": str(why)}, why.status, _HEADERS.get(why.status))
 
 
-def _checked(secret: WebhookSecret | None, given: str) -> WebhookSecret:
-    """Return the secret if the crew has sent it as kickoffs ask for it: as Basic with a login, or as Bearer."""
-    scheme, _, credentials = given.partition(" ")
-    if secret:
-        wanted, proof = "bearer", secret.password
-        if secret.login:
-            wanted, proof = "basic", base64.b64encode(f"{secret.login}:{secret.password}".encode()).decode()
-        if hmac.compare_digest(credentials.strip().encode(), proof.encode()) and scheme.lower() == wanted:
-            return secret
+def _checked(secret: str | None, given: str) -> str:
+    """Return the secret if the crew has sent it as a bearer token."""
+    scheme, _, token = given.partition(" ")
+    if secret and scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), secret.encode()):
+        return secret
     raise Undeliverable("the webhook secret is missing or wrong", 401)
 
 

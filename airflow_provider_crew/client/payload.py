@@ -6,15 +6,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import Any, Self, Unpack
 
 from airflow_provider_crew.client.errors import InvalidInputs, InvalidKickoffId
 from airflow_provider_crew.client.models import CrewInputs
 from airflow_provider_crew.client.options import SENT_AS, KickoffOptions
 from airflow_provider_crew.client.text import one_line
-
-if TYPE_CHECKING:
-    from airflow_provider_crew.client.settings import WebhookSecret
 
 # IDs become part of paths, keys and texts. With these characters, none of them needs quoting.
 _KICKOFF_ID = re.compile("[A-Za-z0-9][A-Za-z0-9_.:-]{0,199}")
@@ -47,7 +44,7 @@ class KickoffRequest:
         cls,
         inputs: Mapping[str, Any],
         *,
-        webhook_secret: "WebhookSecret | None" = None,
+        webhook_secret: str | None = None,
         **options: Unpack[KickoffOptions],
     ) -> Self:
         """
@@ -69,7 +66,7 @@ class KickoffRequest:
             _check_webhooks(sent["webhooks"])
         if webhook_secret is not None:
             _add_secret(sent, webhook_secret)
-        secrets = () if webhook_secret is None else webhook_secret.secrets
+        secrets = () if webhook_secret is None else (webhook_secret,)
         return cls(sent["inputs"], json.dumps(sent).encode(), secrets)
 
 
@@ -80,7 +77,7 @@ def answer_to_crew(  # noqa: PLR0913 - the fields of the body
     *,
     is_approved: bool,
     options: KickoffOptions,
-    webhook_secret: "WebhookSecret",
+    webhook_secret: str,
 ) -> bytes:
     """
     Return the body of an answer to a crew that waits for human input, as two projects send it in production.
@@ -121,15 +118,14 @@ def _check_webhooks(webhooks: dict[str, Any]) -> None:
         raise InvalidInputs("webhooks needs a url and a list of events.")
 
 
-def _add_secret(sent: dict[str, Any], secret: "WebhookSecret") -> None:
+def _add_secret(sent: dict[str, Any], secret: str) -> None:
     if not sent.keys() & {"webhooks", "humanInputWebhookUrl"}:
         raise InvalidInputs("webhook_conn_id is set without webhooks or human_input_webhook_url.")
-    bearer = {"strategy": "bearer", "token": secret.password}
+    bearer = {"strategy": "bearer", "token": secret}
     if "webhooks" in sent:
         sent["webhooks"]["authentication"] = bearer
     if url := sent.pop("humanInputWebhookUrl", None):
-        basic = {"strategy": "basic", "username": secret.login, "password": secret.password}
-        sent["humanInputWebhook"] = {"url": url, "authentication": basic if secret.login else bearer}
+        sent["humanInputWebhook"] = {"url": url, "authentication": bearer}
 
 
 def plain(value: Any, path: str) -> Any:

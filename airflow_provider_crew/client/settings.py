@@ -81,19 +81,11 @@ Token = Annotated[str, StringConstraints(strip_whitespace=True, pattern="^[!-~]+
 
 
 class WebhookSecret(CheckedFields):
-    """Secret that the crew sends to receivers of webhooks, with a login for HTTP Basic."""
+    """Secret that the crew sends to receivers of webhooks, as a bearer token."""
 
     password: Token = Field(
         repr=False, description="the secret of webhooks, at least 8 characters that a bearer token may have"
     )
-    login: Annotated[str, StringConstraints(pattern=r"^[^:\x00-\x1f\x7f]+$")] | None = Field(
-        None, description="a user name without a colon, or be left out"
-    )
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """The password and the Basic credentials, since a response may repeat either."""
-        return (self.password, *(_basic_credentials(self.login, self.password) if self.login else ()))
 
 
 class ServiceSettings(CheckedFields):

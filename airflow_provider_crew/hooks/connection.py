@@ -95,20 +95,18 @@ async def load_connection_async(conn_id: str) -> CrewConnection:
     return await sync_to_async(load_connection, thread_sensitive=False)(conn_id)
 
 
-def load_secret(conn_id: str) -> WebhookSecret:
-    """Return the webhook secret, which is a connection's password and login. Mask it in Airflow's logs."""
+def load_secret(conn_id: str) -> str:
+    """Return the webhook secret, which is a connection's password. Mask it in Airflow's logs."""
     connection = _find(conn_id)
     with _named(connection):
         _mask(connection.password)
-        secret = WebhookSecret.model_validate({"password": connection.password, "login": connection.login})
-        _mask(*secret.secrets)
-        return secret
+        return WebhookSecret.model_validate({"password": connection.password}).password
 
 
 def load_secrets(conn_id: str | None) -> tuple[str, ...]:
     """Return the secrets of webhooks. If they are unreadable, polls go on without masking them."""
     try:
-        return load_secret(conn_id).secrets if conn_id else ()
+        return (load_secret(conn_id),) if conn_id else ()
     except Exception as error:  # noqa: BLE001 - a secrets backend may raise anything
         reason = error.event if isinstance(error, CrewError) else in_words(error)
         warn(log, f"The webhook secret in {conn_id!r} is unreadable, so responses are not masked for it: {reason}")

@@ -39,7 +39,7 @@ class CrewKickoffOperator(KickoffTask):
     :param webhooks: Object with the ``events`` that the crew sends, and the ``url`` it sends them to.
         (templated)
     :param webhook_conn_id: Connection whose password the crew sends with these events and to
-        ``human_input_webhook_url``, there as HTTP Basic if the connection has a login. (templated)
+        ``human_input_webhook_url``, as a bearer token. (templated)
     :param restore_from_state_id: Kickoff ID of an earlier execution of a flow, whose state is the initial state of
         the new one. (templated)
     :param validate_inputs: Whether to compare the inputs with the crew's list of inputs before the kickoff.

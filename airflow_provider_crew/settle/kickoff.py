@@ -50,7 +50,7 @@ def _signing_key(task: Task) -> str:
     if not (conf.get("crew", "events_url", fallback="") and task.keeps_records):
         return ""
     try:
-        return load_secret(conf.get("crew", "webhook_conn_id")).password
+        return load_secret(conf.get("crew", "webhook_conn_id"))
     except Exception as error:  # noqa: BLE001 - a kickoff needs no call
         task.warn(f"Without a response, a kickoff of this task will not settle itself: {error}")
         return ""

@@ -44,7 +44,7 @@ def add_route(application: FastAPI, receiver: Receiver) -> None:
 
     async def called(request: Request, address: str) -> Response:
         secret = await receiver.known_secret()
-        known = secret and read_address(address, secret.password)
+        known = secret and read_address(address, secret)
         if not known:
             return refusal(Undeliverable("no kickoff of this Airflow has this address", 404))
         try:

@@ -246,7 +246,8 @@ class Attempt:
         self.record.save_cancelling(is_asked=True)
         address = self.record.last.address if self.record.last else self.waiting.address
         try:
-            return renewed(self.task.hook).cancel(self.kickoff_id, self.waiting.continued_as, address)
+            self.task.hook = renewed(self.task.hook)
+            return self.task.hook.cancel(self.kickoff_id, self.waiting.continued_as, address)
         except Exception as error:
             if not isinstance(error, errors.NotCancelled) or error.is_refused:  # not sent, or not taken
                 self.record.save_cancelling(is_asked=False)

@@ -22,7 +22,7 @@ from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import CrewError, error_record
 from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Paused, Running
 from airflow_provider_crew.client.payload import KickoffRequest, checked_kickoff_id
-from airflow_provider_crew.client.settings import ServiceSettings, WebhookSecret
+from airflow_provider_crew.client.settings import ServiceSettings
 from airflow_provider_crew.client.watch import Watch, WatchRules, WatchState
 from airflow_provider_crew.triggers.events import read_event, told_completed, told_error
 
@@ -207,7 +207,7 @@ SETTINGS = ServiceSettings(address="https://crew.example", token=TOKEN)
 REJECTIONS = (errors.RateLimited, errors.NotAuthenticated, errors.NotAllowed, errors.Rejected)
 EXECUTIONS = Running | Paused | Completed | Failed
 WEBHOOKS = {"events": ["task_completed"], "url": "https://hooks.example"}
-REQUEST = KickoffRequest.of({"topic": "ferries"}, webhooks=WEBHOOKS, webhook_secret=WebhookSecret(password=SECRET))
+REQUEST = KickoffRequest.of({"topic": "ferries"}, webhooks=WEBHOOKS, webhook_secret=SECRET)
 REPEATING = [
     json.dumps({"error": "Invalid", "message": f"{SECRET} is no secret, and {TOKEN} no token"}).encode(),
     json.dumps({"detail": [{"loc": ["body", SECRET], "msg": SECRET}]}).encode(),

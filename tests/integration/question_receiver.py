@@ -20,7 +20,6 @@ from starlette.routing import Mount
 
 from airflow_provider_crew.answers import receiver
 from airflow_provider_crew.answers.question import QUESTION, Call
-from airflow_provider_crew.client.settings import WebhookSecret
 from airflow_provider_crew.settle import receiver as calls
 from tests.airflow_runs import eventually
 
@@ -40,7 +39,7 @@ class Questions:
     def reset(self, xcoms: dict[str, Any]) -> None:
         """Forget everything, and read the secret again."""
         self.xcoms = xcoms
-        self.secret: WebhookSecret | None = WebhookSecret(password=SECRET)
+        self.secret: str | None = SECRET
         self.changes = self.loads = self.deliveries = 0
         self.arrived: set[str] = set()
         """IDs of the questions that the receiver has left for the task."""
@@ -61,12 +60,12 @@ class Questions:
         entries = self.entries_of(task)
         yield entries.get, entries.__setitem__
 
-    async def known_secret(self) -> WebhookSecret | None:
+    async def known_secret(self) -> str | None:
         """Return the secret for a call of a crew that has started, and count the call."""
         self.calls += 1
         return await self._receiver.known_secret()
 
-    def load(self, conn_id: str) -> WebhookSecret:
+    def load(self, conn_id: str) -> str:
         assert conn_id == "crew_webhook"
         self.loads += 1
         if self.secret is None:

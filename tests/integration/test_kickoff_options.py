@@ -28,7 +28,6 @@ WEBHOOKS = {"events": ["task_completed"], "url": "https://hooks.example/{{ ti.da
 RENDERED = WEBHOOKS | {"url": "https://hooks.example/research"}
 PERSON = "https://hooks.example/person"
 BEARER = {"strategy": "bearer", "token": SECRET}
-BASIC = {"strategy": "basic", "username": "crew", "password": SECRET}
 
 
 every_operator = pytest.mark.parametrize("operator", [kickoff, run, run_deferred, decorated])
@@ -37,7 +36,7 @@ every_operator = pytest.mark.parametrize("operator", [kickoff, run, run_deferred
 @pytest.fixture
 def hooks(monkeypatch) -> None:
     """The connection whose password is the secret of the webhooks."""
-    fields = {"conn_type": "http", "password": SECRET, "login": "crew"}
+    fields = {"conn_type": "http", "password": SECRET}
     monkeypatch.setenv("AIRFLOW_CONN_HOOKS", json.dumps(fields))
 
 
@@ -61,7 +60,7 @@ def test_webhooks_are_sent_rendered_with_their_secret(live_crew, operator):
     Task(lambda: operator(**options)).run()
 
     body = sent(live_crew)
-    assert body["humanInputWebhook"] == {"url": PERSON, "authentication": BASIC}
+    assert body["humanInputWebhook"] == {"url": PERSON, "authentication": BEARER}
     assert "humanInputWebhookUrl" not in body
     assert body["webhooks"] == RENDERED | {"authentication": BEARER}
     assert live_crew.kickoffs[0].webhooks == {"humanInputWebhook": body["humanInputWebhook"]}
@@ -81,7 +80,6 @@ def test_unreadable_secret_ends_no_poll(live_crew):
         ({}, "password"),
         ({"password": ""}, "password"),
         ({"password": "two words"}, "password"),
-        ({"password": SECRET, "login": "a:b"}, "login"),
     ],
 )
 def test_unusable_secret_is_rejected(live_crew, store, monkeypatch, fields, named):

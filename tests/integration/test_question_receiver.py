@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import socket
 from collections.abc import Iterator
@@ -19,7 +18,6 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from airflow_provider_crew.answers.question import ASKED, QUESTION, Call, Undeliverable, empty_box
 from airflow_provider_crew.answers.receiver import deliver, token_for
-from airflow_provider_crew.client.settings import WebhookSecret
 from airflow_provider_crew.settle.address import new_address
 from tests.integration.question_receiver import SECRET, TOKEN, receiving
 from tests.supported import AIRFLOW
@@ -31,10 +29,6 @@ CALL = {"kickoff_id": "k", "execution_id": "e", "task_id": "0d5e6f9a-7a53", "tas
 
 def other(**changes):
     return CALL | {"meta": {"airflow": META["airflow"] | changes}}
-
-
-def basic(user):
-    return f"Basic {base64.b64encode(f'{user}:{SECRET}'.encode()).decode()}"
 
 
 def without(name):
@@ -56,9 +50,8 @@ def questions(receiver):
 def test_deliveries_have_the_effects_in_the_table(questions, evaluated):
     """Each delivery has its status, and the question that the task gets, or what the sender is told."""
 
-    def delivered(body: Any, login: str = "", **headers: str | None) -> tuple[int, Any]:
+    def delivered(body: Any, **headers: str | None) -> tuple[int, Any]:
         questions.reset({QUESTION: empty_box(2, "crew_default")})
-        questions.secret = WebhookSecret(password=SECRET, login=login)
         first, again = (questions.deliver(body, **headers) for _ in range(2))
         assert (again.status_code, questions.loads) == (first.status_code, 1)
         assert first.headers.get("WWW-Authenticate") == ("Bearer" if first.status_code == 401 else None)
@@ -147,7 +140,7 @@ def test_failed_look_up_rejects_no_known_secret(questions, timing):
 
     assert questions.deliver(CALL | {"task_id": "2"}).status_code == 204
     assert questions.deliver(CALL, Authorization="Bearer x").status_code == 401
-    questions.secret = WebhookSecret(password="another-secret")
+    questions.secret = "another-secret"
     assert questions.deliver(CALL).status_code == 401
     assert (questions.loads, questions.changes) == (4, 2)
 

@@ -31,7 +31,6 @@ from airflow_provider_crew.batch.files import FACTS, ResultFiles
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Running
 from airflow_provider_crew.client.progress import PROGRESS
-from airflow_provider_crew.client.settings import WebhookSecret
 from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.exceptions import CrewTaskError
 from airflow_provider_crew.hooks.connection import load_connection
@@ -370,7 +369,6 @@ def played(task: Task) -> Iterator[None]:
         "AIRFLOW__CREW__WEBHOOK_CONN_ID": "crew_receiver",
         "AIRFLOW__CREW__REQUIRED_ACTIONS": "True",
     }
-    secret = WebhookSecret(password=SECRET)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in settings.items():
             patch.setenv(name, value)
@@ -393,7 +391,7 @@ def played(task: Task) -> Iterator[None]:
         for module in ("task.attempt", "batch.start", "batch.store"):
             parts[f"{module}.shielded"] = lambda work: work(_Interrupted())
         for module in ("settle.kickoff", "task.send", "answers.people", "hooks.connection"):
-            parts[f"{module}.load_secret"] = lambda _: secret
+            parts[f"{module}.load_secret"] = lambda _: SECRET
         for owner in ("operators.base.CrewTask", "hooks.crew.CrewHook", "triggers.crew.CrewExecutionTrigger"):
             parts[f"{owner}.log"] = _Log()
         for module in ("client.client", "batch.state"):

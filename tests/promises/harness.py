@@ -47,7 +47,7 @@ class World:
 
     def webhooks(self) -> dict[str, Any]:
         """Return the options of webhooks that are called with the secret of a connection."""
-        secret = {"conn_type": "generic", "login": "crew", "password": SECRET}
+        secret = {"conn_type": "generic", "password": SECRET}
         self._monkeypatch.setenv("AIRFLOW_CONN_HOOKS", json.dumps(secret))
         webhooks = {"url": "https://hooks.example", "events": ["task_completed"]}
         return {"webhooks": webhooks, "human_input_webhook_url": "https://x.example", "webhook_conn_id": "hooks"}

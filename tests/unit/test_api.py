@@ -25,7 +25,6 @@ from airflow_provider_crew.client.api import CrewApi, Response, resend
 from airflow_provider_crew.client.errors import CrewError, ServiceError, error_record, recorded_error
 from airflow_provider_crew.client.models import Completed, Failed, Paused, Running, read_execution, read_inputs
 from airflow_provider_crew.client.payload import KickoffRequest
-from airflow_provider_crew.client.settings import WebhookSecret
 from airflow_provider_crew.client.text import maskable
 from tests.unit.crew_builders import KICKOFF_ID, TOKEN, Script, answer, settings
 
@@ -41,8 +40,7 @@ def api() -> CrewApi:
 
 
 def test_kickoff_request_knows_its_secrets(api: CrewApi) -> None:
-    secret = WebhookSecret(password="webhook-secret")
-    told = KickoffRequest.of({}, webhooks={"url": "x", "events": []}, webhook_secret=secret)
+    told = KickoffRequest.of({}, webhooks={"url": "x", "events": []}, webhook_secret="webhook-secret")
 
     request = api.kickoff(told)
 
