@@ -18,7 +18,6 @@ from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_provider_crew import versions
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.errors import UncertainKickoff
 from airflow_provider_crew.client.models import Completed, Failed
 from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.text import in_words
@@ -147,7 +146,7 @@ class Attempt:
                 error, execution = self.stop.cancelled_if_wanted(error, self._cancel)
                 if isinstance(execution, Completed):
                     self.waiting.note_completion()
-            if isinstance(error, UncertainKickoff) or facts.phase == "sending":
+            if isinstance(error, errors.UncertainKickoff) or facts.phase == "sending":
                 self.output.measure("kickoff.uncertain")
                 if not self.stop.is_told():
                     self.record.save_report()
@@ -329,7 +328,7 @@ class Attempt:
                     output.trace(kickoff_id, took, usage, failure)
                 for line in in_all({"execution_time": took, "usage": usage}) if usage else ():
                     self.task.log.info("Crew: %s", line)
-        elif not isinstance(failure, UncertainKickoff):
+        elif not isinstance(failure, errors.UncertainKickoff):
             output.measure("execution.broken" if self.facts.is_sensor else "kickoff.not_taken")
         output.show_end(kickoff_id or failure.kickoff_id, end)
 

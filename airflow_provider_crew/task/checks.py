@@ -8,7 +8,6 @@ from urllib.parse import quote
 from airflow_provider_crew import api_server
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.api import resend
-from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.client.models import CrewInputs
 from airflow_provider_crew.client.text import in_words
 from airflow_provider_crew.hooks.crew import CrewHook
@@ -88,7 +87,7 @@ def count_kickoffs(hook: CrewHook, ti: Any, origin: dict[str, Any], log: Any, wa
                 "`from airflow_provider_crew.dags.crew_budget import dag`."
             ) from None
         event = f"Airflow did not count the kickoff, so nothing was sent: {in_words(error)}."
-        raise errors.TransientError(event, cost=Cost.NONE) from None
+        raise errors.TransientError(event, cost=errors.Cost.NONE) from None
     if not room:
         raise errors.DailyLimitReached(
             f"Connection {conn_id!r} has reached its limit of {limit} kickoffs a day (max_kickoffs_per_day)."

@@ -7,7 +7,6 @@ from typing import Any
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.errors import UncertainKickoff
 from airflow_provider_crew.client.models import Execution, Failed
 from airflow_provider_crew.client.text import in_words
 from airflow_provider_crew.client.wording import execution_failed, unknown_elsewhere
@@ -165,7 +164,7 @@ def _start_or_raise(record: Record, decision: Decision) -> None:
                 kickoff_id=kickoff_id,
             )
         case _:  # no decision other than those above may start an execution
-            raise UncertainKickoff(_NO_RESPONSE)
+            raise errors.UncertainKickoff(_NO_RESPONSE)
 
 
 def reattach(record: Record) -> None:
@@ -179,13 +178,13 @@ def _reject_extra_attempt(task: Task) -> None:
     ti = task.ti
     # The attempt had pushed a kickoff ID, which Airflow has just deleted.
     if was_rescheduled(ti) and KICKOFF_ID in (ti._ti_context_from_server.xcom_keys_to_clear or ()):  # noqa: SLF001
-        raise UncertainKickoff(
+        raise errors.UncertainKickoff(
             "This attempt has already started an execution. Airflow restarted the attempt because it could "
             "not load the DAG.",
             cost=errors.Cost.RUNNING,
         )
     if ti.try_number > ti.max_tries + 1:
-        raise UncertainKickoff(
+        raise errors.UncertainKickoff(
             "This attempt exceeds the task's retries: Airflow lost the process of the previous attempt, or the "
             "task was cleared while it ran. That attempt may have started an execution."
         )

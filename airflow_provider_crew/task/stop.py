@@ -17,7 +17,6 @@ from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
 from airflow_provider_crew import api_server
 from airflow_provider_crew.client import errors, timing
-from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.models import Completed, Failed
 from airflow_provider_crew.client.wording import after_cancelling
 from airflow_provider_crew.exceptions import CrewTaskError, CutShort, EndedByAirflow
@@ -112,7 +111,7 @@ class Stop:
         # Before it reattaches, the verdict adds what is known of the execution of an earlier attempt.
         state = {"waiting": "continues", "ended": "has completed"}.get(facts.phase)
         known = f" The execution {state}." if state else ""
-        told = CrewError(f"Airflow is ending this task.{known}", kickoff_id=kickoff_id)
+        told = errors.CrewError(f"Airflow is ending this task.{known}", kickoff_id=kickoff_id)
         if rows:  # it would start more
             raise told
         self._task.warn(verdict(told, replace(facts, is_ending=True)).failure.story)

@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.options import (
     MAX_OUTAGE,
     TIMEOUT,
@@ -183,7 +182,7 @@ class Task:
         if self.options.output_type is not None:
             adapter_of(self.options.output_type)
 
-    def _check_option(self, name: str, value: Any, kind: type[CrewError], *, is_set: bool = False) -> None:
+    def _check_option(self, name: str, value: Any, kind: type[errors.CrewError], *, is_set: bool = False) -> None:
         """Raise an error if an option was given to the operator, but renders to nothing."""
         template = self.options.given.get(name)
         if is_nothing(value) and (is_set or value is not None or template is not None):

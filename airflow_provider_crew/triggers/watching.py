@@ -16,7 +16,6 @@ from airflow_provider_crew.api_server import (
     read_required_action,
 )
 from airflow_provider_crew.client import errors, timing
-from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import in_words, warn
 from airflow_provider_crew.client.watch import Watch, WatchRules, WatchState
@@ -56,7 +55,7 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
         # Encode in a thread: a large result takes long enough to block all other triggers.
         event |= await asyncio.to_thread(told_completed, completed)
         polls_again = "result" not in event
-    except CrewError as error:
+    except errors.CrewError as error:
         if isinstance(error, errors.WatchBroken) and isinstance(error.cause, errors.ResponseTooLarge):
             trigger.log.info("The crew's response is too large for a triggerer, so the task itself reads it.")
             event["too_large"] = True
@@ -100,7 +99,7 @@ async def cancel_if_unwanted(trigger: CrewExecutionTrigger) -> None:
     if not await is_marked(trigger):
         return
     event = "Airflow ended the task while it was waiting."
-    end, is_asked = CrewError(event, cost=errors.Cost.RUNNING, kickoff_id=trigger.kickoff_id), False
+    end, is_asked = errors.CrewError(event, cost=errors.Cost.RUNNING, kickoff_id=trigger.kickoff_id), False
     try:
         where = (trigger.rules.get(name, "") for name in ("continued_as", "address"))
         end = after_cancelling(end, await hook_of(trigger).cancel_async(trigger.kickoff_id, *where))
@@ -109,7 +108,7 @@ async def cancel_if_unwanted(trigger: CrewExecutionTrigger) -> None:
             after_cancelling(end, error),
             isinstance(error, errors.NotCancelled) and not error.is_refused,
         )
-    how = "asked" if is_asked else end.cost.value if type(end) is CrewError else "cancelled"
+    how = "asked" if is_asked else end.cost.value if type(end) is errors.CrewError else "cancelled"
     end = end.replace(next_step=trigger.shown.get("after_kill", {}).get(how, ""))
     warn(trigger.log, end.story)
     if trigger.report and (progress := progress_of(trigger)):
