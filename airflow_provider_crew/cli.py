@@ -1,7 +1,7 @@
 """
 Command line: ``python -m airflow_provider_crew``, for a crew, and for the kickoff records of tasks.
 
-Only ``check --start`` and ``check --stop`` start executions.
+Only ``check --start`` starts an execution.
 
 Airflow takes seconds to import, so it is imported after the arguments are validated.
 """
@@ -25,7 +25,7 @@ INTERRUPTED = 130
 _EXIT_CODES = """exit codes:
   0  the command did what you asked for; status: the execution completed
   1  the execution failed, you did not confirm, or a request, a connection or a file was rejected;
-     cancel, check --stop: the execution is still running
+     cancel: the execution is still running
   2  wrong usage
   3  the execution is running, waits for human input, or is unknown, or there was no usable response
 """
@@ -96,8 +96,7 @@ def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
     if name == "check":
         add("conn_id", metavar="CONN_ID", help="Airflow connection to the crew")
         add("--start", action="store_true", help="run an execution (billed)")
-        add("--stop", action="store_true", help="start an execution and cancel it (billed)")
-        add("--inputs", type=_inputs, metavar="JSON", default={}, help="inputs of these executions")
+        add("--inputs", type=_inputs, metavar="JSON", default={}, help="inputs of this execution")
 
 
 def _add_task(command: argparse.ArgumentParser, name: str) -> None:

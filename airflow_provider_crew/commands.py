@@ -53,8 +53,6 @@ def run(options: Namespace, about: dict[str, Any], confirm: Callable[..., None])
             about["state"] = "unknown"
         elif "kickoff_id" in options and not isinstance(error, errors.NotCancelled):
             error = error.replace(cost=Cost.UNKNOWN)  # a failed query reveals nothing about the execution
-        elif about.get("kickoff_ids") and error.cost is Cost.NONE:
-            error = error.replace(cost=Cost.ENDED)  # the second kickoff started nothing, but the first did
         about |= _shown(error)
         return None if is_undecided else False
 
@@ -110,15 +108,14 @@ def _shown(error: CrewError) -> dict[str, str]:
     return {**error.as_dict(), "next_step": step}
 
 
-# Sent with the kickoffs, so that you find the executions in the crew's dashboard.
+# Sent with the kickoff, so that you find the execution in the crew's dashboard.
 _META = {"started_by": "python -m airflow_provider_crew check"}
 
 
 def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: Callable[..., None]) -> None:
-    """Add what a crew responds. Only ``start`` and ``stop`` start executions, each of them one."""
-    crew, starts = hook.get_conn(), options.start + options.stop
+    """Add what a crew responds. With ``start``, run one execution to its end."""
+    crew, expected = hook.get_conn(), None
     about["token"] = hook.connection.token_type
-    expected = None
     try:
         expected = resend(crew.inputs, wake_up_within=timing.WAKING_UP)
         about["inputs"] = _listed(expected)
@@ -126,39 +123,26 @@ def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: C
         about["warning"] = f"The crew does not list its inputs, so a task cannot check them. {error.event}"
     with suppress(ExecutionNotFound):  # a token that may not read a status is found before it costs something
         crew.status(str(uuid4()))
-    if not starts:
+    if not options.start:
         return
     if expected:
         about["doubts"] = compare_inputs(options.inputs, expected)
-    confirm(f"Start {starts} execution(s)? Each is billed.", about)
-    if options.start:
-        _execute(hook, options.inputs, about)
-    if options.stop:
-        _execute(hook, options.inputs, about, to_end=False)
-        about["cancel"] = describe_end(hook.cancel(about["kickoff_ids"][-1]))
+    confirm("Start an execution? It is billed.", about)
+    request = KickoffRequest.of(options.inputs, meta=_META)
+
+    def send(_: object) -> None:
+        about["cost"] = Cost.UNKNOWN.value
+        about["kickoff_id"] = crew.kickoff(request)
+        about["cost"] = Cost.RUNNING.value
+
+    shielded(send)
+    sys.stderr.write(f"Started execution {about['kickoff_id']}.\n")
+    now = time.time()
+    rules = WatchRules(deadline=now + TIMEOUT, kicked_off_at=now, exists=True)
+    about["result"] = Poller(hook, about["kickoff_id"], rules).to_end().result()
     about["cost"] = Cost.ENDED.value
 
 
 def _listed(inputs: CrewInputs) -> list[dict[str, Any]]:
     """Return the inputs, each with its name and whether it is required if the crew tells that."""
     return [each.model_dump(exclude_none=True) for each in inputs.inputs]
-
-
-def _execute(hook: CrewHook, inputs: dict[str, Any], about: dict[str, Any], *, to_end: bool = True) -> None:
-    """Start one execution, and poll it to its end and add its result, or until it is known."""
-    request = KickoffRequest.of(inputs, meta=_META)
-    ids = about.setdefault("kickoff_ids", [])
-
-    def send(_: object) -> None:
-        about["cost"] = Cost.UNKNOWN.value
-        ids.append(hook.get_conn().kickoff(request))
-        about["cost"] = Cost.RUNNING.value
-
-    shielded(send)
-    sys.stderr.write(f"Started execution {ids[-1]}.\n")
-    now = time.time()
-    poller = Poller(hook, ids[-1], WatchRules(deadline=now + TIMEOUT, kicked_off_at=now, exists=True))
-    while not (step := poller.poll()).completed and (to_end or not poller.watch.memory.seen):
-        poller.pause(step)
-    if step.completed:
-        about["result"] = step.completed.result()

@@ -30,12 +30,6 @@ GIVEN = ("--inputs", json.dumps(INPUTS))
 SLOWLY = WRITING.model_copy(update={"seconds": 0.3})
 
 
-def takes_one(service: LocalCrewService) -> None:
-    """Reject the second kickoff. The first is only delayed."""
-    service.faults.hang(seconds=0.01, on="kickoff")
-    service.faults.answer(401, on="kickoff")
-
-
 # A crew, a command, and what the user types. `status` and `cancel` get the ID of an execution.
 COMMANDS: dict[str, tuple[Crew, str, str | None]] = {
     "completed": (crew(WRITING), "status", None),
@@ -66,18 +60,14 @@ CHECKS: dict[str, tuple[Crew, str, str | None]] = {
     "a flow requires none": (crew(WRITING, kind="flow"), "", None),
     "inputs are not listed": (crew(SLOWLY, spoil=answers(403, "inputs")), "", None),
     "inputs are not listed, but it starts": (crew(SLOWLY, spoil=answers(403, "inputs")), "--start", None),
-    "nothing is typed, check": (crew(WRITING), "--start --stop", ""),
-    "no is typed, check": (crew(WRITING), "--start --stop", "n\n"),
+    "nothing is typed, check": (crew(WRITING), "--start", ""),
+    "no is typed, check": (crew(WRITING), "--start", "n\n"),
     "it starts": (crew(WRITING.model_copy(update={"name": "first"}), SLOWLY), "--start", None),
-    "it stops": (crew(ENDLESS), "--stop", None),
-    "it starts and stops": (crew(SLOWLY), "--start --stop", None),
-    "second kickoff is rejected": (crew(SLOWLY, spoil=takes_one), "--start --stop", None),
     "execution fails": (crew(FAILING), "--start", None),
     "an input is missing": (crew(WRITING, inputs=[{"name": "port"}]), "--start", None),
-    "stop is missing": (crew(ENDLESS, spoil=answers(404, "stop")), "--stop", None),
 }
 for status, on in [(401, "inputs"), (403, "status"), (422, "kickoff"), (429, "kickoff"), (504, "kickoff")]:
-    CHECKS[f"{status} for {on}"] = crew(WRITING, spoil=answers(status, on)), "--start --stop", None
+    CHECKS[f"{status} for {on}"] = crew(WRITING, spoil=answers(status, on)), "--start", None
 COMMANDS |= {
     name: (make, f"check crew_default {more}{' --yes' * (typed is None)}", typed)
     for name, (make, more, typed) in CHECKS.items()
@@ -107,7 +97,7 @@ def test_commands_ask_and_tell_as_in_the_table(command, printed, monkeypatch, ti
             code, told, _ = command(*arguments, *(GIVEN if checks else ()), crew=service)
             requests = [str(each.operation) for each in service.requests]
             ids = [kickoff.kickoff_id for kickoff in service.kickoffs]
-        assert not checks or told.pop("kickoff_ids", []) == ids
+        assert not checks or told.pop("kickoff_id", None) == next(iter(ids), None)
         facts = {
             key: told[key]
             for key in ("connection", "state", "error", "cost", "token", "inputs", "cancel")
@@ -183,8 +173,8 @@ def test_ctrl_c_prints_the_kickoff_id(check, moment):
     with LocalCrewService(scenario, token=TOKEN, on_request=hold) as service:
         presses = threading.Thread(target=press_ctrl_c)
         presses.start()
-        code, told = check(service, "--start", "--stop", "--yes", *GIVEN)
+        code, told = check(service, "--start", "--yes", *GIVEN)
         presses.join()
 
         (kickoff,) = service.kickoffs
-    assert (code, told["kickoff_ids"], told["cost"]) == (INTERRUPTED, [kickoff.kickoff_id], Cost.RUNNING)
+    assert (code, told["kickoff_id"], told["cost"]) == (INTERRUPTED, kickoff.kickoff_id, Cost.RUNNING)
