@@ -17,7 +17,7 @@ from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.exceptions import EndedTask
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
-from airflow_provider_crew.task.record import KICKOFF_ID, ROW
+from airflow_provider_crew.task.record import KICKOFF_ID
 from airflow_provider_crew.task.result import RETURN_VALUE
 from airflow_provider_crew.task.verdict import AFTER_REMOVAL, AFTER_UPSTREAM, UNREPORTED, command
 from airflow_provider_crew.triggers.events import DEFERRAL
@@ -212,8 +212,9 @@ def _failure(context: Context, task_id: str, map_index: int, state: str) -> _Fai
         more += _adopting(context, task_id, map_index, error.kickoff_id, batch)
     if error.kickoff_id and (dashboard := read(DASHBOARD_KEY)):
         more.append(f"Dashboard: {dashboard}")
-    loop = None if is_of_run else cast("dict[str, Any]", context).get("loop")  # Airflow 3.4
-    names: list[Any] = [loop and f"iteration {loop.index}", map_index >= 0 and read(ROW)]
+    own = {} if is_of_run else cast("dict[str, Any]", context)
+    loop, row = own.get("loop"), getattr(own.get("ti"), "rendered_map_index", None)  # the first in Airflow 3.4
+    names = [loop and f"iteration {loop.index}", row]
     return _Failure(_name(task_id, map_index, ", ".join(filter(None, names))), error, more, is_being_cancelled)
 
 

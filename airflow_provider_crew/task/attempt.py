@@ -100,7 +100,6 @@ class Attempt:
         """Return the kickoff ID of an earlier attempt's execution. None if this attempt may start one."""
         if not self.record.is_read:
             self.recall()
-        self.output.push_name()
         self.output.push_link()
         if kickoff_id := earlier(self.record, self.facts, self.output, self.waiting.status):
             self._has(kickoff_id)

@@ -14,7 +14,7 @@ from airflow_provider_crew.client.text import core_of
 from airflow_provider_crew.exceptions import CutShort, EndedByAirflow
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.task.decide import KickoffRecord
-from airflow_provider_crew.task.record import KICKOFF_ID, ROW, Record
+from airflow_provider_crew.task.record import KICKOFF_ID, Record
 from airflow_provider_crew.task.result import USAGE, without_reserved_keys
 from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.task.verdict import Verdict
@@ -62,11 +62,6 @@ class Output:
         """Push the kickoff ID, and the link to the execution."""
         self.push(KICKOFF_ID, kickoff_id, what=f"Kickoff ID {kickoff_id}")
         self.push_link(kickoff_id)
-
-    def push_name(self) -> None:
-        """Push the name that map_index_template gives to this row of a mapped task, for alerts."""
-        if name := getattr(self.task.ti, "rendered_map_index", None):
-            self.push(ROW, name, what="The name of the row")
 
     def push_link(self, kickoff_id: str | None = None) -> None:
         """Push the dashboard URL, unless this process has pushed the same one."""

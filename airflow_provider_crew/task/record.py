@@ -22,8 +22,6 @@ from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.task.verdict import if_lost
 
 KICKOFF_ID = "kickoff_id"
-ROW = "crew_row"
-"""XCom key of the name of a mapped task's row."""
 
 
 def kickoff_id_left_by(ti: Any) -> Any:

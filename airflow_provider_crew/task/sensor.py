@@ -73,7 +73,6 @@ class SensorAttempt(Attempt):
         if self.next_kwargs is None:
             _ = self.task.hook
             self.task.check_output_type()
-            self.output.push_name()
             self.output.push_link(self.kickoff_id)
         elif self.event and self.event.seen and not self.event.result:
             self.waiting.note_seen(WatchState(time.time(), seen=True))

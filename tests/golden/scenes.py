@@ -195,7 +195,6 @@ def recorded(world: World, scene: Scene, ledger: Ledger) -> dict[str, Any]:
             }
         )
 
-    job.now.ti.rendered_map_index = "a row"
     scene.before(world, job)
     if scene.at:
         world.at(scene.at[0], take, number=scene.at[1])

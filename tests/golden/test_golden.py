@@ -28,7 +28,7 @@ from airflow_provider_crew.notifications import CrewAlert
 from airflow_provider_crew.task.ask import REQUEST
 from airflow_provider_crew.task.checks import today
 from airflow_provider_crew.task.output import REASON
-from airflow_provider_crew.task.record import BATCH, KEY, KICKOFF_ID, ROW
+from airflow_provider_crew.task.record import BATCH, KEY, KICKOFF_ID
 from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, USAGE
 from airflow_provider_crew.triggers.events import DEFERRAL
 from tests.golden.scenes import DECADE, SCENES, Scene, recorded, restored
@@ -236,6 +236,6 @@ def test_set_of_this_version_has_every_kind_of_entry():
     keys = {REASON if name.startswith(REASON) else name.partition("_0")[0] for name in names}
     files = {re.split("[-/]", name)[0] for each in stored for name in each.get("files", ())}
 
-    xcoms = {RETURN_VALUE, KICKOFF_ID, USAGE, RESULT, DASHBOARD_KEY, PROGRESS, ROW, DEFERRAL, QUESTION}
+    xcoms = {RETURN_VALUE, KICKOFF_ID, USAGE, RESULT, DASHBOARD_KEY, PROGRESS, DEFERRAL, QUESTION}
     assert keys == xcoms | {KEY, BATCH, REQUEST, ANSWER, REASON, "crew_watch"}
     assert files == {"batch", FACTS, RESULTS, FAILED, "manifest"}

@@ -30,7 +30,7 @@ from airflow_provider_crew.notifications import SENT
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.task.output import _METRICS, REASON
-from airflow_provider_crew.task.record import KICKOFF_ID, ROW
+from airflow_provider_crew.task.record import KICKOFF_ID
 from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, USAGE
 from airflow_provider_crew.triggers.events import DEFERRAL
 from tests.integration.pages import (
@@ -198,7 +198,6 @@ def test_pages_list_everything(capsys):
         DASHBOARD_KEY,
         PROGRESS,
         SENT,
-        ROW,
         DEFERRAL,
         QUESTION,
         f"{REASON}…",

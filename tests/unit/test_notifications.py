@@ -264,14 +264,11 @@ def test_alert_of_dag_has_all_of_a_long_event(alert, dag, airflow, sent):
     assert error.event in sent[0][1]
 
 
-def test_alert_names_the_row_of_a_mapped_task(alert, dag, airflow, sent):
-    airflow.states = {("each", 7): "failed"}
-    airflow.xcoms |= {("each", 7, "crew_row"): "Hamburg\nSubject: forged"}
-
-    alert(of_run(dag))
+def test_alert_names_the_row_of_a_mapped_task(alert, dag, sent):
+    alert(of_task(dag, FAILED, task_id="each", map_index=7, rendered_map_index="Hamburg\nSubject: forged"))
 
     ((subject, _),) = sent
-    assert subject == f"[{Cost.UNKNOWN}] the_dag: each[7] (Hamburg Subject: forged) in today"
+    assert subject == f"[{FAILED.cost}] the_dag: each[7] (Hamburg Subject: forged) in today"
 
 
 def test_unread_rows_come_last(alert, dag, airflow, sent):
