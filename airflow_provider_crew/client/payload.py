@@ -98,11 +98,9 @@ def _checked(name: str, kind: type, value: Any) -> Any:
             return issued_kickoff_id(value)
         except ValueError:
             raise InvalidInputs(f"{name} of type {type(value).__name__} is not a kickoff ID.") from None
-    # A template renders to a string, whatever the option should be. A whole number is a number, and True is not.
-    kinds = (int, float) if kind is float else (kind,)
-    if not isinstance(value, kinds) or value == "" or (isinstance(value, bool) and kind is not bool):
-        names: dict[type, str] = {str: "a text", Mapping: "an object of names and values"}
-        wanted = names.get(kind, f"a {kind.__name__}")
+    # A template renders to a string, whatever the option should be.
+    if not isinstance(value, kind) or value == "":
+        wanted = "a text" if kind is str else "an object of names and values"
         given = "empty" if value == "" else f"of type {type(value).__name__}"
         raise InvalidInputs(f"{name} must be {wanted}, but is {given}.")
     return plain(value, name)
