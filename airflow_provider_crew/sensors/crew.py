@@ -75,8 +75,6 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         self.poll_interval: float | None = self.poke_interval
         interval = self.poll_interval or timing.LONGEST_INTERVAL
         super().__init__(poke_interval=interval, timeout=self.timeout, **kwargs)
-        if self.silent_fail:  # continues after a failed poke, so an outage must not end the wait either
-            self.max_outage = None
 
     def _steps(self, attempt: SensorAttempt) -> Any:
         if self._render_error and attempt.next_kwargs is None:
