@@ -74,24 +74,14 @@ class SensorAttempt(Attempt):
             _ = self.task.hook
             self.task.check_output_type()
             self.output.push_link(self.kickoff_id)
+            self.task.log.info("Waiting for execution %s.", self.kickoff_id)
         elif self.event and self.event.seen and not self.event.result:
             self.waiting.note_seen(WatchState(time.time(), seen=True))
-
-    def result(self) -> dict[str, Any]:
-        """Return the result of the execution, which the first line of the log names."""
-        if self.next_kwargs is None:
-            self._log_wait()
-        return super().result()
-
-    def _log_wait(self) -> None:
-        self.task.log.info("Waiting for execution %s.", self.kickoff_id)
 
     def poll_or_reschedule(self) -> dict[str, Any]:
         """Poll once per process. On Airflow 3.3 and later, the state of the watch is stored between pokes."""
         waiting, seen, ti = self.waiting, self.waiting.seen, self.task.ti
-        if (first := ti.get_first_reschedule_date(self.task.context)) is None:
-            self._log_wait()
-        began = (first or ti.start_date).timestamp()
+        began = (ti.get_first_reschedule_date(self.task.context) or ti.start_date).timestamp()
         memory = seen.recall()
         origin = {"kicked_off_at": began}
         if not seen.lasts:  # without a store, each poke starts a new watch
