@@ -9,7 +9,7 @@ import asyncio
 import hmac
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -77,19 +77,9 @@ def token_for(task: Mapping[str, Any]) -> str:
 
 
 class Receiver:
-    """
-    Endpoint of the webhooks.
+    """Endpoint of the webhooks."""
 
-    ``deliver`` and ``load`` are Airflow's database and connections.
-    """
-
-    def __init__(
-        self,
-        load: Callable[[str], str] = load_secret,
-        deliver: Callable[[Call], None] = deliver,
-    ) -> None:
-        self._load = load
-        self._deliver = deliver
+    def __init__(self) -> None:
         self._secret: str | None = None
         self._read_at = float("-inf")
         self._reading = asyncio.Lock()
@@ -106,7 +96,7 @@ class Receiver:
     def _take(self, body: Any, secret: str) -> None:
         call = Call.of(body)
         call.draft = mask(call.draft, maskable(token_for(call.task), secret))
-        self._deliver(call)
+        deliver(call)
 
     async def known_secret(self) -> str | None:
         """Return the secret of the receiver as it was last readable. None if it never was."""
@@ -115,7 +105,7 @@ class Receiver:
         async with self._reading:  # a delivery that arrives during the first look-up must not be rejected
             if time.monotonic() - self._read_at > timing.SECRET_AGE:
                 with suppress(Exception):  # CrewAI does not repeat a delivery, so none is rejected for an outage
-                    self._secret = await run_in_threadpool(self._load, conf.get("crew", "webhook_conn_id"))
+                    self._secret = await run_in_threadpool(load_secret, conf.get("crew", "webhook_conn_id"))
                 self._read_at = time.monotonic()
         return self._secret
 

@@ -47,7 +47,7 @@ class Questions:
         """Entries of the task state store of a task, as JSON."""
         self.calls = 0
         """Number of calls of crews that have started."""
-        self._receiver = receiver.Receiver(lambda conn_id: self.load(conn_id), self.take)  # noqa: PLW0108 - replaced
+        self._receiver = receiver.Receiver()
 
     async def receive(self, request: Request) -> Response:
         """Pass a delivery to the receiver."""
@@ -109,6 +109,8 @@ def receiving(task: Mapping[str, Any], xcoms: dict[str, Any]) -> Iterator[Questi
         patch.dict("os.environ", {"AIRFLOW__CREW__WEBHOOK_CONN_ID": "crew_webhook"}),
         patch.object(calls, "task_state", questions.state),
         patch.object(receiver, "token_for", lambda _: TOKEN),
+        patch.object(receiver, "load_secret", lambda conn_id: questions.load(conn_id)),  # noqa: PLW0108 - replaced
+        patch.object(receiver, "deliver", questions.take),
     ):
         application = receiver.app(own := cast("receiver.Receiver", questions))
         calls.add_route(application, own)
