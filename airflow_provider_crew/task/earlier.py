@@ -84,7 +84,8 @@ def poll_recorded(
     """Poll the execution in the record, and record its end. Return its status, and why that is unreadable."""
     last, kickoff_id = record.last, record.last_id
     address = last.address if last and not last.end else ""  # else, the record decides about an unknown one
-    status, found = poll_earlier(record.task, poll, kickoff_id, address, is_cancelled=record.is_cancelled)
+    is_cancelled = last is not None and last.cancelled
+    status, found = poll_earlier(record.task, poll, kickoff_id, address, is_cancelled=is_cancelled)
     end = None if status == "running" else status
     if last and end not in {"unknown", "unreadable", last.end}:
         record.update(end=end)

@@ -206,19 +206,16 @@ class TaskProgress:
         """Push that the execution has completed, unless the return value shows the same."""
         has_times = all(task.get("execution_time") is not None for task in result.get("tasks") or ())
         if not (is_returned and has_times):
-            self._end(kickoff_id, result)
+            self.ended(kickoff_id, result)
 
-    def ended(self, kickoff_id: str, error: CrewError, shown: Mapping[str, Any]) -> None:
+    def ended(
+        self, kickoff_id: str, end: Mapping[str, Any] | CrewError, shown: Mapping[str, Any] | None = None
+    ) -> None:
         """
-        Push the error that ended the task.
+        Push the result or the error that ended the task.
 
         :param shown: Sentences for the Crew tab.
         """
-        self._end(kickoff_id, error, shown)
-
-    def _end(
-        self, kickoff_id: str, end: Mapping[str, Any] | CrewError, shown: Mapping[str, Any] | None = None
-    ) -> None:
         try:
             seen, now = progress.begun(kickoff_id, self._task.started_at) | self.last, time.time()
             if isinstance(end, CrewError):

@@ -214,11 +214,6 @@ class Record:
         return self.last.kickoff_id if self.last and not self.last.end else None
 
     @property
-    def is_cancelled(self) -> bool:
-        """Whether the last attempt has asked the crew to cancel the execution."""
-        return self.last is not None and self.last.cancelled
-
-    @property
     def was_cleared(self) -> bool:
         """Whether the task was cleared since an attempt last started an execution or reattached."""
         return self.last is not None and self.last.max_tries != self._max_tries
