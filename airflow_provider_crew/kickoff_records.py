@@ -16,7 +16,7 @@ from airflow_provider_crew.api_server import LAST_STATES
 from airflow_provider_crew.batch.store import keys_of, last_kickoff, with_execution
 from airflow_provider_crew.client.text import mask, maskable, one_line
 from airflow_provider_crew.task.decide import KickoffRecord, Next
-from airflow_provider_crew.task.record import BATCH, CALLS, KEY, as_stored, read_record
+from airflow_provider_crew.task.record import BATCH, KEY, as_stored, read_record
 from airflow_provider_crew.task.verdict import AFTER_FORGETTING, if_lost
 from airflow_provider_crew.versions import KEEP
 
@@ -83,8 +83,6 @@ def _replaceable(task: SimpleNamespace, options: Namespace) -> tuple[str, Kickof
         reason = f"has an unreadable kickoff record ({unread})"
     elif BATCH in entries:
         reason = "runs a batch, so name a row with --row"
-    elif CALLS in entries:
-        reason = "runs an agent, which finds its executions by their inputs"
     else:
         reason = "has no kickoff record, so it would ignore this one"
     raise SystemExit(f"{task.name} {reason}. Nothing was changed.")
@@ -149,8 +147,6 @@ def _airflow(url: str | None) -> Callable[..., Any]:
 def _look(call: Callable[..., Any], options: Namespace) -> SimpleNamespace:
     """Return the named task instance with its kickoff records."""
     version = tuple(int(part) for part in call("GET", "version")["version"].split(".")[:2])
-    if version < (3, 3):
-        raise SystemExit(f"{options.command} needs Airflow 3.3 or later. Before, a task has no kickoff record.")
     names = (quote(name, safe="") for name in (options.dag_id, options.run_id, options.task_id))
     path = "dags/{}/dagRuns/{}/taskInstances/{}".format(*names)
     found = call("GET", f"{path}/{options.map_index}")
@@ -159,7 +155,7 @@ def _look(call: Callable[..., Any], options: Namespace) -> SimpleNamespace:
     number = f" {task.map_index}" if task.map_index >= 0 else ""
     task.name = f"Task {task.task_id}{number} of {task.dag_id}, run {task.run_id}"
     task.keeping, task.path, task.entries = KEEP if version >= (3, 4) else "", path, {}
-    wanted = [KEY, BATCH, CALLS]
+    wanted = [KEY, BATCH]
     for key in wanted:  # the entry of a batch names others
         value = call("GET", _where(task, key), missing={"value": None})["value"]
         if value is not None:
