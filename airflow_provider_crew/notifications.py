@@ -252,11 +252,8 @@ def _kickoffs_for(tasks: Mapping[str, Any], sensor: str) -> set[str]:
     """Return the kickoff tasks directly upstream of a sensor, or else those whose ID its template may name."""
     kinds = {name: getattr(task, "operator_class", type(task)) for name, task in tasks.items()}
     kickoffs = {name for name, kind in kinds.items() if issubclass(kind, CrewKickoffOperator)}
-    upstream, unread = set[str](), {sensor}
-    while unread:
-        unread |= tasks[unread.pop()].upstream_task_ids - upstream
-        upstream |= unread
-    return tasks[sensor].upstream_task_ids & kickoffs or upstream & kickoffs
+    direct: set[str] = tasks[sensor].upstream_task_ids & kickoffs
+    return direct or tasks[sensor].get_flat_relative_ids(upstream=True) & kickoffs
 
 
 def _adopting(context: Context, task_id: str, index: int, kickoff_id: str, batch: Mapping[str, Any]) -> list[str]:
