@@ -7,7 +7,7 @@ another after an error that reports an uncertain kickoff. An execution without o
 replaced, because one odd response may have reported its end. ``verdict()`` is its twin for the end of a task.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Annotated, Literal
@@ -240,3 +240,39 @@ class RowCounts:
     def is_waiting(self) -> bool:
         """Whether executions are running."""
         return ("waits for", "running") in self.retried
+
+
+# Effects on a batch whose rows cannot be counted, because they were not read.
+_CONTINUES = "keeps the successful rows, waits for the running ones and starts the others (billed)"
+_CONTINUES_WITH_ALL = "waits for the running rows and starts all others (billed)"
+
+
+def effect_on(rows: RowCounts, *, cleared: bool) -> str:
+    """Return what a retry does with rows, or clearing the task."""
+    if rows.is_blind:
+        return _CONTINUES_WITH_ALL if cleared and rows.runs_all else _CONTINUES
+    steps = rows.cleared if cleared else rows.retried
+    is_billed, waiting = any(verb in BILLED for verb, _ in steps), steps.get(AFTER_PILOT, 0)
+    is_spent = rows.is_spent and (is_billed or waiting > 0)
+    is_stuck = is_spent or (rows.is_stuck_if_cleared if cleared else rows.is_stuck)
+    if not steps and not is_stuck:
+        return "starts the rows (billed)"
+    noun, parts = "row", list[str]()
+    for verb in VERBS:
+        counts = {kind: steps[verb, kind] for kind in KINDS if (verb, kind) in steps}
+        if not counts or (is_stuck and verb not in KEEPS):
+            continue
+        of = "other" if parts and "" in counts else noun
+        which = _listed([f"{count:,} {kind}".strip() for kind, count in counts.items()])
+        parts.append(f"{verb} {which} {of}{'' if sum(counts.values()) == 1 else 's'}")
+        noun = "one"
+    if is_stuck:
+        limit = "until max_tokens is raised or removed" if is_spent else "while max_failed is exceeded"
+        return _listed([*parts, f"starts no rows {limit}"])
+    cost = " (billed)" if is_billed else ", at no further cost" if rows.is_waiting else ", at no cost"
+    then = f". {waiting:,} more row{' starts' if waiting == 1 else 's start'} (billed) only if the pilot passes"
+    return f"{_listed(parts)}{cost}{then if waiting else ''}"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))

@@ -13,12 +13,7 @@ from airflow_provider_crew.client.wording import execution_failed, unknown_elsew
 from airflow_provider_crew.exceptions import OtherInputs
 from airflow_provider_crew.task.decide import Decision, PolledStatus, decide
 from airflow_provider_crew.task.output import Output
-from airflow_provider_crew.task.record import (
-    KICKOFF_ID,
-    Record,
-    fingerprint,
-    was_rescheduled,
-)
+from airflow_provider_crew.task.record import KICKOFF_ID, Record, fingerprint, was_rescheduled
 from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.task.verdict import Facts
 

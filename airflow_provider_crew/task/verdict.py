@@ -17,17 +17,13 @@ from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import Cost, CrewError
 from airflow_provider_crew.client.text import in_words, one_line
 from airflow_provider_crew.task.decide import (
-    AFTER_PILOT,
-    BILLED,
-    KEEPS,
-    KINDS,
-    VERBS,
     Decision,
     End,
     KickoffRecord,
     Next,
     PolledStatus,
     RowCounts,
+    effect_on,
 )
 from airflow_provider_crew.versions import KEEPING
 
@@ -35,9 +31,7 @@ from airflow_provider_crew.versions import KEEPING
 UNREPORTED = "Check the log and the crew's dashboard before you clear the task."
 
 Phase = Literal["before", "sending", "waiting", "ended"]
-"""
-Whether nothing was sent, the kickoff is on its way, the kickoff ID is known, or the execution has completed.
-"""
+"""Whether nothing was sent, the kickoff is on its way, the kickoff ID is known, or the execution has completed."""
 Action = Literal["retry", "fail", "skip", "time out", "pass on"]
 """What Airflow does with the task. ``pass on``: it gets the exception that it would get without this package."""
 
@@ -52,7 +46,6 @@ _READS = "reads the result of the same execution, at no cost"
 _IF_SAME = (
     "waits for the execution if the inputs are the same, or else starts another (billed) once that has ended"
 )
-_READS_RECORD = "reads the kickoff record again"
 _CHECKS = "checks the same result again, at no cost"
 _ENDS_AGAIN = "ends with the same error, at no cost"
 _REPORTS = "reports the uncertain kickoff. Clearing the task after that starts another execution (billed)"
@@ -64,12 +57,6 @@ _EFFECTS = {
     Decision.FAIL_UNCERTAIN: _REPORTS,
     Decision.FAIL_STOPPED: _ENDS_AGAIN,
 }
-# Effects on a batch whose rows cannot be counted, because they were not read.
-_STARTS_ROWS = "starts the rows (billed)"
-_CONTINUES = "keeps the successful rows, waits for the running ones and starts the others (billed)"
-_CONTINUES_WITH_ALL = "waits for the running rows and starts all others (billed)"
-_STARTS_NOTHING = "starts no rows until result_path is fixed"
-_LONGEST_REASON = 2_000
 # What happens to the execution of a task that has ended, and to those of a batch.
 _LEFT: dict[Cost, tuple[str, str]] = {
     Cost.NONE: ("nothing is billed", "nothing is billed"),
@@ -116,7 +103,7 @@ class Facts:
     def effect(self, *, cleared: bool = False, status: PolledStatus | None = None) -> str:
         """Return what a retry does, or clearing the task, about the execution in the record."""
         if self.next.is_unreadable:
-            return _READS_RECORD
+            return "reads the kickoff record again"
         if self.next.record is None and not self.next.is_unnamed:
             return _STARTS if self.phase == "before" else _STARTS_ANOTHER
         return _effect_of(self.next, status, cleared=cleared)
@@ -129,37 +116,6 @@ def _effect_of(found: Next, status: PolledStatus | None = None, *, cleared: bool
         is_kept = found.decision(end, cleared=cleared) is Decision.REATTACH
         return _WAITS if is_kept else _STARTS_UNLESS_RUNNING
     return _EFFECTS.get(decision, _STARTS_ANOTHER)
-
-
-def _effect_on(rows: RowCounts, *, cleared: bool) -> str:
-    """Return what a retry does with rows, or clearing the task."""
-    if rows.is_blind:
-        return _CONTINUES_WITH_ALL if cleared and rows.runs_all else _CONTINUES
-    steps = rows.cleared if cleared else rows.retried
-    is_billed, waiting = any(verb in BILLED for verb, _ in steps), steps.get(AFTER_PILOT, 0)
-    is_spent = rows.is_spent and (is_billed or waiting > 0)
-    is_stuck = is_spent or (rows.is_stuck_if_cleared if cleared else rows.is_stuck)
-    if not steps and not is_stuck:
-        return _STARTS_ROWS
-    noun, parts = "row", list[str]()
-    for verb in VERBS:
-        counts = {kind: steps[verb, kind] for kind in KINDS if (verb, kind) in steps}
-        if not counts or (is_stuck and verb not in KEEPS):
-            continue
-        of = "other" if parts and "" in counts else noun
-        which = _listed([f"{count:,} {kind}".strip() for kind, count in counts.items()])
-        parts.append(f"{verb} {which} {of}{'' if sum(counts.values()) == 1 else 's'}")
-        noun = "one"
-    if is_stuck:
-        limit = "until max_tokens is raised or removed" if is_spent else "while max_failed is exceeded"
-        return _listed([*parts, f"starts no rows {limit}"])
-    cost = " (billed)" if is_billed else ", at no further cost" if rows.is_waiting else ", at no cost"
-    then = f". {waiting:,} more row{' starts' if waiting == 1 else 's start'} (billed) only if the pilot passes"
-    return f"{_listed(parts)}{cost}{then if waiting else ''}"
-
-
-def _listed(parts: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +266,7 @@ def while_waiting(facts: Facts, *, cancels: bool, cancels_at_timeout: bool = Fal
 
 def while_rows_run(rows: RowCounts, *, cancels: bool, retries: int = 0) -> dict[str, Any]:
     """Return the sentences for a batch that has not ended, and for one whose process was killed (``if_lost``)."""
-    if_cleared = _effect_on(rows, cleared=True)
+    if_cleared = effect_on(rows, cleared=True)
     after = _choices(if_cleared, Cost.UNKNOWN, is_of_batch=True)
     stops = "the task asks the crew to cancel the running executions, which are billed up to their end"
     mark = stops if cancels else f"no further row starts, and {_LEFT[Cost.RUNNING][1]}"
@@ -321,7 +277,7 @@ def while_rows_run(rows: RowCounts, *, cancels: bool, retries: int = 0) -> dict[
         "if_lost": {
             "cost": Cost.UNKNOWN.value,
             "billed": "unknown; rows may be running. Those with a kickoff in flight are reported as uncertain.",
-            "if_retried": _effect_on(rows, cleared=False),
+            "if_retried": effect_on(rows, cleared=False),
             "next_step": " ".join(filter(None, (_look_first(rows), _sentence(_clearing(if_cleared))))),
             "choices": after,
         },
@@ -345,7 +301,7 @@ def _choices(effect: str, cost: Cost, keeping: str = KEEPING, *, is_of_batch: bo
 
 def _event_of(error: BaseException, facts: Facts) -> CrewError:
     """Return the event for an exception that is not ours: of Airflow, of a library, or of a user's function."""
-    why, phase = one_line(in_words(error), _LONGEST_REASON).rstrip("."), facts.phase
+    why, phase = one_line(in_words(error), 2_000).rstrip("."), facts.phase
     if facts.rows:
         return CrewError(f"The batch was ended by {why}.")
     if phase == "sending":
@@ -417,8 +373,8 @@ def _row_of_any(error: CrewError, effect: str, cleared: str = "", facts: Facts |
 def _row_of_batch(error: CrewError, rows: RowCounts) -> _Row:
     """Return the row of a batch."""
     if isinstance(error, exceptions.InvalidResultPath):
-        return _Row("fail" if error.owner else "retry", _STARTS_NOTHING, error.fix)
-    row = _row_of_any(error, _effect_on(rows, cleared=False), _effect_on(rows, cleared=True))
+        return _Row("fail" if error.owner else "retry", "starts no rows until result_path is fixed", error.fix)
+    row = _row_of_any(error, effect_on(rows, cleared=False), effect_on(rows, cleared=True))
     action: Action = "retry" if isinstance(error, exceptions.BatchFailed) and rows.has_more else row.action
     return replace(row, action=action, fix=" ".join(filter(None, (row.fix, _look_first(rows)))))
 

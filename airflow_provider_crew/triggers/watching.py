@@ -24,12 +24,7 @@ from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.triggers import threads
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
-from airflow_provider_crew.triggers.events import (
-    DEFERRAL,
-    LARGEST_RESPONSE,
-    told_completed,
-    told_error,
-)
+from airflow_provider_crew.triggers.events import DEFERRAL, LARGEST_RESPONSE, told_completed, told_error
 from airflow_provider_crew.triggers.progress import TriggerProgress, progress_of
 
 
