@@ -404,11 +404,7 @@ class ExecutionUnknown(WatchError):
 
 
 class LostContact(WatchError):
-    """
-    There was no usable response for longer than ``max_outage``.
-
-    ``cause`` is the failure of the last poll.
-    """
+    """There was no usable response for longer than ``max_outage``. ``cause`` is the failure of the last poll."""
 
     cause: CrewError | None = None
 

@@ -38,7 +38,6 @@ _LONGEST_RETRY_AFTER_IN_WATCH = 300.0
 _REMINDER = 300.0
 # A person may take days, and such a wait needs no attention.
 _REMINDER_WHILE_PEOPLE_DECIDE = 3600.0
-_WORD = 100
 
 Interval = Annotated[float, Field(strict=True, gt=0, le=LAST_TIME)]
 Pause = Annotated[float, Field(strict=True, ge=0, le=LAST_TIME)]
@@ -446,6 +445,6 @@ class Watch:
         memory.progress, memory.progress_since, memory.said_at = progress, now, now
         memory.place = running.place
         if not running.is_known:
-            unknown_state = f"unknown state {one_line(running.word, _WORD)!r}, treated as running"
+            unknown_state = f"unknown state {one_line(running.word, 100)!r}, treated as running"
             self.lines.append((logging.WARNING, unknown_state))
         self.lines.append((logging.INFO, progress))

@@ -41,7 +41,7 @@ def listed_inputs(task: Task, crew: "CrewClient") -> CrewInputs | None:
 
 def reject_retries(task: Task) -> None:
     """Reject retries that a cluster policy has set, before Airflow 3.3."""
-    if not task.keeps_records and task.ti.try_number <= (task.ti.max_tries or 0):
+    if task.context.get("task_state_store") is None and task.ti.try_number <= (task.ti.max_tries or 0):
         raise errors.InvalidInputs(NO_RETRIES)
 
 

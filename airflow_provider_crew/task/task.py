@@ -138,11 +138,6 @@ class Task:
         return CrewHook(options.crew_conn_id, webhook_conn_id=options.webhook_conn_id)
 
     @property
-    def keeps_records(self) -> bool:
-        """Whether Airflow has a store for the kickoff records of the task."""
-        return self.context.get("task_state_store") is not None
-
-    @property
     def retries_left(self) -> int:
         """Number of retries that Airflow has left. With a retry policy (Airflow 3.3), none is certain."""
         has_policy = getattr(getattr(self.ti, "task", None), "retry_policy", None) is not None
