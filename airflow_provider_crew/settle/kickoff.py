@@ -47,7 +47,7 @@ def asking(task: Task, request: KickoffRequest, record: str) -> KickoffRequest:
 @lru_cache(maxsize=1)  # a batch has many kickoffs
 def _signing_key(task: Task) -> str:
     """Return the key of the addresses that crews call. Empty if nothing would keep or find their calls."""
-    if not (conf.get("crew", "events_url", fallback="") and task.context.get("task_state_store")):
+    if not (conf.get("crew", "events_url", fallback="") and task.context.get("task_state_store") is not None):
         return ""
     try:
         return load_secret(conf.get("crew", "webhook_conn_id"))

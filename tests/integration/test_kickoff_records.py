@@ -158,7 +158,6 @@ UNENDED = [None, "scheduled", "queued", "running", "deferred", "up_for_retry", "
 for state in UNENDED:
     CASES[f"forget --yes, task is {state}"] = Case("forget --yes", partial(store_of_run, state=state))
 CASES["adopt --yes, task is running"] = Case("adopt --yes", partial(store_of_run, state="running"))
-CASES["adopt --yes, Airflow 3.2.2"] = Case("adopt --yes", version="3.2.2")
 CASES["status 401"] = Case("adopt --yes", status=401)
 CASES["status 503"] = Case("adopt --yes", status=503)
 

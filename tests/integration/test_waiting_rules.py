@@ -112,30 +112,23 @@ def test_result_has_what_polls_saw_of_a_deployed_crew(live_crew, store, kind, op
 
 
 @pytest.mark.skipif(AIRFLOW < (3, 3), reason="A deferred task cannot ask before Airflow 3.3.")
-@pytest.mark.parametrize("shows", [True, False])
-def test_request_shows_page_and_last_output_without_effect(live_crew, monkeypatch, timing, shows):
+def test_request_shows_page_and_external_text_without_effect(live_crew, monkeypatch, timing):
     timing(not_found_grace=0.0, unknown_poll=0.0)
     page = "https://app.example/7"
     described = json.loads(live_crew.connection_json) | {"extra": {"dashboard_url": page}}
     monkeypatch.setenv(CONNECTION, json.dumps(described))
-    evil = "Notes\u202e\u200b\n```\n[Approve](https://evil.example)\nEnd"
-    wrote = {"state": "RUNNING", "last_executed_task": {"name": "research_task", "output": evil}}
-    live_crew.at_look(
-        1, lambda: live_crew.set_status(live_crew.kickoffs[0].kickoff_id, wrote, {"state": "PAUSED"})
-    )
+    at = {"state": "RUNNING", "progress": {"completed": 0, "current": "a`\n[Approve](https://evil.example)"}}
+    live_crew.at_look(1, lambda: live_crew.set_status(live_crew.kickoffs[0].kickoff_id, at, {"state": "PAUSED"}))
     live_crew.scenario = SLOW.model_copy(update={"dialect": "deployed"})
 
-    task = Task(lambda: run(deferrable=True, log_output=shows))
+    task = Task(lambda: run(deferrable=True))
     waiting = task.deferred()
     with pytest.raises(TaskDeferred):
         task.resume(waiting, task.event_of(waiting))
 
     ((_, body, _),) = live_crew.required_actions
-    before, _, block = body.partition("```text\n")
     assert body.index(f"]({page})") < body.index("\n")
-    assert ("`research_task`" in before, "Notes" in body) == (shows, shows)
-    shown = ["| Notes\ufffd\ufffd", "| ```", "| [Approve](https://evil.example)", "| End", "```"]
-    assert block.splitlines() == (shown if shows else [])
+    assert "at `task 1, a' [Approve](https://evil.example)`." in body
 
 
 RESCHEDULE: dict[str, Any] = {"mode": "reschedule"}
