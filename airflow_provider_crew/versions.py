@@ -18,12 +18,9 @@ CLEARING_DELETES_TASK_STATE = _RELEASE >= (3, 4)
 # A retry may be resumed with the event of the previous attempt: https://github.com/apache/airflow/issues/56704
 KEEPS_OLD_EVENTS = _RELEASE < (3, 2)
 
-# The task state store outlives an attempt.
+# The task state store outlives an attempt. A deferred task resumes when a user answers its request under Required
+# Actions, and its trigger learns that a user has marked it.
 HAS_STORE = _RELEASE >= (3, 3)
-# A deferred task resumes when a user answers its request under Required Actions.
-HAS_REQUIRED_ACTIONS = _RELEASE >= (3, 3)
-# A trigger learns that a user has marked its task, and can cancel the execution.
-TRIGGERS_CANCEL = _RELEASE >= (3, 3)
 
 # Keep a store entry as long as its run. Airflow deletes other entries earlier.
 RETENTION = {"retention": sdk.NEVER_EXPIRE} if HAS_STORE else {}  # type: ignore[attr-defined]  # the stub lacks it

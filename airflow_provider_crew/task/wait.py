@@ -268,7 +268,7 @@ def note_end_of_deferral(output: Output, next_kwargs: Mapping[str, Any]) -> None
 def mark_cancels(task: Task) -> bool:
     """Whether the worker, or the trigger of a deferred task, cancels the executions of a marked task."""
     # In a task loop, a trigger gets the state of the latest iteration, which may not be this one.
-    may_cancel = not task.options.deferrable or (versions.TRIGGERS_CANCEL and "loop" not in task.context)
+    may_cancel = not task.options.deferrable or (versions.HAS_STORE and "loop" not in task.context)
     return may_cancel and task.cancels_on("kill")
 
 
@@ -288,4 +288,4 @@ def trigger_failed(task: Task, next_kwargs: Mapping[str, Any], what: str, **abou
 
 def may_ask(task: Task) -> bool:
     """Whether a deferred task asks a user under Required Actions when its crew waits for human input."""
-    return versions.HAS_REQUIRED_ACTIONS and is_on("required_actions", task.log)
+    return versions.HAS_STORE and is_on("required_actions", task.log)

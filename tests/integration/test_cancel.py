@@ -148,7 +148,7 @@ def test_trigger_cancels_nothing_in_a_task_loop(live_crew, is_in_a_loop):
         task.begin().execute(task.context | loop)
 
     trigger: Any = deferred.value.trigger
-    cancels = versions.TRIGGERS_CANCEL and not is_in_a_loop
+    cancels = versions.HAS_STORE and not is_in_a_loop
     assert trigger.cancel_on_kill is cancels
     assert (DEFERRAL in task.ti.xcoms) is cancels
     assert trigger.shown.items() >= while_waiting(Facts(), cancels=cancels).items()
