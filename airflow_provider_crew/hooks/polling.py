@@ -80,9 +80,8 @@ class SharedConnection:
         key = repr((hook.crew_conn_id, hook.webhook_conn_id))
         return here.setdefault(key, cls(hook))
 
-    async def crew(self, max_age: float | None = None) -> "CrewPolls":
+    async def crew(self, max_age: float) -> "CrewPolls":
         """Return the crew behind the connection, which is read again unless that was done recently."""
-        max_age = timing.CONNECTION_AGE if max_age is None else max_age
         if self._looking_up is None or self._looking_up.done():
             if self._crew and time.monotonic() - self._read_at < max_age:
                 return self._crew
@@ -224,7 +223,7 @@ class Poller:
         found, deadline = list[Outcome](), self.watch.rules.deadline
         for kickoff_id in self.watch.ids:
             try:
-                self._crew = crew = self._crew or await shared.crew()
+                self._crew = crew = self._crew or await shared.crew(timing.CONNECTION_AGE)
                 self.watch.request_timeout = crew.settings.request_timeout
                 found.append(await crew.status(kickoff_id, deadline=deadline, largest=largest))
             except TimeoutError:  # until the deadline, too many other polls were under way

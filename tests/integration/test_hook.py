@@ -220,7 +220,7 @@ def test_worker_talks_to_airflow_while_its_event_loop_stands_still(monkeypatch):
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", decoder, raising=False)
 
     async def watch() -> None:
-        looking = asyncio.create_task(SharedConnection.of(CrewHook("c")).crew())
+        looking = asyncio.create_task(SharedConnection.of(CrewHook("c")).crew(60.0))
         while not supervisor.is_asked.is_set():
             await asyncio.wait({looking}, timeout=0.01)
 
