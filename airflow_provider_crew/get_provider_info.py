@@ -12,8 +12,7 @@ def _field(label: str, description: str, kind: str = "string", **schema: Any) ->
 # Fields of the connection form, from Airflow 3.2 on.
 CONNECTION_FIELDS = {
     "dashboard_url": _field(
-        "Dashboard address",
-        "Page that tasks link to. With {kickoff_id}, each task links to its execution.",
+        "Dashboard address", "Page that tasks link to. With {kickoff_id}, each task links to its execution."
     ),
     "user_bearer_token": _field(
         "User bearer token",
@@ -139,7 +138,6 @@ def get_provider_info() -> dict[str, Any]:
         "task-decorators": [{"class-name": "airflow_provider_crew.decorators.crew.crew_task", "name": "crew"}],
         "notifications": ["airflow_provider_crew.notifications.CrewAlert"],
         "extra-links": ["airflow_provider_crew.links.crew.CrewDashboardLink"],
-        "plugins": [{"name": "crew", "plugin-class": "airflow_provider_crew.plugins.crew.CrewPlugin"}],
         "config": CONFIGURATION,
         "connection-types": [
             {

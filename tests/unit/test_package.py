@@ -67,7 +67,7 @@ LOADED_BY_AIRFLOW = [
     *sorted({path.rpartition(".")[0] for path in {*named_paths(get_provider_info())} - LOADED_LATER}),
     *(f"airflow_provider_crew.{name}" for name in ("get_provider_info", "operators.crew", "sensors.crew")),
     *(f"airflow_provider_crew.{package}.trigger" for package in ("answers", "batch")),
-    *("airflow_provider_crew.batch.operator", "airflow_provider_crew.triggers.crew"),
+    *(f"airflow_provider_crew.{name}" for name in ("batch.operator", "triggers.crew", "plugins.crew")),
 ]
 
 
