@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from datetime import timedelta
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator, TaskDeferred
@@ -67,7 +67,6 @@ class CrewTask(BaseOperator):
     crew_conn_id: str
     operator_extra_links: Collection[BaseOperatorLink] = (CrewDashboardLink(),)
     checks: ClassVar[dict[str, Callable[[Any], Any]]] = {
-        "validate_inputs": one_of(Literal[True, False]),
         "on_invalid_output": one_of(OnInvalidOutput),
         "on_response_timeout": one_of(OnResponseTimeout),
         "timeout": seconds,
