@@ -24,10 +24,6 @@ from airflow_provider_crew.kickoff_records import adopt, forget
 from airflow_provider_crew.task.stop import shielded
 
 _AFTER_COMPLETION = "If no task has returned the result, trigger crew_wait_for_execution with this kickoff ID."
-_WHILE_UNKNOWN = (
-    "Check the kickoff ID. If it is right, look in the crew's dashboard before you start another execution: the "
-    "crew may be waiting for human input."
-)
 
 
 def run(options: Namespace, about: dict[str, Any], confirm: Callable[..., None]) -> bool | None:
@@ -104,12 +100,7 @@ def _described(execution: Execution) -> dict[str, Any]:
 
 
 def _shown(error: CrewError) -> dict[str, str]:
-    step = _WHILE_UNKNOWN if isinstance(error, ExecutionNotFound) else error.fix
-    return {**error.as_dict(), "next_step": step}
-
-
-# Sent with the kickoff, so that you find the execution in the crew's dashboard.
-_META = {"started_by": "python -m airflow_provider_crew check"}
+    return {**error.as_dict(), "next_step": error.fix}
 
 
 def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: Callable[..., None]) -> None:
@@ -128,7 +119,8 @@ def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: C
     if expected:
         about["doubts"] = compare_inputs(options.inputs, expected)
     confirm("Start an execution? It is billed.", about)
-    request = KickoffRequest.of(options.inputs, meta=_META)
+    # The meta is for those who find the execution in the crew's dashboard.
+    request = KickoffRequest.of(options.inputs, meta={"started_by": "python -m airflow_provider_crew check"})
 
     def send(_: object) -> None:
         about["cost"] = Cost.UNKNOWN.value

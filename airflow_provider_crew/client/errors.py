@@ -215,7 +215,10 @@ class ExecutionNotFound(CallError):
     """The execution is unknown to the crew: not yet, no longer, or while it waits for human input."""
 
     address: str = ""
-    fix = "Check the kickoff ID. If the crew may wait for human input, set human_input=True."
+    fix = (
+        "Check the kickoff ID. If the crew may wait for human input, set human_input=True. Look in its dashboard "
+        "before you start another execution."
+    )
 
 
 class Rejected(CallError):

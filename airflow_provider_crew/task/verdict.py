@@ -348,8 +348,7 @@ def _row_after(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR0911 -
         case errors.InvalidOutput() if facts.next.reattaches:
             return _Row("fail", _CHECKS, "Fix `output_type`.")
         case errors.InvalidOutput():
-            sensor = f'CrewExecutionSensor(kickoff_id="{facts.kickoff_id}", output_type=...)'
-            return _Row("fail", cleared, f"Fix `output_type`, and check the same result with {sensor}.")
+            return _Row("fail", cleared, f"Fix `output_type`. To read the same result, {_waiting(facts)}.")
         case _ if not facts.next.reattaches:  # a retry would start another
             return _Row("fail", cleared, f"To wait for the execution without starting another, {_waiting(facts)}.")
         case errors.ExecutionUnknown(elsewhere=""):
