@@ -33,7 +33,6 @@ SENT = "crew_alert"
 _TIME_TO_READ = 25.0
 # Failures that an alert describes. It counts the others.
 _MOST_DESCRIBED = 20
-_CHECK_TASKS = "Open the run and check each failed crew task."
 _LOST = "The task was cleared, or its process was killed or lost."
 # What has happened to a task that has not reported its end, by its state.
 _EVENTS = {
@@ -165,7 +164,7 @@ def _failures_of_run(context: Context) -> list[_Failure | None]:
     states = task_states(context)
     if not states and context["reason"] != "success":
         event = "Airflow did not return the states of the tasks."
-        return [_Failure("crew tasks", CrewError(event, next_step=_CHECK_TASKS))]
+        return [_Failure("crew tasks", CrewError(event, next_step="Check each failed crew task of the run."))]
     found = list[_Failure | None]()
     # Another task may be an agent that called a crew, which only its XComs show.
     for task_id, index in sorted(states, key=lambda each: "crew_conn_id" not in _fields(context, each[0])):

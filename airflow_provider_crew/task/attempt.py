@@ -35,9 +35,6 @@ from airflow_provider_crew.task.verdict import Facts, Verdict, verdict
 from airflow_provider_crew.task.wait import Plan, Wait, note_end_of_deferral, trigger_failed
 from airflow_provider_crew.triggers import events
 
-# After them, the execution may run on, and end while the task waits for a worker.
-_OPEN_ENDS = (errors.LostContact, errors.WaitedTooLong, errors.ExecutionUnknown)
-
 
 class Attempt:
     """
@@ -273,7 +270,8 @@ class Attempt:
         if isinstance(event.error, errors.HumanInputNeeded):
             return self.waiting.to_end(self.people.ask(event, plan))
         if event.error:
-            if isinstance(event.error, _OPEN_ENDS):
+            # After these, the execution may run on, and end while the task waits for a worker.
+            if isinstance(event.error, errors.LostContact | errors.WaitedTooLong | errors.ExecutionUnknown):
                 rules = self.waiting.rules(time.time() + self.task.options.timeout)
                 with suppress(errors.ExecutionUnknown):  # no news
                     return self.waiting.once(event.error, rules)
@@ -304,8 +302,7 @@ class Attempt:
         output.push_usage(self.kickoff_id, usage)
         output.trace(self.kickoff_id, took, usage)
         output.progress.completed(self.kickoff_id, result, is_returned=options.do_xcom_push)
-        misfit = f" ({RESULT} if it does not match output_type)" if options.output_type is not None else ""
-        where = f"in XCom {RETURN_VALUE}{misfit}" if options.do_xcom_push else "in the crew's dashboard"
+        where = f"in XCom {RETURN_VALUE}" if options.do_xcom_push else "in the crew's dashboard"
         shows_output = options.log_output and is_on("log_output", task.log)
         report(result, task.log, shows_output=shows_output, where=where)
         try:

@@ -79,10 +79,7 @@ def chosen_option(event: Any) -> str | None:
 
 def user_in(event: Any) -> str:
     """Return the name of the user who has chosen an option."""
-    match event:
-        case {"responded_by_user": {"name": str(name)}} if name:
-            return name
-    return "a user"
+    return str((event.get("responded_by_user") or {}).get("name") or "a user")
 
 
 def read_event(event: Any) -> WatchEnd | None:

@@ -99,10 +99,8 @@ async def cancel_if_unwanted(trigger: CrewExecutionTrigger) -> None:
         where = (trigger.rules.get(name, "") for name in ("continued_as", "address"))
         end = after_cancelling(end, await hook_of(trigger).cancel_async(trigger.kickoff_id, *where))
     except Exception as error:  # noqa: BLE001 - a secrets backend may raise anything
-        end, is_asked = (
-            after_cancelling(end, error),
-            isinstance(error, errors.NotCancelled) and not error.is_refused,
-        )
+        is_asked = isinstance(error, errors.NotCancelled) and not error.is_refused
+        end = after_cancelling(end, error)
     how = "asked" if is_asked else end.cost.value if type(end) is errors.CrewError else "cancelled"
     end = end.replace(next_step=trigger.shown.get("after_kill", {}).get(how, ""))
     warn(trigger.log, end.story)
