@@ -99,7 +99,7 @@ def ledger(monkeypatch: pytest.MonkeyPatch) -> Ledger:
     counted = Ledger()
     monkeypatch.setattr(TaskInstance, "get_dr_count", lambda _, **which: counted.count(**which), raising=False)
     monkeypatch.setattr(checks, "start_run", counted.start)
-    monkeypatch.setattr(checks, "conf_of_run", counted.runs.__getitem__)
+    monkeypatch.setattr(checks, "conf_of_run", lambda run_id: counted.runs[run_id])
     return counted
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -654,15 +653,14 @@ def echoed_token_is_shown_nowhere(world: World, make: MakeJob) -> None:
 
 @promise
 def echoed_secret_of_webhooks_is_shown_nowhere(world: World, make: MakeJob) -> None:
-    pair = b64encode(f"crew:{SECRET}".encode()).decode()
-    echo = f"{SECRET} and {pair}"
+    echo = f"It is {SECRET}"
     for status in (422, 500, 200):
         world.crew.faults.answer(status, body={"detail": echo, "message": {"token": SECRET}}, on="kickoff")
         job = make(world, **world.webhooks())
-        _assert_hidden(world, job, job.attempt(), SECRET, pair)
+        _assert_hidden(world, job, job.attempt(), SECRET)
     complete_later(world, agent=echo, error=echo)
     job = make(world, **world.webhooks())
-    _assert_hidden(world, job, job.attempt(), SECRET, pair)
+    _assert_hidden(world, job, job.attempt(), SECRET)
     assert all(SECRET.encode() in request.body for request in world.crew.requests.on("kickoff"))
     assert world.crew.requests.on("status")
 
