@@ -302,7 +302,8 @@ class Attempt:
         output.push_usage(self.kickoff_id, usage)
         output.trace(self.kickoff_id, took, usage)
         output.progress.completed(self.kickoff_id, result, is_returned=options.do_xcom_push)
-        where = f"in XCom {RETURN_VALUE}" if options.do_xcom_push else "in the crew's dashboard"
+        misfit = f" ({RESULT} if it does not match output_type)" if options.output_type is not None else ""
+        where = f"in XCom {RETURN_VALUE}{misfit}" if options.do_xcom_push else "in the crew's dashboard"
         shows_output = options.log_output and is_on("log_output", task.log)
         report(result, task.log, shows_output=shows_output, where=where)
         try:
