@@ -66,7 +66,7 @@ function answer(path, query) {
 globalThis.fetch = async (url) => {
   const { pathname, search, searchParams } = new URL(url);
   asked.push([now / 1000, pathname + search]);
-  if (world.slow && pathname.endsWith(world.slow)) await new Promise((then) => setTimeout(then, world.lasts ?? 500));
+  if (world.slow && (pathname.endsWith(world.slow) || search.includes(world.slow))) await new Promise((then) => setTimeout(then, world.lasts ?? 500));
   const [status, body] = answer(pathname, searchParams);
   return { ok: status < 400, status, json: async () => structuredClone(body) };
 };

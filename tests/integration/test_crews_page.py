@@ -297,6 +297,19 @@ def test_new_step_and_end_are_seen_within_six_seconds(page):
     assert sorted(crew["look"]["title"] for crew in crews(page)) == ["Failed", "Running"]
 
 
+@pytest.mark.parametrize("look", range(1, 8))
+def test_task_that_ends_between_two_lists_is_in_one_of_them(page, look):
+    watch(page, world([instance("run-1")], slow="state=", isRestless=True), 0.25)
+    for _ in range(look):
+        while not any("taskInstances?state=running" in url for _, url in after(page, 0.25)):
+            pass
+    page.evaluate("world.instances[0].state = 'failed'")
+    for _ in range(32):
+        after(page, 0.25)
+        assert len(crews(page)) == 1
+    assert [crew["group"] for crew in crews(page)] == ["failed"]
+
+
 @pytest.mark.parametrize("crews", [0, 2])
 def test_quiet_page_sends_thirty_requests_a_minute(page, crews):
     watch(page, world([instance(f"run-{number}") for number in range(crews)]), 60)

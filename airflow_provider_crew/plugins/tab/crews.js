@@ -94,12 +94,14 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
   }
 
   async function look() {
-    const [before, isFirst, isDue] = [requests, looks === 0, looks % LOOKS === 0];
+    const [before, isFirst, isDue] = [requests, looks === 0, looks === 1 || looks % LOOKS === 0];
     looks += 1;
     failed.clear();
     const since = new Date(Date.now() - days * DAY).toISOString();
     const ended = { end_date_gte: since, order_by: "-end_date" };
-    // Instances by their key. The first look shows each page.
+    // Instances by their key. The first look shows each page. The others show all lists at once: a task that leaves one
+    // is in another.
+    const known = isFirst ? lists : {};
     const list = async (name, ...all) => {
       const found = new Map();
       const add = (read) => {
@@ -112,7 +114,7 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
         if (isFirst) show({ ...lists, [name]: new Map([...lists[name], ...found]) });
       };
       const isWhole = await Promise.all(all.map(([path, parameters, ask]) => pages([path], PAGES[path], parameters, add, ask)));
-      lists[name] = found;
+      known[name] = found;
       isCut[name] = !isWhole.every(Boolean);
     };
     const read = {
@@ -126,15 +128,15 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
     const times = new Map(pushedAt);
     const readAll = async (names) => {
       const settled = await Promise.allSettled(names.map((name) => read[name]()));
-      const missing = settled.find(({ status }) => status === "rejected");
-      if (missing) throw missing.reason;
+      for (const { status, reason } of settled) if (status === "rejected") throw reason;
     };
     try {
-      const active = lists.active;
-      await readAll(isFirst ? Object.keys(read) : isDue ? ["active", "ended", "asking", "times"] : ["active", "times"]);
-      const hasLeft = [...active.keys()].some((key) => rows.has(key) && !lists.active.has(key));
+      await readAll(isFirst ? Object.keys(read) : ["active", "times"]);
+      // The list that a task enters is read after the one that it leaves, so the second look repeats the first.
+      const hasLeft = isDue || [...lists.active.keys()].some((key) => rows.has(key) && !known.active.has(key));
       const hasNews = sent.length < MOST / 2 && [...pushedAt].some(([key, at]) => times.get(key) !== at);
-      if (!isDue && (hasLeft || hasNews)) await readAll([...(hasLeft ? ["ended"] : []), "asking"]);
+      if (!isFirst && (hasLeft || hasNews)) await readAll([...(hasLeft ? ["ended"] : []), "asking"]);
+      Object.assign(lists, known);
       trouble = undefined;
       tell({ answeredAt: Date.now() / 1000 });
       show(lists);
