@@ -1,4 +1,6 @@
 // Reads a task instance through Airflow's public REST API, with the session of the user who sees the page.
+import { visible } from "./safe.js";
+
 const API = new URL("api/v2/", document.baseURI);
 export const ENDED = new Set(["success", "failed", "skipped", "upstream_failed", "removed"]);
 const PAUSE = 4000;
@@ -36,6 +38,12 @@ export const get = (parts, parameters = {}, signal = undefined) => request(parts
 
 // Whether Airflow would reject the same request again. A proxy may limit the rate (429), and time out (408).
 export const isFinal = ({ status }) => status >= 400 && status < 500 && status !== 408 && status !== 429;
+
+// What a reader learns of a request that Airflow would reject again. Null for any other.
+export function refusal({ status, detail }, known) {
+  if (status === 401) return "Airflow asks you to log in again. Reload the page.";
+  return known[status] ?? (isFinal({ status }) ? `Airflow returned ${status}. ${typeof detail === "string" ? visible(detail) : ""}` : null);
+}
 
 // Null if Airflow has no such thing, or does not show it to this user.
 export const getOrNull = (...request) =>

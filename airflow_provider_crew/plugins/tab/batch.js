@@ -10,9 +10,9 @@ const natural = (value) => Math.max(0, number(value) ?? 0);
 const rowsOf = (count) => `${count.toLocaleString()} row${count === 1 ? "" : "s"}`;
 
 // The pilot, or the limit that has ended the batch.
-function noteOf({ pilot, stopped_by: limit, needed }, waiting, goesOn) {
+function noteOf({ pilot, stopped_by: limit, needed, total: all }, waiting, goesOn) {
   const [total, ended, failed] = ["total", "ended", "failed"].map((name) => natural(object(pilot)[name]));
-  if (goesOn) return total ? `Pilot: ${ended.toLocaleString()} of ${rowsOf(total)} ended; ${waiting.toLocaleString()} wait for it` : "";
+  if (goesOn) return total ? `Pilot: ${ended.toLocaleString()} of ${rowsOf(total)} ended; ${(natural(all) - total).toLocaleString()} wait for it` : "";
   if (limit === "pilot") return `The pilot failed: ${failed.toLocaleString()} of ${rowsOf(total)}.`;
   const others = `The other ${rowsOf(waiting)} need about ${natural(needed).toLocaleString()} tokens.`;
   return limit === "max_tokens" ? `Stopped at max_tokens. ${waiting && natural(needed) ? others : ""}`.trim() : "";

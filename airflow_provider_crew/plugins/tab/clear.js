@@ -1,13 +1,8 @@
 // Clears failed tasks, after a confirmation that repeats the price.
-import { clearFailed, isFinal } from "./airflow.js";
+import { clearFailed, refusal } from "./airflow.js";
 import { button, el, h, useEffect, useRef, useState } from "./elements.js";
-import { text } from "./safe.js";
 
-function messageOf({ status, detail }) {
-  if (status === 403) return "You have no permission to clear tasks (403). Nothing was cleared.";
-  if (isFinal({ status })) return `Airflow returned ${status}. ${typeof detail === "string" ? text(detail) : ""}`;
-  return "Airflow has not confirmed it. Reload the page before you clear again.";
-}
+const REFUSED = { 403: "You have no permission to clear tasks (403). Nothing was cleared." };
 
 export const tasksOf = (count) => `${count.toLocaleString()} task${count === 1 ? "" : "s"}`;
 
@@ -28,7 +23,7 @@ export function Clear({ tasks, price, label }) {
       then(count);
     } catch (error) {
       setFound(null);
-      setNote(messageOf(error));
+      setNote(refusal(error, REFUSED) ?? "Airflow has not confirmed it. Reload the page before you clear again.");
     }
     isSending.current = false;
   }

@@ -85,7 +85,7 @@ export function crewOf({ key, instance, request, isRead, seen, reason }) {
   const which = index < 0 ? "" : ` [${text(instance.rendered_map_index ?? String(index))}]`;
   const [startedAt, endedAt] = [start, instance.end_date].map((each) => number(Date.parse(each) / 1000));
   const same = reason && `${reason} ${state}`;
-  return { key, dag, task, told, look, group, same, end: seen?.crew_progress?.end, subject: isOpen ? text(request.subject) : "", href: address.href, name: `${text(task)}${which}`, run: text(run), startedAt, endedAt, tokens: tokensOf(told), instance };
+  return { key, dag, task, told, look, group, same, end: seen?.crew_progress?.end, subject: isOpen ? text(request.subject) : "", href: address.href, name: `${text(task)}${which}`, run: text(run), startedAt, endedAt, tokens: told?.tokens ?? 0, instance };
 }
 
 // A row that cannot be read hides no other.
@@ -96,8 +96,6 @@ function storyOrNull(seen) {
     return null;
   }
 }
-
-const tokensOf = (told) => told?.usage.find(([name]) => name === "total_tokens")?.[1] ?? told?.batch?.tokens ?? 0;
 
 function Filters({ filters: { dag, group, days }, choose, dags, crews }) {
   const select = (label, value, options, onChange) => {

@@ -1,8 +1,8 @@
 // The question of a crew with answer_in_airflow: its draft, the form that answers it, and the outcome of each answer.
-import { answer, isFinal } from "./airflow.js";
+import { answer, refusal } from "./airflow.js";
 import { Folded, Fragment, Until, all, button, el, h, useEffect, useRef, useState } from "./elements.js";
 import { Output } from "./output.js";
-import { list, number, object, text, visible } from "./safe.js";
+import { list, number, object, text } from "./safe.js";
 
 const SHOWN_LINES = 20;
 const SHOWN_CHARACTERS = 1500;
@@ -10,8 +10,6 @@ const STOP = "Stop waiting";
 const VERBS = { Approve: "approved the draft", "Send back": "sent the draft back", Answer: "answered" };
 const OUTCOMES = { "": "Not sent yet.", sent: "Delivered.", rejected: "No effect.", not_sent: "No effect.", uncertain: "Uncertain whether it was delivered.", sending: "Being delivered." };
 
-// States in which a task may be about to open a request.
-const UNDER_WAY = new Set(["scheduled", "queued", "running", "deferred"]);
 const QUEUED_OR_RUNNING = new Set(["scheduled", "queued", "running"]);
 
 const timeOf = (value) => number(Date.parse(value) / 1000);
@@ -57,19 +55,16 @@ export function questionOf({ state, crew_question: box, crew_progress: progress,
   // The task needs seconds to open the request for a question.
   const asks = object(object(box).question).task_id;
   const isAsked = asks !== undefined && (asks !== id || (state !== "deferred" && (!known.outcome || known.outcome === "rejected")));
-  const isComing = isAsked && !isOpen && !isNew && !isLate && UNDER_WAY.has(state);
+  const isComing = isAsked && !isOpen && !isNew && !isLate && (state === "deferred" || QUEUED_OR_RUNNING.has(state));
   return { form: isOpen ? form : null, answers: isNew ? [...answers, given] : answers, isNew, isLate, isWithCrew, isComing };
 }
 
 const told = ({ option, user, at, outcome, why }) => ({ option: text(option), user: text(user), at: timeOf(at), outcome: text(outcome), why: text(why) });
 
-function messageOf({ status, detail }, users) {
-  if (status === 401) return "Airflow asks you to log in again. Reload the page.";
-  if (status === 403) return `You can read this question, but not answer it (403). You need the right to edit the task's Required Actions${users.length ? `, and to be one of: ${users.join(", ")}` : ""}.`;
-  if (status === 404) return "This question is no longer open.";
-  if (status === 409) return "This question was answered or closed in the meantime, so this answer was not sent.";
-  if (isFinal({ status })) return `Airflow returned ${status}. ${typeof detail === "string" ? visible(detail) : ""}`;
-  return "Airflow has not confirmed your answer. If it arrived, it appears here within seconds. Otherwise, answer again.";
+function messageOf(error, users) {
+  const who = `You need the right to edit the task's Required Actions${users.length ? `, and to be one of: ${users.join(", ")}` : ""}.`;
+  const known = { 403: `You can read this question, but not answer it (403). ${who}`, 404: "This question is no longer open.", 409: "This question was answered or closed in the meantime, so this answer was not sent." };
+  return refusal(error, known) ?? "Airflow has not confirmed your answer. If it arrived, it appears here within seconds. Otherwise, answer again.";
 }
 
 export function Question({ of: { form, answers, isComing }, task }) {

@@ -90,7 +90,6 @@ export function story(seen) {
   // Executions of a batch may be running although it succeeded.
   const shown = (how === "completed" && !batch) || how === "started" || goesOn ? null : end;
   const waits = how === "paused" || how === "unknown" ? waiting(progress, question) : null;
-  const isStarting = seen.state === "running" && !seen.crew_progress;
   const isResumed = resumes(seen, progress);
   const position = how === "running" ? text(progress.doing) || (isResumed ? "" : "No progress is known yet.") : "";
   const doing = batch ? batch.note : position;
@@ -103,7 +102,7 @@ export function story(seen) {
     ...(how === "answered" && question.isLate && { sentence: question.isLate }),
     goesOn,
     end: shown,
-    choices: isBetween(seen, progress) || how === "cancelling" ? [] : choices(seen, isStarting ? starting(seen) : goesOn ? progress : (shown ?? lost(seen)), waits),
+    choices: isBetween(seen, progress) || how === "cancelling" ? [] : choices(seen, seen.state === "running" && !seen.crew_progress ? starting(seen) : goesOn ? progress : (shown ?? lost(seen)), waits),
     polledAt: goesOn ? number(progress.polled_at) : null,
     staleAfter: number(progress.stale_after) ?? 0,
     endedAt: shown ? number(seen.endedAt) : null,
@@ -121,6 +120,7 @@ export function story(seen) {
     outputJson: result.output_json ?? undefined,
     // A custom XCom backend may return only the place where it keeps the result.
     elsewhere: how === "completed" && typeof seen.return_value === "string" ? text(seen.return_value) : "",
+    tokens: number(usage.total_tokens) ?? batch?.tokens,
     usage: Object.entries(usage).filter(([name, value]) => name !== "try_number" && number(value) !== null),
     attempt: seen.isOfBatch ? 1 : seen.tryNumber, // the log of a batch names no execution
     // As for a retry during an outage: only the log of an earlier attempt tells where the crew was.
@@ -189,12 +189,18 @@ function timeline(how, progress, result) {
   }
   const [isFailed, goesOn] = [progress.state === "failed" && how !== "cancelled", GOING_ON.has(how)];
   const unmatched = new Set(told);
+  let from = number(progress.started_at); // of the kickoff, and then of each step
   const seen = steps.map((step) => {
     const match = told.find((each) => unmatched.has(each) && each.name === text(step.task_id));
     unmatched.delete(match);
     const shown = match ?? finished(step);
     const end = step.ended_at ?? (progress.end ? progress.since : null);
     shown.agent ||= text(step.agent);
+    // The crew reports how long it worked. What is left of the time was spent in a queue, or waiting.
+    const [began, to] = [number(step.started_at), number(end ?? (goesOn ? progress.polled_at : null))];
+    const worked = end === null || shown.seconds === null ? began : to - shown.seconds;
+    shown.times = from === null || to === null ? null : [from, Math.min(to, Math.max(from, worked)), Math.max(from, to)];
+    from = to;
     shown.seconds ??= span(step.started_at, end);
     // A failed execution may have finished the task at which the last poll saw it.
     if (!isComplete && !step.ended_at && progress.current_task && !(isFailed && match)) {

@@ -1,5 +1,5 @@
 // The Crew tab: progress and output of a task instance's crew.
-import { isFinal, watch } from "./airflow.js";
+import { refusal, watch } from "./airflow.js";
 import { Attempts, costOf, useAttempts } from "./attempts.js";
 import { Results } from "./batch.js";
 import { Clear } from "./clear.js";
@@ -38,13 +38,8 @@ export const Told = ({ seen }) => h(OrRaw, { raw: () => visible(pretty(seen)) },
 const changed = (before, { seen = before.seen, trouble }) =>
   seen === before.seen && trouble === before.trouble ? before : { seen, trouble };
 
-export function messageOf(error, what) {
-  const { status, detail } = error;
-  if (status === 401) return "Airflow asks you to log in again. Reload the page.";
-  if (status === 403) return `You have no permission to read ${what}.`;
-  if (isFinal(error)) return `Airflow returned ${status}. ${typeof detail === "string" ? visible(detail) : ""}`;
-  return `${status ? `Airflow returned ${status}.` : "Airflow does not respond."} Trying again.`;
-}
+export const messageOf = (error, what) =>
+  refusal(error, { 403: `You have no permission to read ${what}.` }) ?? `${error.status ? `Airflow returned ${error.status}.` : "Airflow does not respond."} Trying again.`;
 
 export const quiet = (...children) => el("p", "crew-quiet", ...children);
 export const Section = ({ title, children }) =>
@@ -81,12 +76,11 @@ export const late = ({ deadline, isAnsweredLater: isIt }, effect, task = "the ta
 
 export function Header({ of, cost = "" }) {
   const { startedAt, endedAt, took, kickoffId, waiting } = of;
-  const total = of.usage.find(([name]) => name === "total_tokens")?.[1] ?? of.batch?.tokens;
   const known = [
     startedAt !== null && ["Running for", h(Since, { time: startedAt })],
     took !== null && ["Took", duration(took)],
     endedAt !== null && ["Ended", el("span", "", h(Since, { time: endedAt }), " ago")],
-    total !== undefined && ["Tokens", total.toLocaleString()],
+    of.tokens !== undefined && ["Tokens", of.tokens.toLocaleString()],
     cost && ["Billed over all attempts", cost],
     kickoffId && ["Kickoff ID", copied(kickoffId, "kickoff ID")],
   ].filter(Boolean);
@@ -146,18 +140,27 @@ function Timeline({ of: { rows, missing, coming, more, isPartial } }) {
   const [isWhole, setWhole] = useState(false);
   if (!rows.length && !coming.length && !missing) return null;
   const shown = isWhole ? rows : rows.slice(0, MOST_ROWS);
+  const times = shown.flatMap((row) => row.times ?? []);
+  const [from, length] = [Math.min(...times), Math.max(...times) - Math.min(...times)];
   return h(
     Section,
     { title: "Tasks" },
     missing > 0 && quiet(`${missing} finished without details.`),
-    el("ol", "crew-timeline", ...all([...shown, ...coming].map((row) => h(Row, { of: row })))),
+    el("ol", "crew-timeline", ...all([...shown, ...coming].map((row) => h(Row, { of: row, from, length })))),
     shown.length < rows.length && button(`Show all ${rows.length} tasks`, () => setWhole(true)),
     more > 0 && quiet(`${more} more to come.`),
     isPartial && quiet("The crew has not reported every task."),
   );
 }
 
-function Row({ of: { state, name, agent, seconds, startedAt, output } }) {
+// The time from one task to the next. It is pale as long as the crew was not seen at work on it.
+function Span({ of: [start, began, end], from, length }) {
+  const share = (time) => `${(100 * (time - from)) / length}%`;
+  const label = `${began - start >= 1 ? `${duration(began - start)} in a queue or between two polls, then ` : ""}${duration(end - began)} at work`;
+  return h("div", { className: "crew-span", role: "img", "aria-label": label, title: label, style: { "--crew-start": share(start), "--crew-began": share(began), "--crew-end": share(end) } });
+}
+
+function Row({ of: { state, name, agent, seconds, startedAt, output, times }, from, length }) {
   const time = startedAt ? h(Since, { time: startedAt }) : seconds !== null && duration(seconds);
   const head = [
     el("span", "crew-name", name),
@@ -173,6 +176,7 @@ function Row({ of: { state, name, agent, seconds, startedAt, output } }) {
       "div",
       "crew-row-body",
       el("div", "crew-row-head", ...head),
+      times && length > 0 && h(Span, { of: times, from, length }),
       output && h(Folded, { title: ["Output", el("span", "crew-unseen", ` of ${name}`)] }, () => h(Output, { label: `output of ${name}`, source: output })),
     ),
   );
