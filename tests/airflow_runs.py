@@ -53,6 +53,8 @@ SCENARIOS = {
     "default": deployed(scenario(3, seconds=8)),
     # Every look before the end finds it at the second task, whenever it comes.
     "failing": deployed(scenario(0, seconds=1.5, error="The writer ran out of credit")),
+    # It fails between two polls, after the task at which the last one finds it.
+    "ending": deployed(scenario(6, seconds=0.2, error="The writer ran out of credit")),
     "json": deployed(Scenario.load(ROOT / "example_dags/crew_json_output.toml")),
     "brief": scenario(1, output='{"headlines": ["{topic} for {audience}"]}'),
     "slow": scenario(300),
