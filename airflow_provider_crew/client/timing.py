@@ -57,7 +57,7 @@ PROGRESS_PAUSE = 5.0
 # From one XCom of a triggerer to the next, so that all cost its event loop no more than 3 % of a CPU.
 PROGRESS_TURN = 1 / 15
 # After this, unchanged progress is pushed again, as a sign of life.
-PROGRESS_REFRESH = 10.0
+PROGRESS_REFRESH = 30.0
 # The same for each writer of a triggerer, if that is more in total.
 PROGRESS_REFRESH_EACH = 0.5
 
