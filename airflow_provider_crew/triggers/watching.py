@@ -42,8 +42,9 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     if observer := request or progress:
         poller.observer = observer.saw
     poller.subject, trigger.report = "Crew", poller.report
-    # The task has pushed its progress right before its deferral.
-    poller.report.is_first = time.time() - (trigger.deferred_at or 0.0) > timing.PROGRESS_REFRESH
+    # The task has pushed its progress right before its deferral. Alerts need to know that the trigger cancels.
+    is_old = time.time() - (trigger.deferred_at or 0.0) > timing.PROGRESS_REFRESH
+    poller.report.is_first = is_old or trigger.cancel_on_kill
     try:
         await asyncio.sleep(poller.watch.spread().poll_again_in)
         completed = await trigger.end_of(poller.to_end_async(largest=LARGEST_RESPONSE))
