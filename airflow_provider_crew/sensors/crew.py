@@ -84,13 +84,16 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         return attempt.poll_or_reschedule() if is_rescheduled else attempt.result()
 
     def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> SensorAttempt:
+        from airflow_provider_crew.operators.crew import CrewKickoffOperator
         from airflow_provider_crew.task.sensor import SensorAttempt
 
+        kickoff, conn_id = getattr(self.given.get("kickoff_id"), "operator", None), self.given["crew_conn_id"]
         # In mode reschedule, the limit starts again at each poke.
         limit = None if self.reschedule and not self.deferrable else self.execution_timeout
         return SensorAttempt(
             self._task(context, execution_timeout=limit),
             given_id=self.kickoff_id,
+            is_issued=isinstance(kickoff, CrewKickoffOperator) and kickoff.crew_conn_id == conn_id,
             skips="never_fail" if self.never_fail else "soft_fail" if self.soft_fail else "",
             next_kwargs=next_kwargs,
         )

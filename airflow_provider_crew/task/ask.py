@@ -102,7 +102,8 @@ class People:
         """
         task, waiting = self.task, self.waiting
         memory = WatchState.recalled(plan.memory) or WatchState(task.started_at)
-        deferral = waiting.deferral(waiting.rules(plan.deadline or task.deadline()), memory, question=question)
+        rules = waiting.rules(plan.deadline or task.deadline())
+        deferral = waiting.deferral(rules, memory.handed_over(), question=question)
         # Open it last, because Airflow resumes nothing for an answer that is given before the deferral.
         self._note_open(question)
         try:

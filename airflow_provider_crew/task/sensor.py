@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from airflow.exceptions import AirflowRescheduleException
+from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.payload import checked_kickoff_id
@@ -16,7 +17,7 @@ from airflow_provider_crew.client.text import warn
 from airflow_provider_crew.client.watch import WatchState
 from airflow_provider_crew.task.attempt import Attempt
 from airflow_provider_crew.task.task import Task, is_nothing, rendered_to
-from airflow_provider_crew.task.wait import Wait
+from airflow_provider_crew.task.wait import Wait, may_ask
 from airflow_provider_crew.triggers.events import lacks_event
 
 log = logging.getLogger(__name__)
@@ -26,11 +27,13 @@ class SensorWait(Wait):
     """Wait of a sensor, whose execution an upstream task may have started just now."""
 
     seen: "SeenBefore"
+    is_issued = False
+    """Whether a kickoff task has returned the kickoff ID, so that the execution exists."""
     is_rescheduled = False
 
     def origin(self) -> dict[str, Any]:
         """Return the facts about the kickoff."""
-        return {"kicked_off_at": time.time(), "exists": self.seen.exists}
+        return {"kicked_off_at": time.time(), "exists": self.is_issued or self.seen.exists}
 
     def cancels(self) -> bool:
         """Whether a mark cancels the execution. Between two polls of a rescheduled sensor, no process would."""
@@ -38,8 +41,17 @@ class SensorWait(Wait):
 
     def note_seen(self, memory: WatchState) -> None:
         """Store that the execution exists once the crew knows it, so a later NOT FOUND means unknown."""
-        if memory.seen and not self.seen.exists:
+        if memory.seen and not (self.is_issued or self.seen.exists):
             self.seen.keep(memory)
+
+    def unpolled(self) -> TaskDeferred | None:
+        """Return a deferral without a poll, which imports much. None if the connection is unusable."""
+        try:
+            self.address = self.task.hook.connection.settings.address
+        except errors.InvalidSettings:  # the watch reads the connection again for a while
+            return None
+        rules = self.rules(self.task.deadline(), stops_for_input=may_ask(self.task))
+        return self.deferral(rules, {"started_at": time.time()}, question=None)
 
 
 class SensorAttempt(Attempt):
@@ -47,6 +59,7 @@ class SensorAttempt(Attempt):
     Attempt of a sensor, which never starts an execution and has no kickoff record.
 
     :param given_id: Kickoff ID of the execution, as rendered.
+    :param is_issued: Whether a kickoff task has returned it.
     :param skips: Argument because of which the sensor is skipped instead of failed.
     """
 
@@ -58,6 +71,7 @@ class SensorAttempt(Attempt):
         task: Task,
         *,
         given_id: Any,
+        is_issued: bool,
         skips: Literal["", "soft_fail", "never_fail"],
         next_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
@@ -65,6 +79,7 @@ class SensorAttempt(Attempt):
             next_kwargs = None  # it starts, or starts again
         super().__init__(task, next_kwargs=next_kwargs, is_sensor=True, skips=skips)
         self._given_id = given_id
+        self.waiting.is_issued = is_issued
 
     def find(self) -> None:
         """Take note of the execution, and reject an unusable kickoff ID, output type or connection early."""
@@ -77,6 +92,16 @@ class SensorAttempt(Attempt):
             self.task.log.info("Waiting for execution %s.", self.kickoff_id)
         elif self.event and self.event.seen and not self.event.result:
             self.waiting.note_seen(WatchState(time.time(), seen=True))
+
+    def result(self) -> dict[str, Any]:
+        """Return the result of the execution. Defer if there is none."""
+        if self.next_kwargs is None and self.task.ti.try_number == 1:
+            self.waiting.seen.stored = {}  # no earlier process has stored anything
+            # A later attempt polls first, because the execution may have ended.
+            is_unpolled = self.task.options.deferrable and self.waiting.is_issued
+            if deferral := is_unpolled and self.waiting.unpolled():
+                raise deferral
+        return super().result()
 
     def poll_or_reschedule(self) -> dict[str, Any]:
         """Poll once per process. On Airflow 3.3 and later, the state of the watch is stored between pokes."""
@@ -137,7 +162,7 @@ class SeenBefore:
         self._try = {"kickoff_id": kickoff_id, "try_number": context["ti"].try_number}
 
     @cached_property
-    def _stored(self) -> dict[str, Any]:
+    def stored(self) -> dict[str, Any]:
         """State that an earlier process stored. A process whose trigger returns the result needs none of it."""
         try:
             match self._store and self._store.get(_KEY):
@@ -152,19 +177,19 @@ class SeenBefore:
     @property
     def exists(self) -> bool:
         """Whether the crew has known the execution in this attempt or an earlier one."""
-        return bool(self._stored.get("seen", {}).get("seen"))
+        return bool(self.stored.get("seen", {}).get("seen"))
 
     def recall(self) -> WatchState | None:
         """Return the watch stored by the previous poke of this attempt, or None."""
-        return WatchState.recalled(self._stored["seen"]) if self._stored.get("try") == self._try else None
+        return WatchState.recalled(self.stored["seen"]) if self.stored.get("try") == self._try else None
 
     def keep(self, memory: WatchState) -> None:
         """Store the watch for the next process, unless it has not changed."""
         # A new attempt starts a new watch, but an execution that an earlier attempt has seen still exists.
         stored = {"try": self._try, "seen": memory.carried() | {"seen": memory.seen or self.exists}}
-        if not self.lasts or stored == self._stored:
+        if not self.lasts or stored == self.stored:
             return
-        self._stored = stored
+        self.stored = stored
         try:
             self._store.set(_KEY, stored)
         except Exception as error:  # noqa: BLE001

@@ -99,7 +99,7 @@ class Wait:
             if self.task.options.deferrable and (memory.seen or time.time() >= defers_at):
                 asks = plan.asks and plan.question is None and may_ask(self.task)
                 rules = replace(rules, stops_for_input=asks)
-                raise self.deferral(rules, memory, question=plan.question)
+                raise self.deferral(rules, memory.handed_over(), question=plan.question)
             self.pause(poller, step)
         return step.completed.result()
 
@@ -201,13 +201,18 @@ class Wait:
         """Sleep until the next poll, and look at times whether Airflow is ending the task."""
         poller.pause(step, sleep=partial(self.stop.sleep, heed=self.heed))
 
-    def deferral(self, rules: WatchRules, memory: WatchState, *, question: str | None) -> TaskDeferred:
-        """Return the deferral. ``question``: what the open request asks. ``None`` if there is no request."""
+    def deferral(self, rules: WatchRules, memory: Any, *, question: str | None) -> TaskDeferred:
+        """
+        Return the deferral.
+
+        :param memory: State of the watch, as plain data.
+        :param question: What the open request asks. ``None`` if there is no request.
+        """
         from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 
-        kept, asked, last = memory.handed_over(), question is not None, self.record.last
+        asked, last = question is not None, self.record.last
         # A user's answer resumes the task without an event of the trigger.
-        carried = {"deadline": rules.deadline, "memory": kept, "question": question} if asked else {}
+        carried = {"deadline": rules.deadline, "memory": memory, "question": question} if asked else {}
         shown = self.shown() | {"if_lost": self.if_lost()}
         self.output.progress.choices = shown["choices"]
         self.output.progress.deferring(self.kickoff_id)
@@ -219,7 +224,7 @@ class Wait:
             cancels=self.cancels(),
             deadline=rules.deadline,
             rules=asdict(replace(rules, address=rules.address or self.address)),
-            memory=kept,
+            memory=memory,
             asked=asked,
             shown=shown,
         )

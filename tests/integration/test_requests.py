@@ -61,6 +61,8 @@ class Supervisor:
                 return comms.ConnectionResult(
                     conn_id=msg.conn_id, conn_type="crew", login=None, extra=None, **about
                 )
+            case comms.GetXCom():
+                return comms.XComResult(key=msg.key, value=self._crew.ids[-1])
             case comms.GetTaskStates():
                 return comms.TaskStatesResult(task_states={"r": {"crew": "success"}})
             case comms.ValidateInletsAndOutlets():
@@ -73,8 +75,8 @@ class Supervisor:
 def _process(supervisor: Supervisor, operator: Any, resumes: Any) -> Any:
     """Run a process of a task as Airflow does, and return how it ends."""
     run_id, now, none = "r", datetime.now(UTC), dict.fromkeys(("logical_date", "data_interval_start", "end_date"))
-    with DAG("research", schedule=None) as dag:
-        dag.add_task(operator)
+    if not operator.has_dag():
+        DAG("research", schedule=None).add_task(operator)
     dag_run: dict[str, Any] = {
         **none,
         "data_interval_end": None,
@@ -132,7 +134,12 @@ def names(monkeypatch: pytest.MonkeyPatch, timing: Callable[..., None]) -> Itera
                 supervisor.requests.clear()
                 resumes = {"next_method": end.next_method, "next_kwargs": end.next_kwargs | {"event": event}}
 
-        kinds = {"kickoff": kickoff, "run": run, "sensor": sensor}
+        def sensor_of_kickoff(**options: Any) -> Any:
+            crew.new_execution(SLOW)
+            with DAG("research", schedule=None):
+                return sensor(kickoff(task_id="kickoff").output, **options)
+
+        kinds = {"kickoff": kickoff, "run": run, "sensor": sensor, "sensor_of_kickoff": sensor_of_kickoff}
         yield kinds | {"requests": listed, "start": lambda: crew.new_execution(SLOW)}
     signal.signal(signal.SIGTERM, before)
 

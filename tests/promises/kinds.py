@@ -105,7 +105,9 @@ class Sensor(Job):
     def operator(self, **options: Any) -> Any:
         own = {name: value for name, value in options.items() if name in _OF_A_WAIT | _OF_BOTH}
         own["poke_interval"] = own.pop("poll_interval", 0.02)
-        return CrewExecutionSensor(task_id="crew", kickoff_id=self.kickoff_id, **own)
+        sensor = CrewExecutionSensor(task_id="crew", kickoff_id=self.kickoff_id, **own)
+        sensor.given = sensor.given | {"kickoff_id": self._kickoff(**self.options).output}  # type: ignore[operator]
+        return sensor
 
     def attempt(self) -> Outcome:
         if not self.kickoff_id:
