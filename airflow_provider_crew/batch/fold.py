@@ -236,7 +236,7 @@ class Row:
 
 
 class Sums(NamedTuple):
-    """Of all executions: their tokens, how many have reported any, their number, and that of results."""
+    """Tokens of all executions, number that have reported any, number of all, and number of results."""
 
     tokens: int
     metered: int

@@ -42,6 +42,7 @@ class Display:
         numbers |= {"failed": ends - states["success"] - states["uncertain"], "uncertain": states["uncertain"]}
         numbers |= {"waiting": 0 if batch.is_blind else states["not_started"], "earlier": state.earlier}
         about = {
+            "executions": rows.sums.executions,
             "tokens": rows.sums.tokens,
             "estimate": self._estimate(states["not_started"]),
             "reasons": sorted(state.reasons, key=lambda group: -group["count"]),
@@ -112,19 +113,21 @@ class Display:
 
     def counts(self) -> RowCounts:
         """Return the rows, as the verdict on a batch needs them."""
-        batch, options = self._batch, self._batch.options
+        batch, options, sums = self._batch, self._batch.options, self._batch.rows.sums
         rows = [*batch.rows.given, *self._removed]
         retried, cleared = (
             steps_of(rows, why=batch.why(cleared=each), pilot=options.pilot or 0) for each in (False, True)
         )
-        may_use_more = ("waits for", "running") in retried and batch.rows.sums.tokens < (options.max_tokens or 0)
+        may_use_more = ("waits for", "running") in retried and sums.tokens < (options.max_tokens or 0)
         return RowCounts(
             retried=retried,
             cleared=cleared,
             lost=batch.carried.gone + sum(row.is_lost for row in batch.rows.given),
-            is_billed=batch.rows.sums.executions > 0,
+            executions=sums.executions,
+            tokens=sums.tokens,
             is_blind=batch.is_blind,
             runs_all=options.rerun == "all",
+            is_limited=options.max_tokens is not None,
             is_spent=batch.affordable <= 0 and not may_use_more,
             is_stuck=self._is_stuck(retried),
             is_stuck_if_cleared=self._is_stuck(cleared),

@@ -92,6 +92,7 @@ class CrewError(_Typed):
     :param message: The event. It begins with the reason, because a log may show no more than 80 characters.
     :param at: Where the crew was at the last poll, and for how long the execution had been running.
     :param cost: Billing state of the execution.
+    :param spent: What the executions of a batch have used.
     :param next_step: Action for the reader. Only ``task/verdict.py`` knows it, ``fix`` is a part of it.
     :param kickoff_id: The execution, if there is one.
     :param error: The crew's own reason. Defaults to the message.
@@ -101,12 +102,13 @@ class CrewError(_Typed):
         message: InitVar[str] = field(kw_only=False)
     at: str = ""
     cost: Cost = Cost.UNKNOWN
+    spent: str = ""
     next_step: str = ""
     kickoff_id: str = ""
     error: str = ""
     fixes: ClassVar[Mapping[str, str]] = {}
     """What a person can do if the attribute of that name is set. The first one counts."""
-    names: ClassVar[tuple[str, ...]] = ("at", "cost", "next_step", "kickoff_id", "error")
+    names: ClassVar[tuple[str, ...]] = ("at", "cost", "spent", "next_step", "kickoff_id", "error")
     """Attributes, each of which is an argument."""
 
     def __init_subclass__(cls) -> None:
@@ -149,7 +151,7 @@ class CrewError(_Typed):
     def story(self) -> str:
         """The event, its place and execution, the cost and the next step, one per line."""
         at = ", ".join(filter(None, (self.at, self.kickoff_id and f"execution {self.kickoff_id}")))
-        lines = {"At": at, "Cost": self.cost.sentence, "Next": self.next_step}
+        lines = {"At": at, "Cost": f"{self.cost.sentence} {self.spent}".strip(), "Next": self.next_step}
         return "\n".join([self.event, *(f"{name}: {line}" for name, line in lines.items() if line)])
 
     def __str__(self) -> str:

@@ -196,24 +196,28 @@ class RowCounts:
 
     :param retried: Number of rows by what a retry does with them, and by their kind.
     :param cleared: The same if the task is cleared.
-    :param is_billed: Whether an execution was started, also by an earlier attempt.
+    :param executions: Number of executions of all attempts.
+    :param tokens: Tokens that these have reported.
     :param lost: Number of other rows that have no later execution than one of an uncertain kickoff.
     :param is_blind: Whether earlier processes may have started rows, and this one has not read which.
     :param runs_all: Whether clearing the task runs all rows again.
     :param is_stuck: Whether a retry starts no rows, because the failed rows that it keeps exceed ``max_failed``.
     :param is_stuck_if_cleared: The same if the task is cleared.
+    :param is_limited: Whether there is a ``max_tokens``.
     :param is_spent: Whether ``max_tokens`` lets no more rows start, whatever the running ones use.
     """
 
     retried: Mapping[Step, int]
     cleared: Mapping[Step, int]
-    is_billed: bool
+    executions: int
+    tokens: int = 0
     lost: int = 0
     is_blind: bool = False
     runs_all: bool = False
     is_stuck: bool = False
     is_stuck_if_cleared: bool = False
     is_spent: bool = False
+    is_limited: bool = False
 
     @property
     def cost(self) -> Cost:
@@ -222,7 +226,7 @@ class RowCounts:
             return Cost.UNKNOWN
         if self.is_waiting:
             return Cost.RUNNING
-        return Cost.ENDED if self.is_billed else Cost.NONE
+        return Cost.ENDED if self.executions else Cost.NONE
 
     @property
     def uncertain(self) -> int:
@@ -269,7 +273,8 @@ def effect_on(rows: RowCounts, *, cleared: bool) -> str:
     if is_stuck:
         limit = "until max_tokens is raised or removed" if is_spent else "while max_failed is exceeded"
         return _listed([*parts, f"starts no rows {limit}"])
-    cost = " (billed)" if is_billed else ", at no further cost" if rows.is_waiting else ", at no cost"
+    billed = " (billed, within max_tokens)" if rows.is_limited else " (billed)"
+    cost = billed if is_billed else ", at no further cost" if rows.is_waiting else ", at no cost"
     then = f". {waiting:,} more row{' starts' if waiting == 1 else 's start'} (billed) only if the pilot passes"
     return f"{_listed(parts)}{cost}{then if waiting else ''}"
 

@@ -204,11 +204,18 @@ def verdict(error: BaseException, facts: Facts) -> Verdict:
     failure = event.replace(
         _with_earlier(event, facts),
         cost=_cost(event, facts),
+        spent=_spent(facts.rows),
         next_step=_next_step(row, facts, if_retried),
         kickoff_id=event.kickoff_id or ("" if is_new else facts.kickoff_id),
     )
     action: Action = "pass on" if passes_on else row.action
     return Verdict(action, failure, if_retried, row.if_cleared, error, facts.meta, facts.rows is not None)
+
+
+def _spent(rows: RowCounts | None) -> str:
+    if not (rows and rows.executions):
+        return ""
+    return f"{rows.executions:,} execution{'' if rows.executions == 1 else 's'}, {rows.tokens:,} tokens."
 
 
 def if_lost(found: Next, keeping: str = KEEPING) -> dict[str, Any]:

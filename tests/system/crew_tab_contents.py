@@ -37,7 +37,7 @@ def batch_progress(*, of_batch: dict[str, Any] | None = None, **others: Any) -> 
     now = time.time() // 1
     steps = {("keeps", "successful"): 388, ("reruns", "failed"): 11, ("waits for", "running"): 16}
     retried, cleared = steps | {("keeps", "uncertain"): 1}, steps | {("reruns", "uncertain"): 1}
-    counts = RowCounts(retried=retried, cleared=cleared, is_billed=True)
+    counts = RowCounts(retried=retried, cleared=cleared, executions=1)
     batch = CONTENTS["batch"] | (of_batch or {})
     known = begun("", now - 600) | {
         "try_number": 1,

@@ -157,7 +157,7 @@ def of_rows(*, running=16, gone=0, **told):
     kinds = {"success": "successful", "error": "failed", "uncertain": "uncertain"}
     steps = {("keeps" if name == "success" else "reruns", kinds[name]): n for name, n in statuses.items()}
     steps |= {("waits for", "running"): running} if running else {}
-    rows = RowCounts(retried=steps, cleared=steps, is_billed=True, lost=gone)
+    rows = RowCounts(retried=steps, cleared=steps, executions=1, lost=gone)
     sentences = verdict.while_rows_run(rows, cancels=False)
     reasons = [
         {"status": status, "reason": "x", "count": 2, "keys": ["Oslo", "-1; ls"]}

@@ -123,7 +123,8 @@ def rows(
     made = [row(sign, index) for index, sign in enumerate(signs)]
     whys = Why(cleared=False, reruns=reruns), Why(cleared=True, reruns=True, runs_all=rerun == "all")
     retried, cleared = (steps_of(made, why=why, pilot=pilot) for why in whys)
-    return RowCounts(retried=retried, cleared=cleared, is_billed=is_billed, runs_all=rerun == "all", **others)
+    others |= {"executions": int(is_billed), "runs_all": rerun == "all"}
+    return RowCounts(retried=retried, cleared=cleared, **others)
 
 
 ENDED_ROWS = 90 * "s" + 7 * "e" + "c"
@@ -194,7 +195,7 @@ def assert_told_alike(error: BaseException, facts: Facts) -> None:
     assert failure.kickoff_id == (getattr(error, "kickoff_id", "") or ("" if is_new else facts.kickoff_id))
     assert failure.next_step == failure.next_step.strip()
     if isinstance(error, errors.CrewError):
-        told = dict.fromkeys(("event", "cost", "next_step", "kickoff_id", "error"))
+        told = dict.fromkeys(("event", "cost", "spent", "next_step", "kickoff_id", "error"))
         assert type(failure) is type(error)
         assert vars(failure) | told == vars(error) | told
 

@@ -33,10 +33,11 @@ export function batchOf({ batch, started_at: startedAt, polled_at: polledAt, end
   const left = ["time left", `about ${duration((60 * Math.max(0, total - ended)) / rate)}`];
   const pace = rate ? [["rows a minute", rate.toFixed(rate < 10 ? 1 : 0)], left] : [];
   const estimate = count("estimate") && ended < total ? [["tokens of all rows", `about ${count("estimate").toLocaleString()}`]] : [];
+  const executions = count("executions") > ended ? [["executions", count("executions").toLocaleString()]] : [];
   const reasons = list(told.reasons).map(object).map(reasonOf);
   return {
     bar: total ? { value: ended, max: total, says: `${ended.toLocaleString()} of ${rowsOf(total)} ended` } : null,
-    facts: [["succeeded", succeeded.toLocaleString()], ...others, ...pace, ...estimate],
+    facts: [["succeeded", succeeded.toLocaleString()], ...others, ...executions, ...pace, ...estimate],
     tokens: count("tokens") || undefined,
     note: noteOf(told, count("waiting"), goesOn),
     path: text(told.result_path),
