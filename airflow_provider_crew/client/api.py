@@ -375,7 +375,7 @@ def unreachable(request: Request, crew: CrewApi, error: BaseException, *, sent: 
         problem = "not trusted" if is_caused_by(error, ssl.SSLCertVerificationError) else "unreachable"
         # Without the user and the password
         proxy = f" through the proxy {crew.proxy.split('://')[-1].rpartition('@')[2]}" if crew.proxy else ""
-        event = f"The crew is {problem} at {crew.settings.host}{proxy}: {reason}. {request} was not sent."
+        event = f"The crew is {problem} at {crew.settings.address}{proxy}: {reason}. {request} was not sent."
         facts = {"cost": Cost.NONE} | facts
     return errors.Unreachable(event, **facts)
 

@@ -116,12 +116,6 @@ class ServiceSettings(CheckedFields):
     allow_http: bool = Field(default=False, description="true or false")
 
     @property
-    def host(self) -> str:
-        """Host and port of the crew."""
-        parts = urlsplit(self.address)
-        return parts.netloc if parts.port else f"{parts.netloc}:{443 if parts.scheme == 'https' else 80}"
-
-    @property
     def connect_timeout(self) -> float:
         """Connect timeout in seconds. It is below request_timeout, so that errors distinguish the two."""
         return min(_CONNECT_TIMEOUT, 0.9 * self.request_timeout)
