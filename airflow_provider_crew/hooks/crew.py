@@ -49,7 +49,7 @@ class CrewHook(BaseHook):
     def __getstate__(self) -> dict[str, Any]:
         # Drop the connection's data and the client, which hold the token. A copy or another process reads them
         # again.
-        left_out = {"connection", "_client", "_secrets"}
+        left_out = {"connection", "_client"}
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
     @cached_property
@@ -157,11 +157,7 @@ class CrewHook(BaseHook):
     def _client(self) -> "CrewClient":
         from airflow_provider_crew.client.client import CrewClient
 
-        return CrewClient(self.connection.settings, self._secrets)
-
-    @cached_property
-    def _secrets(self) -> tuple[str, ...]:
-        return load_secrets(self.webhook_conn_id)
+        return CrewClient(self.connection.settings, load_secrets(self.webhook_conn_id))
 
 
 @contextmanager
