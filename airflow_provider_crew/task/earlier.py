@@ -164,8 +164,8 @@ def _start_or_raise(record: Record, decision: Decision) -> None:
 
 
 def reattach(record: Record) -> None:
-    """Record and log that this attempt reattaches."""
-    record.save_reattached()
+    """Record and log that this attempt reattaches, so that the next one no longer counts as cleared."""
+    record.update(max_tries=record.task.ti.max_tries, cancelled=False)
     record.task.log.info("Reattached to execution %s, which an earlier attempt started.", record.last_id)
 
 

@@ -21,8 +21,6 @@ from airflow_provider_crew.task.verdict import Verdict
 
 # Beginning of the XCom key of a reason.
 REASON = "crew_reason_"
-# Values of a result in the asset event extras, besides the kickoff ID.
-_EXTRAS = ("usage", "execution_time")
 # Ends in the metrics. All others count as "broken".
 _METRICS: dict[type[CrewError], str] = {
     errors.ExecutionFailed: "failed",
@@ -145,14 +143,14 @@ class Output:
     def add_asset_extras(self, kickoff_id: str, value: Any) -> None:
         """Add the execution to the asset events of the task's outlets. A user's extra takes precedence."""
         result = value if isinstance(value, Mapping) else {}
-        extra = {"kickoff_id": kickoff_id, **{name: result[name] for name in _EXTRAS if name in result}}
+        extra = {name: result[name] for name in ("usage", "execution_time") if name in result}
         from airflow.sdk.definitions.asset import Asset, AssetRef
 
         try:
             for outlet in self.task.context.get("outlets") or ():
                 if isinstance(outlet, (Asset, AssetRef)):
                     event = self.task.context["outlet_events"][outlet]
-                    event.extra = {**extra, **event.extra}
+                    event.extra = {"kickoff_id": kickoff_id, **extra, **event.extra}
         except Exception as error:  # noqa: BLE001 - the execution is billed already
             self.task.warn(f"The execution was not added to the asset event extras: {error}")
 

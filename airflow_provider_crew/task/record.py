@@ -50,7 +50,6 @@ def fingerprint(inputs: Any, restore_from_state_id: Any) -> str:
     return sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-_LONGEST = 500
 _RECORD = TypeAdapter(KickoffRecord)
 
 
@@ -64,7 +63,7 @@ def read_record(kept: Any, *, max_tries: int, now: float) -> tuple[KickoffRecord
     try:
         return _RECORD.validate_python(kept), ""
     except ValidationError:
-        return KickoffRecord(max_tries, now), one_line(repr(kept), _LONGEST)
+        return KickoffRecord(max_tries, now), one_line(repr(kept), 500)
 
 
 KEY = "crew_kickoff"
@@ -277,10 +276,6 @@ class Record:
             self.last = self.last and replace(self.last, reported=False)
             return False
         return is_current
-
-    def save_reattached(self) -> None:
-        """Record that this attempt has reattached, so the next attempt no longer counts as cleared."""
-        self.update(max_tries=self._max_tries, cancelled=False)
 
     def save_delivery_on_success(self, operator: Any) -> None:
         """

@@ -123,9 +123,6 @@ def storable(result: Mapping[str, Any]) -> dict[str, Any]:
     return {**result, **{name: without_reserved_keys(result.get(name)) for name in names}}
 
 
-_MOST_OUTPUT = 4_000
-
-
 def report(result: Mapping[str, Any], log: Any, *, shows_output: bool, where: str) -> None:
     """
     Log the run time of each task of the crew, the tokens, and the crew's output.
@@ -140,7 +137,7 @@ def report(result: Mapping[str, Any], log: Any, *, shows_output: bool, where: st
         if not shows_output:
             log.info("Crew: output, %s, is %s. log_output keeps it out of the log.", size(output), where)
             return
-        shown, is_cut = quoted(output, _MOST_OUTPUT)
+        shown, is_cut = quoted(output, 4_000)
         # Log separate records, because the Airflow UI uses the whole record as the heading of the group.
         log.info(
             "::group::Crew: output, %s%s", size(output), f", cut here; all of it is {where}" if is_cut else ""
