@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 import hypothesis
+import msgspec
 import pytest
 from hypothesis import strategies as st
 
@@ -200,6 +201,7 @@ def assert_storable(value: Any) -> None:
     assert text.encode()
     assert "\\u0000" not in text.replace("\\\\", "")
     assert json.loads(text) == value
+    assert msgspec.msgpack.encode(value)  # to the supervisor; it has no integers of more than 64 bits
 
 
 NOW = 1_750_000_000.0

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
-import os
-import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from types import FrameType
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,17 +15,12 @@ from airflow.providers.common.compat.sdk import redact
 from airflow.sdk.execution_time import comms, task_runner
 from asgiref.sync import async_to_sync
 
-from airflow_provider_crew.client.errors import (
-    Cost,
-    InvalidKickoffId,
-    InvalidSettings,
-    Unreachable,
-)
+from airflow_provider_crew.client.client import CrewClient
+from airflow_provider_crew.client.errors import Cost, InvalidKickoffId, InvalidSettings, Unreachable
 from airflow_provider_crew.hooks.connection import load_connection_async, load_secret
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import SharedConnection
-from tests.airflow_runs import eventually
-from tests.integration.tasks import CONNECTION, INPUTS, SLOW, TOKEN
+from tests.integration.tasks import CONNECTION, INPUTS, TOKEN
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -86,53 +76,20 @@ def test_deleted_connection_does_not_end_wait(hook, live_crew, monkeypatch, timi
     assert [request.status for request in live_crew.requests.on("status")] == [401, 401, 200]
 
 
-class Interrupted(BaseException):
-    """What a time-out or a kill raises in a task."""
+def test_interrupted_kickoff_is_logged_and_not_repeated(hook, live_crew, monkeypatch, task_log):
+    exchange = CrewClient._exchange
 
+    def interrupted(*given: Any) -> None:
+        exchange(*given)
+        raise KeyboardInterrupt
 
-@contextlib.contextmanager
-def interrupted(once: Callable[[], object]) -> Iterator[None]:
-    """Interrupt the block when something is so."""
-    done = threading.Event()
+    monkeypatch.setattr(CrewClient, "_exchange", interrupted)
 
-    def interrupt(_: int, frame: FrameType | None) -> None:
-        if not (frame and frame.f_code.co_name == "_remove"):  # of a weak set, where Python drops what is raised
-            done.set()
-            raise Interrupted
-
-    def send_signal() -> None:
-        eventually(once, pause=0.02)
-        while not done.wait(0.1):
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    sending = threading.Thread(target=send_signal)
-    sending.start()
-    try:
-        with pytest.raises(Interrupted):
-            yield
-    finally:
-        sending.join()
-        signal.signal(signal.SIGTERM, before)
-
-
-def test_interrupted_kickoff_is_logged(hook, live_crew, task_log):
-    live_crew.faults.hang(after_taken=True, on="kickoff")
-
-    with interrupted(lambda: live_crew.kickoffs):
+    with pytest.raises(KeyboardInterrupt):
         hook.kickoff(INPUTS)
 
+    assert len(live_crew.kickoffs) == 1
     assert "may have started" in task_log.warnings
-
-
-def test_interrupted_kickoff_is_not_repeated(hook, live_crew, timing):
-    timing(longest_retry_after=30.0)
-    live_crew.faults.answer(429, on="kickoff", headers={"retry-after": "30"})
-
-    with interrupted(lambda: live_crew.requests.on("kickoff")):
-        hook.kickoff(INPUTS)
-
-    assert len(live_crew.requests.on("kickoff")) == 1
 
 
 @pytest.mark.parametrize(
@@ -171,17 +128,6 @@ def test_secrets_are_masked_and_not_shown(monkeypatch, live_crew, task_log):
         assert secret not in str(redact(f"it says {secret} here"))
         assert secret not in task_log.text
         assert secret not in repr(vars(hook)) + repr(vars(hook.get_conn()))
-
-
-def test_interrupted_wait_logs_kickoff_id(hook, live_crew, task_log):
-    live_crew.scenario = SLOW
-    kickoff_id = hook.kickoff({})
-    before = task_log.text
-
-    with interrupted(lambda: live_crew.requests.on("status")):
-        hook.wait(kickoff_id, poll_interval=10)
-
-    assert kickoff_id in task_log.text.removeprefix(before)
 
 
 RESPONSE = {
