@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +20,6 @@ TI = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1, try_numb
 ORIGIN = {"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": -1, "try_number": 2}
 URL = "https://receiver.example"
 BEFORE, AFTER = ["save", "kickoff"], "delete"
-NEVER_SENT = errors.Unreachable("no connection", sent=False)
 
 
 def task(**options: Any) -> Task:
@@ -57,31 +55,6 @@ class Sending:
         own = Task(Options(crew_conn_id="crew"), {"ti": TI}, None, is_told_to_end=lambda: self.is_told)
         slot: Any = {"save_intent": self.save_intent, "delete_intent": self.delete_intent}
         return send(self.kickoff, Stop(own, Pulse(lambda: 0.0)), self.interrupted, **slot)
-
-
-UNCERTAIN, REJECTED, AWAY = errors.UncertainKickoff("502"), errors.Rejected("400"), errors.ServiceError("503")
-
-
-@pytest.mark.parametrize(
-    ("responses", "steps"),
-    [
-        # The intent is stored before the kickoff is sent, and kept only if the kickoff is uncertain.
-        (["k"], BEFORE),
-        ([UNCERTAIN], BEFORE),
-        *(([error], [*BEFORE, AFTER]) for error in (REJECTED, errors.NotAuthenticated("401"), AWAY)),
-        # A kickoff that started nothing is recorded, and sent again.
-        *(([error, "k"], [*BEFORE, AFTER, *BEFORE]) for error in (NEVER_SENT, errors.RateLimited("429"))),
-    ],
-)
-def test_intent_is_stored_and_kept_while_a_kickoff_may_have_started(responses, steps, timing):
-    timing(longest_back_off=0.0)
-    sending = Sending(*responses)
-    ends = pytest.raises(type(responses[-1])) if responses[-1] != "k" else nullcontext()
-
-    with ends:
-        assert sending.send() == "k"
-
-    assert sending.steps == steps
 
 
 class Interrupted(Event):
