@@ -26,7 +26,7 @@ from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.client.models import Failed
 from airflow_provider_crew.client.progress import begun, ended
 from airflow_provider_crew.client.wording import execution_failed
-from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed, CrewTaskTimeout, CutShort
+from airflow_provider_crew.exceptions import BatchFailed, CrewTaskFailed
 from airflow_provider_crew.notifications import CrewAlert
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
@@ -46,7 +46,6 @@ ERRORS: dict[str, BaseException] = {
     "UNCERTAIN": (UNCERTAIN := CrewTaskFailed(errors.UncertainKickoff("No answer.", next_step="Look."))),
     "LOST": errors.LostContact("Gone.", next_step="Wait.", kickoff_id=KICKOFF_ID),
     "NOT_SENT": errors.CrewError("Not sent.", cost=Cost.NONE, next_step="Fix."),
-    "CUT_SHORT": CrewTaskTimeout(CutShort("Too long.", next_step="Wait.", kickoff_id=KICKOFF_ID)),
     "FAULT": ValueError("a fault\nof a hook"),
     "BATCH": (BATCH := BatchFailed("588 of 1,000 rows failed.", cost=Cost.RUNNING, next_step="Clear the task.")),
 }
@@ -195,7 +194,6 @@ XCOMS: dict[str, dict[str, Any]] = {
     # Progress of a batch.
     "rows run": of_rows(success=400, error=11),
     "rows polled since": of_rows(polled_at=1795697922.0),
-    "batch ended": of_rows(end=BATCH.as_dict()),
     "uncertain rows": of_rows(running=0, state="completed", success=1, uncertain=2),
     "replaced rows": of_rows(running=0, state="completed", success=3, gone=2),
     "rows that outlast": of_rows(running=2, state="completed", success=1),
