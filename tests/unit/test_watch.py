@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import CrewError, ExecutionNotFound, ServiceError
@@ -233,51 +231,6 @@ def done(output: str, name: str = "facts_task", took: float | None = None) -> Ta
     return TaskResult(task_id=name, agent="Writer", output=output, execution_time=took)
 
 
-SEEN = [
-    *OUTCOMES,
-    "research as task 1 by Researcher, running for 4.0 s",
-    "writing as task 2 by Writer, running for 14.0 s, done: research",
-    "review as task 3 by Editor, done: writing again",
-    "long as task 3 by Editor, done: long",
-    "end of 3, done: review",
-]
-looks = st.lists(st.tuples(st.sampled_from(SEEN).map(outcome_of), st.floats(0, 400)), max_size=25)
-
-
-def life(*, carried: bool = False, **rules: Any) -> Story:
-    return Story(
-        **{"dice": 0.3, "poll_interval": None, "kicked_off_at": NOW, "timeout": 3600} | rules, carried=carried
-    )
-
-
-def comparable(step: Step, story: Story) -> Any:
-    error = step.error and (type(step.error), str(step.error), getattr(step.error, "lasted", None))
-    return story.watch.lines, step.completed, error, step.poll_again_in, step.renew_token
-
-
-@given(
-    story=looks,
-    renewed=st.integers(0, 25),
-    rules=st.sampled_from(
-        [{}, {"exists": True}, {"exists": True, "address": "https://crew.example"}, {"human_input": True}]
-    ),
-)
-def test_watch_carried_after_every_poll_takes_the_same_steps(
-    story: list[Any], renewed: int, rules: dict[str, Any]
-) -> None:
-    staying, carried = life(**rules), life(carried=True, **rules)
-
-    for number, (outcome, after) in enumerate(story):
-        if number == renewed:
-            staying.watch.token_renewed()
-            carried.watch.token_renewed()
-        step = staying.see(outcome, after=after)
-        assert comparable(step, staying) == comparable(carried.see(outcome, after=after), carried)
-        if step.error or step.completed:
-            break
-        assert staying.watch.memory.carried() == carried.watch.memory.carried()
-
-
 def outputs(memory: dict[str, Any]) -> list[str]:
     return [task["output"] for task in memory["history"]["tasks"]]
 
@@ -301,7 +254,7 @@ def test_newest_tasks_are_carried_up_to_16_kb(sizes: list[int], carried: list[in
 
 def test_watch_many_task_outputs_keeps_at_most_64_kb() -> None:
     for output in ("x" * 100, "x" * 20_000, "\U0001f980" * 100, "\U0001f980" * 20_000):
-        story = life()
+        story = Story(kicked_off_at=NOW)
         for number in range(300):
             story.see(running(last_task=done(f"{number} {output}")), after=10)
 
@@ -317,7 +270,7 @@ def test_watch_many_task_outputs_keeps_at_most_64_kb() -> None:
 @pytest.mark.parametrize("kind", [errors.ServiceError, errors.ExecutionNotFound])
 def test_clock_jump_neither_ends_nor_stretches_an_outage(kind: Any, jump: float, carried: Any) -> None:
     error = kind("502")
-    story = life(carried=carried, request_timeout=60.0, exists=True, poll_interval=10.0, timeout=10**8)
+    story = Story(carried=carried, request_timeout=60.0, kicked_off_at=NOW, exists=True, timeout=10**8)
     step = story.see(error)
     outage, poll = 0.0, 0
     while not step.error:
