@@ -10,8 +10,6 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from hypothesis import strategies as st
-
 from airflow_provider_crew.client.api import Masks, Request, Response
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import CallError, InvalidSettings, Unreachable
@@ -63,10 +61,6 @@ class Script(CrewClient):
         if isinstance(outcome, Exception):
             raise outcome
         return replace(outcome, request=request)
-
-
-# Whatever can come in JSON as Python reads it, even half surrogate pairs.
-any_text = st.text(st.characters(exclude_categories=()), max_size=8)
 
 
 def signed(data: Any, purpose: bytes = b"crew call ") -> str:

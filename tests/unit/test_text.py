@@ -9,17 +9,15 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
-from urllib.parse import quote, urljoin
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_crew.client.errors import Cost, InvalidKickoffId
 from airflow_provider_crew.client.models import json_of, json_within
 from airflow_provider_crew.client.payload import checked_kickoff_id, issued_kickoff_id
 from airflow_provider_crew.client.text import one_line, quoted
-from tests.unit.crew_builders import any_text
 
 # What Airflow's log page folds by, anywhere in a line.
 FOLDS = re.compile(r"::group::|::endgroup::")
@@ -104,15 +102,3 @@ def issued_as(expression: str) -> list[str]:
 
 def test_ids_are_those_of_the_table(tabulated: Any) -> None:
     tabulated("kickoff_ids.txt", 1, issued_as)
-
-
-@settings(deadline=None)
-@given(given_id=any_text | st.text("./%2Fe\\?#:@_- \n", max_size=8))
-def test_no_id_leaves_its_path_segment(given_id: str) -> None:
-    try:
-        assert checked_kickoff_id(given_id) == issued_kickoff_id(given_id) == given_id
-    except InvalidKickoffId:
-        return
-
-    assert quote(given_id, safe=":") == given_id
-    assert urljoin("https://crew.example/status/", f"./{given_id}") == f"https://crew.example/status/{given_id}"
