@@ -154,9 +154,9 @@ function Timeline({ of: { rows, missing, coming, more, isPartial } }) {
 }
 
 // The time from one task to the next. It is pale as long as the crew was not seen at work on it.
-function Span({ of: [start, began, end], from, length }) {
+function Span({ of: [start, began, end], state, from, length }) {
   const share = (time) => `${(100 * (time - from)) / length}%`;
-  const label = `${began - start >= 1 ? `${duration(began - start)} in a queue or between two polls, then ` : ""}${duration(end - began)} at work`;
+  const label = `${began - start >= 1 ? `${duration(began - start)} in a queue or between two polls, then ` : ""}${duration(end - began)} ${state === "waiting" ? "waiting" : "at work"}`;
   return h("div", { className: "crew-span", role: "img", "aria-label": label, title: label, style: { "--crew-start": share(start), "--crew-began": share(began), "--crew-end": share(end) } });
 }
 
@@ -176,7 +176,7 @@ function Row({ of: { state, name, agent, seconds, startedAt, output, times }, fr
       "div",
       "crew-row-body",
       el("div", "crew-row-head", ...head),
-      times && length > 0 && h(Span, { of: times, from, length }),
+      times && length > 0 && h(Span, { of: times, state, from, length }),
       output && h(Folded, { title: ["Output", el("span", "crew-unseen", ` of ${name}`)] }, () => h(Output, { label: `output of ${name}`, source: output })),
     ),
   );
