@@ -32,6 +32,7 @@ _WIDE, _WIDE_LOG, _NARROW, _HIGH, _LOW = 1200, 1440, 560, 900, 240
 
 _DAGS = """
 from datetime import timedelta
+from pathlib import Path
 
 from airflow.sdk import DAG
 from airflow_provider_crew.operators.crew import CrewBatchOperator, CrewRunOperator
@@ -56,7 +57,7 @@ with DAG("many_briefs", schedule=None):
 
 with DAG("all_briefs", schedule=None):
     rows = [INPUTS | {"topic": f"port {number % 30}"} for number in range(120)]
-    where = "file://{{ conf.get('core', 'dags_folder') }}/../rows"
+    where = f"{Path(__file__).parents[1].as_uri()}/rows"
     batch = {"result_path": where, "max_failed": "20%", "max_active": 6}
     CrewBatchOperator(task_id="report", inputs=rows, crew_conn_id="all_briefs", **batch, **DEFERRED)
 """
