@@ -59,6 +59,7 @@ class Shown:
     :param polled_at: When the crew was last polled, according to it.
     :param current: Tasks at which it shows the crew.
     :param place: Where the crew failed.
+    :param limits: What the page says happens if nobody answers.
     """
 
     at: tuple[float, float]
@@ -70,6 +71,7 @@ class Shown:
     current: list[str] = field(default_factory=list)
     buttons: list[str] = field(default_factory=list)
     place: str = ""
+    limits: str = ""
 
     @property
     def title(self) -> str:
@@ -148,8 +150,11 @@ def asks_again(task: str, shown: Shown, record: Record) -> bool:
     return task in ASKED and record.times.answered < shown.began and bool(asks)
 
 
-def shows_a_later_limit(task: str, shown: Shown, _: Record) -> bool:
-    return task == "approved" and any(limit > RESPONSE_TIMEOUT for limit in limits(shown.text))
+def shows_a_later_limit(task: str, shown: Shown, record: Record) -> bool:
+    """Whether it says that the task stops waiting, although Airflow approves the draft before."""
+    is_open = record.times.opened < shown.began and shown.at[1] < record.times.answering
+    is_hidden = shown.where == "page" and is_open and "approves the draft" not in shown.limits
+    return task == "approved" and (is_hidden or any(limit > RESPONSE_TIMEOUT for limit in limits(shown.text)))
 
 
 def limits(text: str) -> list[int]:

@@ -38,6 +38,7 @@ function Watched() {
 // What is shown of each task at this moment, in its tab and in its row of the Crews page.
 globalThis.shownNow = (tasks) => {
   const active = looks["/api/v2/dags/watched/dagRuns/~/taskInstances?active"] ?? [];
+  const limits = document.querySelector(".crew-page section > .crew-choices")?.innerText ?? "";
   const rows = [...document.querySelectorAll(".crew-list > li")];
   const of = (task) => {
     const tab = document.getElementById(task);
@@ -46,7 +47,7 @@ globalThis.shownNow = (tasks) => {
     const at = [...(tab?.querySelectorAll("dt") ?? [])].find((each) => each.innerText === "At")?.nextElementSibling.innerText;
     return [
       { where: "tab", text: tab?.innerText ?? "", began: Number(tab?.dataset.began ?? 0), polled_at: Number(tab?.dataset.polled ?? 0), current: all("[aria-current=step] .crew-name"), buttons: all(".crew-form dt button, .crew-main-button"), place: at ?? "" },
-      { where: "page", text: row?.innerText ?? "", began: active.at(-3) ?? 0, listed: active.at(-2) ?? 0 },
+      { where: "page", text: row?.innerText ?? "", began: active.at(-3) ?? 0, listed: active.at(-2) ?? 0, limits },
     ];
   };
   return Object.fromEntries(tasks.map((task) => [task, of(task)]));
