@@ -21,7 +21,7 @@ from airflow_provider_crew.batch.report import Display, manifest
 from airflow_provider_crew.batch.results import write_results
 from airflow_provider_crew.batch.start import Starter
 from airflow_provider_crew.batch.state import BatchOptions, BatchRun, Carried
-from airflow_provider_crew.batch.store import read_entry, save_open
+from airflow_provider_crew.batch.store import MOST_IN_GROUP, read_entry, save_open
 from airflow_provider_crew.batch.trigger import CrewBatchTrigger
 from airflow_provider_crew.batch.watching import (
     SHARE_IN_WORKER,
@@ -200,8 +200,9 @@ class Batch:
 
     @cached_property
     def _watching(self) -> Watching:
-        watched = self.task.hook, self.options.max_active, time.time()
-        return Watching(*watched, share=SHARE_IN_WORKER, longest=timing.BATCH_WAIT)
+        most = self.options.max_active
+        share = max(SHARE_IN_WORKER, most // MOST_IN_GROUP)  # no more than the next group replaces
+        return Watching(self.task.hook, most, time.time(), share, longest=timing.BATCH_WAIT)
 
     def _pause(self) -> None:
         """Sleep until the crew may respond to a kickoff again."""

@@ -33,7 +33,7 @@ def free_slot(batch: BatchRun) -> int:
     used = {row.slot for row in batch.rows if row.state in OPEN}
     slot = next(slot for slot in range(len(used) + 1) if slot not in used)
     if slot >= batch.carried.slots:
-        batch.carried.slots = slot + 1
+        batch.carried.slots = 2 * slot + 1  # few writes while the first rows start
         save_entry(batch)
     return slot
 

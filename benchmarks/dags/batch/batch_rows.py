@@ -15,10 +15,10 @@ from benchmarks.batch_rows import (
     rows,
 )
 
-for name, number, max_active, poll_interval in (
-    ("batch_rows", ROWS, MAX_ACTIVE, POLL_INTERVAL),
-    ("many_rows", MANY, MANY_ACTIVE, None),
-    ("long_rows", LONG, MANY_ACTIVE, None),
+for name, number, max_active, poll_interval, deferrable in (
+    ("batch_rows", ROWS, MAX_ACTIVE, POLL_INTERVAL, True),
+    ("many_rows", MANY, MANY_ACTIVE, None, False),
+    ("long_rows", LONG, MANY_ACTIVE, None, True),
 ):
     with DAG(name, schedule=None):
         CrewBatchOperator(
@@ -26,7 +26,7 @@ for name, number, max_active, poll_interval in (
             inputs=rows(number),
             key="topic",
             result_path="/tmp/bench-batch/{{ run_id }}",  # noqa: S108 - deleted by the benchmark
-            deferrable=True,
+            deferrable=deferrable,
             max_active=max_active,
             poll_interval=poll_interval,
         )
