@@ -9,14 +9,17 @@ from typing import Any
 
 from airflow_provider_crew import api_server
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.text import in_words, one_line
+from airflow_provider_crew.client.text import in_words, one_line, quoted
 from airflow_provider_crew.client.watch import WatchState
+from airflow_provider_crew.get_provider_info import is_on
 from airflow_provider_crew.task.record import store_of
 from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.task.wait import Plan, Wait
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING, WatchEnd, user_in
 
 _SHOWN = 300
+# Characters of the crew's last output in a request.
+_LONGEST_DRAFT = 2_000
 # Choices that a request lists.
 _MOST_CHOSEN = 3
 # Key in the task state store of the open request, until a process has handled its answer.
@@ -145,6 +148,13 @@ def _text_of_request(task: Task, event: WatchEnd, chosen: Sequence[str]) -> str:
         "This request opens again if the crew still waits or asks again. The task log lists each choice.",
         *chosen,
     ]
+    shows_output = task.options.log_output and is_on("log_output", task.log)
+    for each in seen.get("tasks", [])[-1:] if shows_output else ():
+        output, name = quoted(each["output"], _LONGEST_DRAFT)[0], _code(each["task_id"])
+        text += [
+            f"Output of the last finished task at that time: {name}",
+            f"```text\n{output}\n```",  # Airflow's page folds a block without a language into one line
+        ]
     return "\n\n".join(text)
 
 
