@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_provider_crew.batch.operator import CrewBatchOperator
+from airflow_provider_crew import (
+    CrewBatchOperator,
+    CrewExecutionSensor,
+    CrewKickoffOperator,
+    CrewRunOperator,
+)
 from airflow_provider_crew.client.options import SENT_AS, KickoffOptions
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 
 
 def own_arguments(operator: Any) -> dict[str, inspect.Parameter]:
