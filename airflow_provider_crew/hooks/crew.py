@@ -1,10 +1,12 @@
 """Airflow hook for a deployed crew."""
 
+import asyncio
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Unpack
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from airflow.providers.common.compat.sdk import BaseHook
 from asgiref.sync import sync_to_async
@@ -18,10 +20,12 @@ from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, KickoffOpt
 from airflow_provider_crew.client.payload import KickoffRequest, checked_kickoff_id, some_names
 from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.hooks.connection import CrewConnection, load_connection, load_secret, load_secrets
-from airflow_provider_crew.hooks.polling import Poller
+from airflow_provider_crew.hooks.polling import Poller, SharedConnection
 
 if TYPE_CHECKING:
     from airflow_provider_crew.client.client import CrewClient
+
+T = TypeVar("T")
 
 
 class CrewHook(BaseHook):
@@ -32,7 +36,8 @@ class CrewHook(BaseHook):
     :param webhook_conn_id: Connection whose password the crew sends with events to its webhooks and with requests
         for human input. It is masked in messages.
 
-    The methods reuse one keep-alive connection. On an event loop, call them in a thread.
+    The methods reuse one keep-alive connection. ``wait_async`` polls on the event loop and shares connections
+    with all other waits there. The other ``_async`` methods call the synchronous ones in a thread.
     """
 
     conn_name_attr = "crew_conn_id"
@@ -76,6 +81,10 @@ class CrewHook(BaseHook):
         """Return the inputs that the crew takes."""
         return resend(self._client.inputs)
 
+    async def inputs_async(self) -> CrewInputs:
+        """Return the inputs that the crew takes."""
+        return await self._in_thread(self.inputs)
+
     def kickoff(self, inputs: Mapping[str, Any], **options: Unpack[KickoffOptions]) -> str:
         """
         Start an execution and return its kickoff ID. Each call starts one execution (billed).
@@ -86,17 +95,29 @@ class CrewHook(BaseHook):
         :param inputs: Inputs of the crew: names and JSON values.
         :param options: Options of the kickoff, as in ``KickoffOptions``.
         """
-        secret = load_secret(self.webhook_conn_id) if self.webhook_conn_id else None
-        request = KickoffRequest.of(inputs, webhook_secret=secret, **options)
-        kickoff_id = resend(partial(self._client.kickoff, request), only_if_not_started=True)
-        # The crew may need a moment to know the execution.
-        self._kicked_off_at[kickoff_id] = time.time()
-        return kickoff_id
+        return self._kickoff(inputs, options, threading.Event())
+
+    async def kickoff_async(self, inputs: Mapping[str, Any], **options: Unpack[KickoffOptions]) -> str:
+        """
+        Start an execution and return its kickoff ID, like kickoff().
+
+        If the caller is cancelled while a kickoff is under way, its thread finishes it and logs the kickoff ID.
+        Nothing else is sent.
+        """
+        is_cancelled = threading.Event()
+        try:
+            return await self._in_thread(self._kickoff, inputs, options, is_cancelled)
+        finally:
+            is_cancelled.set()
 
     def status(self, kickoff_id: str) -> Execution:
         """Return the status of an execution."""
         with _about(kickoff_id):
             return resend(lambda: self._client.status(kickoff_id))
+
+    async def status_async(self, kickoff_id: str) -> Execution:
+        """Return the status of an execution."""
+        return await self._in_thread(self.status, kickoff_id)
 
     def cancel(self, kickoff_id: str, continued_as: str = "", address: str = "") -> Completed | Failed:
         """
@@ -122,8 +143,8 @@ class CrewHook(BaseHook):
             time.sleep(timing.CANCEL_PAUSE)
 
     async def cancel_async(self, kickoff_id: str, continued_as: str = "", address: str = "") -> Completed | Failed:
-        """Stop an execution in a thread from which Airflow can look up a connection, like cancel()."""
-        return await sync_to_async(self.cancel, thread_sensitive=False)(kickoff_id, continued_as, address)
+        """Stop an execution and return its end, like cancel()."""
+        return await self._in_thread(self.cancel, kickoff_id, continued_as, address)
 
     def wait(
         self,
@@ -146,18 +167,61 @@ class CrewHook(BaseHook):
         Raise ExecutionFailed if the crew failed. Raise WaitedTooLong, LostContact, WatchBroken, ExecutionUnknown
         or ExecutionNotFound if the wait ended before the execution was seen to end.
         """
-        since = self._kicked_off_at.get(kickoff_id)
-        rules: Any = {"poll_interval": poll_interval, "max_outage": max_outage, "human_input": human_input}
-        rules |= {"kicked_off_at": since, "exists": since is not None}
+        rules = {"poll_interval": poll_interval, "max_outage": max_outage, "human_input": human_input}
         with _about(kickoff_id):
             self.get_conn()  # a missing connection is not an outage of the crew
-            return Poller(self, kickoff_id, WatchRules(deadline=time.time() + timeout, **rules)).to_end()
+            return self._poller(kickoff_id, timeout, rules).to_end()
+
+    async def wait_async(
+        self,
+        kickoff_id: str,
+        *,
+        poll_interval: float | None = None,
+        timeout: float = TIMEOUT,  # noqa: ASYNC109 - a wall-clock deadline, as in wait()
+        max_outage: float | None = MAX_OUTAGE,
+        human_input: bool = False,
+    ) -> Completed:
+        """Wait until an execution has completed, like wait(), without blocking the event loop."""
+        rules = {"poll_interval": poll_interval, "max_outage": max_outage, "human_input": human_input}
+        with _about(kickoff_id):
+            # A missing connection is not an outage of the crew.
+            await SharedConnection.of(self).crew(timing.CONNECTION_AGE)
+            return await self._poller(kickoff_id, timeout, rules).to_end_async()
 
     @cached_property
     def _client(self) -> "CrewClient":
         from airflow_provider_crew.client.client import CrewClient
 
         return CrewClient(self.connection.settings, load_secrets(self.webhook_conn_id))
+
+    def _kickoff(self, inputs: Any, options: KickoffOptions, is_cancelled: threading.Event) -> str:
+        secret = load_secret(self.webhook_conn_id) if self.webhook_conn_id else None
+        request = KickoffRequest.of(inputs, webhook_secret=secret, **options)
+        client = self._client
+
+        def send() -> str:
+            if is_cancelled.is_set():
+                raise asyncio.CancelledError
+            return client.kickoff(request)
+
+        try:
+            kickoff_id = resend(send, only_if_not_started=True, sleep=is_cancelled.wait)
+        except CrewError as error:
+            if is_cancelled.is_set():  # nothing else receives the error
+                self.log.warning("%s", error)
+            raise
+        # The crew may need a moment to know the execution.
+        self._kicked_off_at[kickoff_id] = time.time()
+        return kickoff_id
+
+    async def _in_thread(self, method: Callable[..., T], *args: Any) -> T:
+        """Call a synchronous method in a thread from which Airflow can look up a connection."""
+        return await sync_to_async(method, thread_sensitive=False)(*args)
+
+    def _poller(self, kickoff_id: str, timeout: float, rules: Mapping[str, Any]) -> Poller:
+        kicked_off_at = self._kicked_off_at.get(kickoff_id)
+        origin: dict[str, Any] = {"kicked_off_at": kicked_off_at, "exists": kicked_off_at is not None}
+        return Poller(self, kickoff_id, WatchRules(deadline=time.time() + timeout, **origin, **rules))
 
 
 @contextmanager

@@ -20,15 +20,24 @@ from airflow_provider_crew.client.errors import Cost, InvalidKickoffId, InvalidS
 from airflow_provider_crew.hooks.connection import load_connection_async, load_secret
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import SharedConnection
+from tests.airflow_runs import eventually
 from tests.integration.tasks import CONNECTION, INPUTS, TOKEN
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
 
-@pytest.fixture
-def hook(live_crew) -> CrewHook:  # noqa: ARG001 - whose connection it is
-    return CrewHook()
+class AsyncHook:
+    """The hook's asynchronous methods, called like the others, so that one suite proves both."""
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(CrewHook(), f"{name}_async")
+        return lambda *args, **options: asyncio.run(method(*args, **options))
+
+
+@pytest.fixture(params=[CrewHook, AsyncHook], ids=["sync", "async"])
+def hook(request, live_crew) -> Any:  # noqa: ARG001 - whose connection it is
+    return request.param()
 
 
 @pytest.mark.usefixtures("live_crew")
@@ -76,7 +85,26 @@ def test_deleted_connection_does_not_end_wait(hook, live_crew, monkeypatch, timi
     assert [request.status for request in live_crew.requests.on("status")] == [401, 401, 200]
 
 
-def test_interrupted_kickoff_is_logged_and_not_repeated(hook, live_crew, monkeypatch, task_log):
+def test_both_kinds_of_methods_return_the_same(hook, live_crew):
+    assert [each.name for each in hook.inputs().inputs] == [*INPUTS]
+    kickoff_id = hook.kickoff(INPUTS)
+    assert hook.wait(kickoff_id, poll_interval=0.05) == hook.status(kickoff_id) == hook.cancel(kickoff_id)
+    assert [kickoff.kickoff_id for kickoff in live_crew.kickoffs] == [kickoff_id]
+
+
+async def test_cancelled_kickoff_sends_nothing_more(live_crew, timing):
+    timing(longest_retry_after=1.0)
+    live_crew.faults.answer(429, on="kickoff", headers={"Retry-After": "1"})  # is sent again after the pause
+    kickoff = asyncio.create_task(CrewHook().kickoff_async(INPUTS))
+    await asyncio.to_thread(eventually, lambda: live_crew.requests.on("kickoff"))
+    kickoff.cancel()
+    await asyncio.wait([kickoff])
+    await asyncio.sleep(1.5)
+    assert kickoff.cancelled()
+    assert len(live_crew.requests.on("kickoff")) == 1
+
+
+def test_interrupted_kickoff_is_logged_and_not_repeated(live_crew, monkeypatch, task_log):
     exchange = CrewClient._exchange
 
     def interrupted(*given: Any) -> None:
@@ -86,7 +114,7 @@ def test_interrupted_kickoff_is_logged_and_not_repeated(hook, live_crew, monkeyp
     monkeypatch.setattr(CrewClient, "_exchange", interrupted)
 
     with pytest.raises(KeyboardInterrupt):
-        hook.kickoff(INPUTS)
+        CrewHook().kickoff(INPUTS)
 
     assert len(live_crew.kickoffs) == 1
     assert "may have started" in task_log.warnings

@@ -160,7 +160,7 @@ def test_the_hook_as_shown_runs(service, monkeypatch, shown):
     assert names["completed"].output.startswith("Briefing: electric ferries")
     assert CrewHook().test_connection()[1] in PAGES["docs/installation.md"]
 
-    names = {"task": lambda **_: lambda function: function, "CrewHook": CrewHook, "asyncio": asyncio}
+    names = {"task": lambda **_: lambda function: function, "CrewHook": CrewHook}
     exec(anywhere("python", "async def brief"), names)  # noqa: S102
     assert asyncio.run(names["brief"]("electric ferries"))["kickoff_id"] == service.kickoffs[-1].kickoff_id
 
