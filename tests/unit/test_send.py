@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.payload import KickoffRequest
 from airflow_provider_crew.exceptions import CrewTaskError
-from airflow_provider_crew.task.send import request_of, send, webhook_secret
+from airflow_provider_crew.task.send import request_of, send
 from airflow_provider_crew.task.stop import Pulse, Stop
 from airflow_provider_crew.task.task import Options, Task
 
@@ -118,20 +118,6 @@ def test_meta_names_the_task_unless_the_author_sets_another(options, about, meta
     if not given.get("meta") and meta:
         assert task().meta in json.dumps(body)  # the part that users search for
     assert given == options, "the same for the next row"
-
-
-def test_request_has_the_options_and_the_secret(monkeypatch):
-    monkeypatch.setenv("AIRFLOW_CONN_WEBHOOK", "generic://crew:secret-123@")
-    with_secret = task(webhook_conn_id="webhook", kickoff={"human_input_webhook_url": URL})
-    secret = webhook_secret(with_secret)
-    request = request_of(with_secret, {}, secret, "crew_kickoff")
-
-    assert secret == "secret-123" in request.secrets
-    assert sent(request)["humanInputWebhook"] == {
-        "url": URL,
-        "authentication": {"strategy": "bearer", "token": secret},
-    }
-    assert webhook_secret(task()) is None
 
 
 @pytest.mark.parametrize(
