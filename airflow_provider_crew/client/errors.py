@@ -362,8 +362,6 @@ class InvalidOutput(WatchError):
 class HumanInputNeeded(WatchError):
     """The crew waits for human input, at which the caller asked the watch to stop."""
 
-    fix = "Answer the crew in its dashboard."
-
 
 class WaitStopped(WatchError):
     """A user chose to stop waiting for a crew that waits for human input."""
