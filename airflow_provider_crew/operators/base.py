@@ -127,11 +127,9 @@ class CrewTask(BaseOperator):
 
     def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> Any:
         """Return the attempt of this process."""
-        raise NotImplementedError
 
     def _steps(self, attempt: Any) -> Any:
         """Take the steps of an attempt, and return its value."""
-        raise NotImplementedError
 
     def _run(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> Any:
         """Run one attempt, or the rest of it after a deferral. Every end without a result goes through here."""
