@@ -9,7 +9,7 @@ from airflow.providers.common.compat.sdk import BaseSensorOperator, conf
 
 from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT
-from airflow_provider_crew.operators.base import CrewTask, seconds, seconds_or_none
+from airflow_provider_crew.operators.base import CrewTask, KickoffTask, seconds, seconds_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,7 +84,6 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         return attempt.poll_or_reschedule() if is_rescheduled else attempt.result()
 
     def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> SensorAttempt:
-        from airflow_provider_crew.operators.crew import CrewKickoffOperator
         from airflow_provider_crew.task.sensor import SensorAttempt
 
         kickoff, conn_id = getattr(self.given.get("kickoff_id"), "operator", None), self.given["crew_conn_id"]
@@ -93,7 +92,7 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         return SensorAttempt(
             self._task(context, execution_timeout=limit),
             given_id=self.kickoff_id,
-            is_issued=isinstance(kickoff, CrewKickoffOperator) and kickoff.crew_conn_id == conn_id,
+            is_issued=isinstance(kickoff, KickoffTask) and kickoff.crew_conn_id == conn_id,
             skips="never_fail" if self.never_fail else "soft_fail" if self.soft_fail else "",
             next_kwargs=next_kwargs,
         )
