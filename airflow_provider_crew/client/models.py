@@ -9,12 +9,12 @@ import json
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, OnErrorOmit
-from pydantic.dataclasses import dataclass
 
 from airflow_provider_crew.client.errors import MAX_INT, MIN_INT, storable_json, storable_text
 from airflow_provider_crew.client.text import one_line
@@ -326,7 +326,7 @@ class CrewInputs(_Shape):
         return tuple(each.name for each in self.inputs)
 
 
-@dataclass(slots=True, config=WHEN_USED)
+@dataclass(slots=True)
 class SeenTask:
     """Task of a crew or step of a flow in progress, the number of those before it, and the first such poll."""
 
@@ -336,7 +336,7 @@ class SeenTask:
     started_at: Time
 
 
-@dataclass(slots=True, config=WHEN_USED)
+@dataclass(slots=True)
 class History:
     """
     Tasks of one execution from its polls, for its result and for display. No decision depends on it.
@@ -344,13 +344,13 @@ class History:
     It is plain data, so that the next process can add to it.
     """
 
-    tasks: list[TaskResult] = Field(default_factory=list)
+    tasks: list[TaskResult] = field(default_factory=list)
     """Outputs of the crew's tasks, as far as they were seen. Some crews report only the last task."""
-    steps: list[SeenTask] = Field(default_factory=list)
+    steps: list[SeenTask] = field(default_factory=list)
     """Newest tasks or steps that polls saw in progress."""
     began_at: Time | None = None
     """Start time of the execution. ``None`` if the crew does not report how long it has run."""
-    position: dict[str, Any] = Field(default_factory=dict)
+    position: dict[str, Any] = field(default_factory=dict)
     """Last known position. The full response would be too large."""
     changed_at: Time = 0.0
     """Time at which a poll last saw another position or state."""

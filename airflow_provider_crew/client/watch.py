@@ -9,10 +9,12 @@ deadline must survive a restart of the polling process.
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import Field, StrictBool, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as validated
 
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client import options as limits
@@ -61,7 +63,7 @@ class Step(NamedTuple):
     renew_token: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=WHEN_USED)
+@validated(frozen=True, slots=True, kw_only=True, config=WHEN_USED)
 class WatchRules:
     """
     Rules for watching one execution. Values that would poll without a pause or endlessly are rejected.
@@ -95,7 +97,7 @@ class WatchRules:
     limit: str = "timeout"
 
 
-@dataclass(slots=True, config=WHEN_USED)
+@dataclass(slots=True)
 class WatchState:
     """State of a watch as plain data, so that the next process can continue from it."""
 
@@ -110,7 +112,7 @@ class WatchState:
     """Last known task or step."""
     progress_since: Time = 0.0
     said_at: Time = 0.0
-    troubles: dict[Trouble, Time | None] = Field(default_factory=dict)
+    troubles: dict[Trouble, Time | None] = field(default_factory=dict)
     """Start time of each current trouble. ``None`` restarts the count in the next process."""
     said_trouble: str = ""
     """Text of the trouble that was logged last."""
@@ -120,7 +122,7 @@ class WatchState:
     """Time of the last poll's response."""
     pause: Pause = 0.0
     """Seconds between that response and the next poll."""
-    history: History = Field(default_factory=History)
+    history: History = field(default_factory=History)
 
     @property
     def has_begun(self) -> bool:
@@ -131,7 +133,7 @@ class WatchState:
     def recalled(cls, stored: Any) -> "WatchState | None":
         """Restore the state of another process, perhaps of another version. Return None if it is invalid."""
         try:
-            return _MEMORY.validate_python(stored)
+            return _memory().validate_python(stored) if stored else None
         except ValidationError:
             return None
 
@@ -139,7 +141,8 @@ class WatchState:
         """Return the state as plain data, limited to the newest tasks."""
         # A clock change can stretch only these troubles. Without them, a poll that brings no news stores nothing.
         needless = set() if self.troubles.keys() - {"paused"} else {"polled_at", "pause"}
-        stored: dict[str, Any] = _MEMORY.dump_python(self, exclude=needless)
+        stored = {name: value for name, value in asdict(self).items() if name not in needless}
+        stored["history"]["tasks"] = [task.model_dump() for task in self.history.tasks]
         return stored | {"history": carried(stored["history"])}
 
     def handed_over(self) -> dict[str, Any]:
@@ -151,7 +154,9 @@ class WatchState:
         return self.carried() | {"troubles": dict.fromkeys(self.troubles)}
 
 
-_MEMORY = TypeAdapter(WatchState)
+@cache  # building it takes 6 ms, and a process that begins a watch needs none
+def _memory() -> TypeAdapter[WatchState]:
+    return TypeAdapter(WatchState)
 
 
 class Watch:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from typing import Any
 
@@ -50,7 +50,9 @@ def fingerprint(inputs: Any, restore_from_state_id: Any) -> str:
     return sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-_RECORD = TypeAdapter(KickoffRecord)
+@cache  # built when used: a new task has no record
+def _adapter() -> TypeAdapter[KickoffRecord]:
+    return TypeAdapter(KickoffRecord)
 
 
 def read_record(kept: Any, *, max_tries: int, now: float) -> tuple[KickoffRecord, str]:
@@ -61,7 +63,7 @@ def read_record(kept: Any, *, max_tries: int, now: float) -> tuple[KickoffRecord
     :param now: Time of this attempt, so that the execution does not count as old.
     """
     try:
-        return _RECORD.validate_python(kept), ""
+        return _adapter().validate_python(kept), ""
     except ValidationError:
         return KickoffRecord(max_tries, now), one_line(repr(kept), 500)
 

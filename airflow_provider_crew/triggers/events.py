@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, TypeAdapter, ValidationError
 
 from airflow_provider_crew.client.errors import CrewError, error_record, recorded_error
-from airflow_provider_crew.client.models import Completed, OrNone, Time
+from airflow_provider_crew.client.models import WHEN_USED, Completed, OrNone, Time
 
 # The task reads a larger result from the crew, so that it passes through Airflow's database only once.
 _LARGEST_RESULT = 64 * 1024
@@ -45,7 +45,7 @@ class WatchEnd(BaseModel):
     execution. ``progress``: that of the last poll. ``memory``: state of the watch, if the task polls again.
     """
 
-    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+    model_config = WHEN_USED | ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
     kickoff_id: str = Field(min_length=1)
     deadline: Time = 0.0
@@ -85,7 +85,7 @@ def user_in(event: Any) -> str:
 def read_event(event: Any) -> WatchEnd | None:
     """Read an event. Return None if it names no execution or is malformed."""
     try:
-        return WatchEnd.model_validate(event)
+        return WatchEnd.model_validate(event) if event else None
     except ValidationError:
         return None
 
