@@ -29,7 +29,7 @@ from airflow_provider_crew.local.scenario import Delivery
 from airflow_provider_crew.notifications import SENT
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.task.output import _METRICS, REASON
+from airflow_provider_crew.task.output import REASON
 from airflow_provider_crew.task.record import KICKOFF_ID
 from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, USAGE
 from airflow_provider_crew.triggers.events import DEFERRAL
@@ -47,6 +47,8 @@ from tests.integration.pages import (
     wherever,
 )
 from tests.supported import has
+from tests.unit.test_example_metrics import METRICS
+from tests.unit.test_signatures import own_arguments
 
 PACKAGE = Path(airflow_provider_crew.__file__).parent
 
@@ -130,16 +132,11 @@ def test_every_argument_is_listed_with_its_default(operator):
         name.strip("`"): default.strip("`") for name, default, _ in table("docs/operators.md", operator.__name__)
     }
 
-    shared = {*arguments(CrewKickoffOperator)} if operator in (CrewRunOperator, CrewBatchOperator) else set()
+    shared = {*own_arguments(CrewKickoffOperator)} if operator in (CrewRunOperator, CrewBatchOperator) else set()
     if operator is CrewBatchOperator:
         shared -= {"inputs"}  # which has a meaning of its own
-    own = {name: default for name, default in arguments(operator).items() if name not in shared}
+    own = {name: each.default for name, each in own_arguments(operator).items() if name not in shared}
     assert listed == {name: shown_default(name, default) for name, default in own.items()}
-
-
-def arguments(operator):
-    given = inspect.signature(inspect.unwrap(operator.__init__)).parameters.values()
-    return {each.name: each.default for each in given if each.kind is each.KEYWORD_ONLY}
 
 
 def shown_default(name: str, default: object) -> str:
@@ -185,11 +182,6 @@ def test_pages_list_everything(capsys):
         *(errors.CrewError, errors.ExecutionFailed, errors.TransientError, ends.CrewTaskError, ends.OtherInputs),
         *(ends.CutShort, ends.EndedByAirflow, ends.BatchFailed, ends.InvalidResultPath),
     }
-    metrics = {
-        *(f"crew.kickoff.{end}" for end in ("started", "not_taken", "uncertain")),
-        *(f"crew.execution.{end}" for end in (*_METRICS.values(), "completed", "broken", "duration")),
-        *(f"crew.tokens.{kind}" for kind in ("prompt", "completion", "total")),
-    }
     keys = {
         RETURN_VALUE,
         KICKOFF_ID,
@@ -209,7 +201,7 @@ def test_pages_list_everything(capsys):
         ("docs/errors.md", "Exceptions in code"): [kind.__name__ for kind in ends.EndedTask.__subclasses__()],
         ("docs/errors.md", "Cost"): [cost.value for cost in errors.Cost],
         ("docs/xcoms.md",): keys,
-        ("docs/xcoms.md", "Metrics"): metrics,
+        ("docs/xcoms.md", "Metrics"): [f"crew.{name}" for name in METRICS],
         ("docs/command-line.md",): commands(capsys),
         ("docs/connection.md", "Configuration options"): CONFIGURATION["crew"]["options"],
     }

@@ -16,7 +16,7 @@ from tests.airflow_runs import ROOT
 
 FOLDER = ROOT / "example_metrics"
 ENDS = {"completed", "broken", *_METRICS.values()}
-SENT = {
+METRICS = {
     *(f"kickoff.{outcome}" for outcome in ("started", "not_taken", "uncertain")),
     *(f"execution.{end}" for end in (*ENDS, "duration")),
     *(f"tokens.{kind}" for kind in ("prompt", "completion", "total")),
@@ -38,7 +38,7 @@ def queries() -> list[str]:
 
 
 def test_rules_and_dashboard_query_metrics_that_tasks_send():
-    series = [mapped(name) for name in SENT]
+    series = [mapped(name) for name in METRICS]
     names = {f"{name}_bucket" if name.endswith("_seconds") else name for name, _ in series}
     values = {
         label: {labels[label] for _, labels in series if label in labels} for label in ("outcome", "end", "kind")
