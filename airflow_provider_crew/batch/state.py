@@ -30,7 +30,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _THREADS = 16
-_AT_A_TIME = 64
+_AT_A_TIME = 32
 FIRST_WINDOW = 4
 # Rows that have ended before a share of failed ones counts as too many.
 _ENOUGH_TO_TELL = 50
