@@ -18,6 +18,7 @@ from airflow.sdk.io import attach
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
 
 from airflow_provider_crew.batch import batch as batches_story
+from airflow_provider_crew.batch import recall
 from airflow_provider_crew.batch.facts import STATUSES
 from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.results import write_results
@@ -527,7 +528,7 @@ def test_ids_that_are_stored_after_a_clear_are_found(live_crew, batch, store, mo
     assert len(live_crew.kickoffs) == 4
 
 
-def test_uncertain_rows_can_be_adopted_after_a_clear(live_crew, batch, store):
+def test_uncertain_rows_can_be_adopted_after_a_clear(live_crew, batch, store, monkeypatch):
     """Airflow 3.4 deletes the entries of a task that it clears. A user can adopt only what the store has."""
     live_crew.scenario = SLOW
     task = batch(rows(2), max_active=2, max_failed=None)
@@ -537,7 +538,10 @@ def test_uncertain_rows_can_be_adopted_after_a_clear(live_crew, batch, store):
     store.breaks_at = lambda _: False
     task.clear()
     store.texts.clear()
+    with monkeypatch.context() as process:
+        killed_at(process, recall, "save_entry")
+        died(task)
 
-    assert task.run()["counts"]["uncertain"] == 2
     group, last = last_kickoff(store.entries, "topic 0")
     assert (group in store.entries, last and last.kickoff_id) == (True, None)
+    assert task.run()["counts"]["uncertain"] == 2
