@@ -259,14 +259,14 @@ def test_failed_tasks_with_another_end_are_another_group(page):
 def test_reason_of_an_earlier_attempt_is_not_that_of_a_later_one(page):
     of = failed_alike(1, start_date="2026-11-27T12:30:00Z")
     watch(page, of, in_view=0)
-    assert [(crew["look"]["title"], crew["told"]) for crew in crews(page)] == [("Failed", None)]
+    assert [(crew["look"]["title"], crew["told"]) for crew in crews(page)] == [("Task failed", None)]
 
 
 def test_row_shows_its_state_and_time_before_its_details(page):
     states = {"run-1": "failed", "run-2": "up_for_retry", "run-3": "deferred"}
     watch(page, world([instance(*each) for each in states.items()]), in_view=0)
     before = drawn(page, "Object.fromEntries(crews.map((crew) => [crew.run, draw(Line({ crew }))]))")
-    titles = {"run-1": "Failed", "run-2": "Waiting for retry", "run-3": "Running"}
+    titles = {"run-1": "Task failed", "run-2": "Waiting for retry", "run-3": "Running"}
     assert {run for run, title in titles.items() if f"<span>{title}</span>" in before[run]} == {*titles}
     assert [run for run in titles if " ago</span>" in before[run]] == ["run-1", "run-2"]
 

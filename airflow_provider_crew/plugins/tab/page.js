@@ -63,11 +63,11 @@ export function CrewsPage() {
   );
 }
 
-// What a row shows until its details are read.
+// What a row shows until its details are read: the state of the task, not that of its execution.
 const LISTED = {
-  failed: { title: "Failed", tone: "bad" },
+  failed: { title: "Task failed", tone: "bad" },
   up_for_retry: { title: "Waiting for retry", tone: "waiting" },
-  success: { title: "Completed", tone: "good" },
+  success: { title: "Task succeeded", tone: "good" },
   waiting: { title: "Waiting for human input", tone: "waiting" },
 };
 
