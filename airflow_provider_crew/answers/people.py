@@ -330,6 +330,7 @@ class AnsweringPeople(People):
             self.question.outcome = outcome
             for last in self.question.answers[-1:]:
                 last.outcome, last.why = outcome or "not_sent", one_line(why, _LONGEST_REASON)
+                last.stored_at = time.time()
         shown = {"kickoff_id": self.waiting.kickoff_id, "at_timeout": self._at_timeout()}
         try:
             if self.store and self._can_answer:  # an unreadable record is not replaced

@@ -64,6 +64,7 @@ class Answer:
     :param user: Name of the user. Empty if Airflow answered after the timeout.
     :param at: Time of the response, which identifies it.
     :param why: Reason for the outcome.
+    :param stored_at: Time at which the outcome was stored.
     """
 
     option: str
@@ -71,6 +72,7 @@ class Answer:
     at: str
     outcome: Outcome = ""
     why: str = ""
+    stored_at: float | None = None
 
 
 @dataclass(slots=True)

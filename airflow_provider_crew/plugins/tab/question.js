@@ -17,11 +17,11 @@ const timeOf = (value) => number(Date.parse(value) / 1000);
 /**
  * Null for a task that is not answered here. There is a form only for an open request whose draft is known: both have
  * the question's ID, which goes with the answer, and which the task compares.
- * @typedef {{ option: string, user: string, at: string, outcome: string, why: string }} Answer
+ * @typedef {{ option: string, user: string, at: string, outcome: string, why: string, stored_at: number }} Answer
  */
 export function questionOf({ state, crew_question: box, crew_progress: progress, answered, request: found }) {
   if (box === undefined) return null;
-  const { kickoff_id: kickoffId, since } = object(progress);
+  const { kickoff_id: kickoffId, since, state: standing } = object(progress);
   const [kept, request] = [object(answered), object(found)];
   const known = !kickoffId || kept.kickoff_id === kickoffId ? kept : {}; // not that of an earlier execution
   const { task_id: id, draft } = known;
@@ -32,8 +32,8 @@ export function questionOf({ state, crew_question: box, crew_progress: progress,
   const given = told({ option: list(request.chosen_options)[0], user, at: request.responded_at, outcome: "", why: "" });
   // Airflow keeps the request if the task is cleared, and another execution may have started since.
   const isKnown = typeof id === "string" && typeof draft === "string" && object(object(request.params).question).value === id;
-  const isSeen = (at) => number(since) > at; // a poll has seen the execution continue since
-  const isNew = isKnown && request.response_received === true && Object.hasOwn(VERBS, given.option) && !answers.some(({ at }) => at === given.at) && !isSeen(given.at);
+  const isSeen = (at) => number(since) > at; // a poll has seen another state since
+  const isNew = isKnown && request.response_received === true && Object.hasOwn(VERBS, given.option) && !answers.some(({ at }) => at === given.at) && !(isSeen(given.at) && standing !== "paused" && standing !== "unknown");
   const isOpen = isKnown && state === "deferred" && request.response_received === false;
   const count = number(known.number);
   // Airflow gives this answer itself, with the next process.
@@ -51,7 +51,7 @@ export function questionOf({ state, crew_question: box, crew_progress: progress,
   };
   // The crew has the answer, or may have it, and no poll has seen it continue.
   const isGiven = ["sending", "sent", "uncertain"].includes(known.outcome);
-  const isWithCrew = isGiven && !known.is_over && !isSeen(answers.at(-1)?.at);
+  const isWithCrew = isGiven && !known.is_over && !isSeen(answers.at(-1)?.storedAt);
   // The task needs seconds to open the request for a question.
   const asks = object(object(box).question).task_id;
   const isAsked = asks !== undefined && (asks !== id || (state !== "deferred" && (!known.outcome || known.outcome === "rejected")));
@@ -59,7 +59,7 @@ export function questionOf({ state, crew_question: box, crew_progress: progress,
   return { form: isOpen ? form : null, answers: isNew ? [...answers, given] : answers, isNew, isLate, isWithCrew, isComing };
 }
 
-const told = ({ option, user, at, outcome, why }) => ({ option: text(option), user: text(user), at: timeOf(at), outcome: text(outcome), why: text(why) });
+const told = ({ option, user, at, outcome, why, stored_at: storedAt }) => ({ option: text(option), user: text(user), at: timeOf(at), outcome: text(outcome), why: text(why), storedAt: number(storedAt) ?? timeOf(at) });
 
 function messageOf(error, users) {
   const who = `You need the right to edit the task's Required Actions${users.length ? `, and to be one of: ${users.join(", ")}` : ""}.`;

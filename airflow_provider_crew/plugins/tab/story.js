@@ -91,8 +91,8 @@ export function story(seen) {
   const shown = (how === "completed" && !batch) || how === "started" || goesOn ? null : end;
   const waits = how === "paused" || how === "unknown" ? waiting(progress, question) : null;
   const isResumed = resumes(seen, progress);
-  const position = how === "running" ? text(progress.doing) || (isResumed ? "" : "No progress is known yet.") : "";
-  const doing = batch ? batch.note : position;
+  const unknown = isResumed ? "" : "No progress is known yet.";
+  const doing = batch ? batch.note : how === "running" && (text(progress.doing) || unknown);
   return {
     how,
     ...LOOKS[how],

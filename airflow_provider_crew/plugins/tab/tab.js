@@ -48,7 +48,6 @@ export const facts = (entries, className = "crew-facts") =>
   el("dl", className, ...all(entries.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))));
 
 function Story({ of, task }) {
-  const { draft } = of.waiting ?? {};
   const found = useAttempts(task, of);
   const hasOutput = of.output !== "" || of.outputJson !== undefined;
   const usage = of.usage.map(([name, value]) => [visible(name).replaceAll("_", " "), value.toLocaleString()]);
@@ -58,7 +57,7 @@ function Story({ of, task }) {
     h(Header, { of, cost: costOf(found, of.attempt) }),
     of.question && h(Question, { of: of.question, task }),
     of.question?.form && el("div", "crew-section", h(Choices, of)),
-    draft && h(Section, { title: draft.title }, h(Output, { label: "draft", source: draft.output })),
+    of.waiting?.draft && h(Section, { title: of.waiting.draft.title }, h(Output, { label: "draft", source: of.waiting.draft.output })),
     hasOutput && h(Section, { title: "Output" }, h(Output, { label: "output", source: of.output, json: of.outputJson })),
     of.elsewhere && h(Section, { title: "Output" }, quiet("The XCom backend keeps the result at ", h("code", null, of.elsewhere))),
     of.batch && h(Section, { title: "Rows" }, facts(of.batch.facts), h(Results, { of: of.batch })),
