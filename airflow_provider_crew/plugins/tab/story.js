@@ -49,8 +49,9 @@ const LOOKS = {
   removed: { title: "Removed", tone: "quiet", sentence: "The task is no longer in its DAG. Its execution may be running." },
 };
 
-// Airflow counts an attempt when it schedules it, but not when it schedules a task that goes on after a deferral.
-const resumes = ({ state, tryNumber }, { try_number: number, end }) => QUEUED.has(state) && number === tryNumber && !end;
+// Airflow counts an attempt when it schedules it, but not when it schedules a task that goes on after a deferral. That
+// may have ended since its state was read.
+const resumes = ({ state, tryNumber }, { try_number: number }) => QUEUED.has(state) && number === tryNumber;
 const isBetween = (seen, progress) => [null, "none"].includes(seen.state) || (QUEUED.has(seen.state) && !resumes(seen, progress));
 
 // Which of the LOOKS applies, in the tab and on the page: first what is known of the execution, then the task's state.
@@ -90,7 +91,7 @@ export function story(seen) {
   // Executions of a batch may be running although it succeeded.
   const shown = (how === "completed" && !batch) || how === "started" || goesOn ? null : end;
   const waits = how === "paused" || how === "unknown" ? waiting(progress, question) : null;
-  const isResumed = resumes(seen, progress);
+  const isResumed = goesOn && resumes(seen, progress);
   const unknown = isResumed ? "" : "No progress is known yet.";
   const doing = batch ? batch.note : how === "running" && (text(progress.doing) || unknown);
   return {
