@@ -9,7 +9,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from typing import Annotated, Any, Literal
@@ -382,10 +382,11 @@ class History:
             return execution
         return execution.model_copy(update={"tasks": tuple(dict.fromkeys((*self.tasks, *execution.tasks)))})
 
-
-def carried(history: dict[str, Any]) -> dict[str, Any]:
-    """Return a history as plain data with only its newest tasks, which another process may get."""
-    return history | {name: _newest(history[name]) for name in ("tasks", "steps")}
+    def carried(self) -> dict[str, Any]:
+        """Return the history as plain data with only its newest tasks, which another process may get."""
+        known = asdict(self)
+        tasks = [task.model_dump() for task in self.tasks]
+        return known | {"tasks": _newest(tasks), "steps": _newest(known["steps"])}
 
 
 def _newest(items: list[Any]) -> list[Any]:

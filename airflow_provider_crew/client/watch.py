@@ -28,7 +28,6 @@ from airflow_provider_crew.client.models import (
     Paused,
     Running,
     Time,
-    carried,
 )
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.client.wording import SHOWN_TEXT, after, duration, execution_failed, unknown_elsewhere
@@ -44,6 +43,7 @@ _REMINDER_WHILE_PEOPLE_DECIDE = 3600.0
 Interval = Annotated[float, Field(strict=True, gt=0, le=LAST_TIME)]
 Pause = Annotated[float, Field(strict=True, ge=0, le=LAST_TIME)]
 Limit = Annotated[float, Field(strict=True, ge=0)]
+_adapter_of: Any = cache(TypeAdapter)  # building one takes 6 ms, and a process that begins a watch needs none
 # Outcomes of a poll.
 PollError = errors.CallError | errors.InvalidSettings
 Outcome = Execution | PollError
@@ -133,7 +133,7 @@ class WatchState:
     def recalled(cls, stored: Any) -> "WatchState | None":
         """Restore the state of another process, perhaps of another version. Return None if it is invalid."""
         try:
-            return _memory().validate_python(stored) if stored else None
+            return _adapter_of(cls).validate_python(stored) if stored else None
         except ValidationError:
             return None
 
@@ -142,8 +142,7 @@ class WatchState:
         # A clock change can stretch only these troubles. Without them, a poll that brings no news stores nothing.
         needless = set() if self.troubles.keys() - {"paused"} else {"polled_at", "pause"}
         stored = {name: value for name, value in asdict(self).items() if name not in needless}
-        stored["history"]["tasks"] = [task.model_dump() for task in self.history.tasks]
-        return stored | {"history": carried(stored["history"])}
+        return stored | {"history": self.history.carried()}
 
     def handed_over(self) -> dict[str, Any]:
         """
@@ -152,11 +151,6 @@ class WatchState:
         That process counts the duration of each trouble from its own start.
         """
         return self.carried() | {"troubles": dict.fromkeys(self.troubles)}
-
-
-@cache  # building it takes 6 ms, and a process that begins a watch needs none
-def _memory() -> TypeAdapter[WatchState]:
-    return TypeAdapter(WatchState)
 
 
 class Watch:

@@ -21,6 +21,7 @@ from airflow_provider_crew.task.decide import KickoffRecord, Next
 from airflow_provider_crew.task.task import Task
 from airflow_provider_crew.task.verdict import if_lost
 
+_adapter_of: Any = cache(TypeAdapter)  # built when used: a new task has no record
 KICKOFF_ID = "kickoff_id"
 
 
@@ -50,11 +51,6 @@ def fingerprint(inputs: Any, restore_from_state_id: Any) -> str:
     return sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-@cache  # built when used: a new task has no record
-def _adapter() -> TypeAdapter[KickoffRecord]:
-    return TypeAdapter(KickoffRecord)
-
-
 def read_record(kept: Any, *, max_tries: int, now: float) -> tuple[KickoffRecord, str]:
     """
     Return a stored record, or one of a kickoff without a response and the unreadable text on one line.
@@ -63,7 +59,7 @@ def read_record(kept: Any, *, max_tries: int, now: float) -> tuple[KickoffRecord
     :param now: Time of this attempt, so that the execution does not count as old.
     """
     try:
-        return _adapter().validate_python(kept), ""
+        return _adapter_of(KickoffRecord).validate_python(kept), ""
     except ValidationError:
         return KickoffRecord(max_tries, now), one_line(repr(kept), 500)
 

@@ -250,15 +250,15 @@ def test_newest_tasks_are_carried_up_to_16_kb(sizes: list[int], carried: list[in
 
 
 def test_first_process_of_a_watch_builds_no_validator() -> None:
-    from airflow_provider_crew.client.watch import _memory  # building it takes 6 ms
+    from airflow_provider_crew.client.watch import _adapter_of  # building it takes 6 ms
 
-    _memory.cache_clear()
+    _adapter_of.cache_clear()
     story = Story(kicked_off_at=NOW)
     story.see(RESEARCH, after=10)
 
     assert WatchState.recalled(None) is None
     assert story.watch.memory.handed_over()["seen"]
-    assert not _memory.cache_info().misses
+    assert not _adapter_of.cache_info().misses
 
 
 # What a watch keeps of the crew's tasks, in memory as well as on its way to another process.
