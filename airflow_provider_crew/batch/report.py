@@ -46,7 +46,7 @@ class Display:
             "tokens": rows.sums.tokens,
             "estimate": self._estimate(states["not_started"]),
             "reasons": sorted(state.reasons, key=lambda group: -group["count"]),
-            "result_path": batch.options.result_path,
+            "result_path": "" if "{{" in batch.options.result_path else batch.options.result_path,
             "failed_path": f"{batch.files.path}/{batch.files.name_of(FAILED)}" if self.has_files else "",
             "pilot": self._pilot(),
         }
@@ -155,10 +155,11 @@ class Display:
         reasons = tuple(f"{group['reason'].rstrip('. ')} ({group['count']:,})" for group in groups)
         pilot = numbers["pilot"]
         which = f"The pilot failed: {pilot['failed']:,} of {count_of_rows(pilot['total'])}. " if pilot else ""
-        counts = f"{which}Of {count_of_rows(numbers['total'])}, {', '.join(counted(numbers, *_WITHOUT_SUCCESS))}"
+        counts = f"Of {count_of_rows(numbers['total'])}, {', '.join(counted(numbers, *_WITHOUT_SUCCESS))}"
         limit = f"(max_failed: {self._batch.options.max_failed})"
         details = f"Details: {files.path}/{files.name_of(FAILED)}"
-        return BatchFailed(f"{counts} {limit}: {', '.join(reasons)}. {details}", reasons=reasons)
+        # A log may show no more than the first words.
+        return BatchFailed(f"{', '.join(reasons)}. {which}{counts} {limit}. {details}", reasons=reasons)
 
     def _out_of_tokens(self) -> BatchFailed:
         """Return the error for a batch in which ``max_tokens`` lets no more rows start."""

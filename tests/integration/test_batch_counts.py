@@ -86,7 +86,7 @@ def test_reason_of_a_row_is_the_same_everywhere(live_crew, batch, out, task_log,
     (group,) = live_crew.xcoms.progress[-1]["batch"]["reasons"]
     assert (group["reason"], raised.value.reasons) == (reason, (f"{reason} (1)",))
     assert f"Row topic 0, error: {reason}" in task_log.warnings
-    assert f"Of 1 row, 1 failed (max_failed: 0): {reason} (1)." in live_crew.xcoms.progress[-1]["end"]["event"]
+    assert f"{reason} (1). Of 1 row, 1 failed (max_failed: 0)." in live_crew.xcoms.progress[-1]["end"]["event"]
 
 
 @both_ways
