@@ -176,27 +176,33 @@ class Batch:
 
     def _wait(self) -> None:
         """Wait until some rows have ended, or until the crew may respond again. May defer."""
-        batch = self.batch
-        self.display.push(self.display.live())
-        if not batch.running:
-            self._pause()
-        elif self.options.deferrable and not self._is_quick:
-            self._defer()
-        else:
+        if self.batch.running and (self._is_quick or not self.options.deferrable):
             self._watch()
+            return
+        self.display.push(self.display.live())
+        if self.batch.running:
+            self._defer()
+        self._pause()
 
     def _watch(self) -> None:
         """Wait in this process. The watch goes on while other rows start."""
-        batch, state, watching = self.batch, self.batch.carried, self._watching
+        batch, watching = self.batch, self._watching
         following = watching.follow(self._watched(), self._rules())
         asyncio.run_coroutine_threadsafe(following, self._loop).result()
-        progress = BatchProgress(self.display.live(), self.task.log, state.logged_at)
         while not (batch.stop.is_told() or batch.is_late or watching.is_due()):
-            self.display.push_if_due(is_news=progress.saw(watching), known=progress.as_dict)
+            self._show(watching)
             time.sleep(timing.BATCH_LOOK)
-        state.logged_at = progress.logged_at
         self._heed()
         self._take_event(*watching.taken())
+
+    def _show(self, watching: Watching) -> None:
+        """Log and push the progress if that is due, because counting many rows takes long."""
+        state, pace = self.batch.carried, self.batch.output.progress.pace
+        if pace.is_due(watching.news > 0) or time.time() - state.logged_at >= timing.BATCH_WAIT:
+            progress = BatchProgress(self.display.live(), self.task.log, state.logged_at)
+            progress.saw(watching)
+            state.logged_at = progress.logged_at
+            self.display.push(progress.as_dict())
 
     @cached_property
     def _watching(self) -> Watching:

@@ -272,13 +272,16 @@ class Rows:
     def add(self, known: Fact) -> Row:
         """Add a fact, and return its row."""
         row = self.find(known["key"], known["fingerprint"])
-        row.kickoffs.setdefault(known["number"], Kickoff()).add(known)
-        self._settle(row)
+        if known["number"] not in row.kickoffs:
+            row.kickoffs[known["number"]] = Kickoff()
+            self._forget("numbers")
+        row.kickoffs[known["number"]].add(known)
+        row.settle()
+        self._forget("states", "sums")
         return row
 
-    def _settle(self, row: Row) -> None:
-        row.settle()
-        for name in ("states", "sums", "numbers"):
+    def _forget(self, *names: str) -> None:
+        for name in names:
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -325,7 +328,8 @@ class Rows:
         for row, (slot, *kickoffs) in found:
             row.slot = slot
             row.kickoffs = {number: Kickoff.unpacked(*values) for number, *values in kickoffs}
-            self._settle(row)
+            row.settle()
+        self._forget("states", "sums", "numbers")
 
 
 def _packed(row: Row) -> list[Any]:

@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from airflow_provider_crew.batch.facts import STATUSES
@@ -177,10 +177,10 @@ class Display:
         counts = ", ".join([good, *counted(numbers, *_WITHOUT_SUCCESS)])
         return BatchFailed(f"{event}. {counts}. {fix}.")
 
-    def push_if_due(self, *, is_news: bool = True, known: Callable[[], Mapping[str, Any]] | None = None) -> None:
+    def push_if_due(self, *, is_news: bool = True) -> None:
         """Push the progress, if it is due."""
         if self._batch.output.progress.pace.is_due(is_news):
-            self.push((known or self.live)())
+            self.push(self.live())
 
     def push(self, known: Mapping[str, Any]) -> None:
         """Push the progress."""
