@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_crew.batch.operator import CrewBatchOperator
 from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, OnInvalidOutput, OnResponseTimeout
 from airflow_provider_crew.operators.base import KickoffTask
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Context, XComArg
 
+    from airflow_provider_crew.batch.operator import CrewBatchOperator
     from airflow_provider_crew.task.attempt import Attempt
 
 __all__ = ["CrewBatchOperator", "CrewKickoffOperator", "CrewRunOperator"]
@@ -165,3 +166,10 @@ class CrewRunOperator(KickoffTask):
     def _steps(self, attempt: Attempt) -> Any:
         attempt.resume() or attempt.reattach() or attempt.kick_off()
         return attempt.result()
+
+
+def __getattr__(name: str) -> Any:
+    """Return CrewBatchOperator, so that DAGs import it from here. Others need not load it."""
+    if name != "CrewBatchOperator":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return resolve_name("airflow_provider_crew.batch.operator:CrewBatchOperator")
