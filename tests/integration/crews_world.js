@@ -53,7 +53,8 @@ function answer(path, query) {
   if (path.endsWith("/~/xcomEntries")) {
     if (world.isRestless && from === 0) for (const each of xcoms) each.timestamp = new Date(now).toISOString();
     const since = Date.parse(query.get("run_after_gte"));
-    const isAsked = (key) => key === (query.get("xcom_key") ?? key) && key.includes(query.get("xcom_key_pattern") ?? "");
+    const pattern = new RegExp(query.get("xcom_key_pattern").replaceAll("_", ".").replaceAll("%", ".*"));
+    const isAsked = (key) => pattern.test(key) && query.get("xcom_key_prefix_pattern").split("|").some((each) => key.startsWith(each));
     return page("xcom_entries", xcoms.filter(({ key, run_after: at }) => isAsked(key) && Date.parse(at) >= since));
   }
   if (path.endsWith("/tasks/write")) return [200, { template_fields: ["crew_conn_id", "kickoff_id"] }];

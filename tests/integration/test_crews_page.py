@@ -221,6 +221,46 @@ def test_row_of_an_answered_crew_does_not_wait_for_people(page, state):
     assert (crews(page)[0]["group"], crews(page)[0]["told"]["title"]) == ("running", "Answered")
 
 
+QUESTION = {"question": {"task_id": "q-2", "draft": "# Ferries"}, "known": ["q-1", "q-2"]}
+
+
+@pytest.mark.parametrize("state", ["deferred", "scheduled", "queued", "running"])
+@pytest.mark.parametrize("asked", ["", "q-1", "q-2"])
+def test_crew_that_has_asked_waits_before_its_request_is_open(page, state, asked):
+    row = instance("run-1", state)
+    answer = {"index": 0, "response_received": True, "responded_at": NOW, "chosen_options": ["Approve"]}
+    asking = [answer | {"subject": "Draft", "params": {"question": {"value": asked}}}] if asked else []
+    of = world([row], asking=asking)  # polls have found it at work since the answer
+    of["values"]["run-1"]["crew_question"] = QUESTION
+    of["xcoms"] += xcoms([row], "crew_question")
+    watch(page, of)
+    expected = ("running", "Running") if asked == "q-2" else ("waiting", "Waiting for human input")
+    assert (crews(page)[0]["group"], crews(page)[0]["told"]["title"]) == expected
+
+    watch(page, of | {"refused": {"/hitlDetails": 403}})
+    assert crews(page)[0]["told"]["title"] == "Running"
+
+
+@pytest.mark.parametrize("option", ["Approve", "No answer is needed any longer"])
+def test_answered_or_closed_request_is_seen_by_the_next_look(page, option):
+    asked = {"index": 0, "response_received": False, "subject": "Draft", "params": {"question": {"value": "q-2"}}}
+    of = world([instance("run-1")], {"run-1": shown(state="paused", since=0)}, asking=[asked])
+    of["values"]["run-1"]["crew_question"] = QUESTION
+    of["xcoms"] += xcoms(of["instances"], "crew_question")
+    watch(page, of, 14)  # after the look that reads all lists
+    assert crews(page)[0]["told"]["question"]["form"]
+
+    response = {"response_received": True, "responded_at": NOW, "chosen_options": [option]}
+    page.evaluate(f"Object.assign(world.asking[0], {json.dumps(response)})")
+    if option == "Approve":
+        page.evaluate("world.instances[0].state = 'queued'")
+    else:
+        page.evaluate("world.xcoms[0].timestamp = '2026-11-27T12:00:20Z'")
+        page.evaluate("world.values['run-1'].crew_progress.state = 'running'")
+    after(page, 7)
+    assert crews(page)[0]["told"]["title"] == ("Answered" if option == "Approve" else "Running")
+
+
 def failed_alike(count: int, *, reason: str = "crew_reason_a", **others: Any) -> dict[str, Any]:
     """Return a world with so many tasks that failed for the same reason, after 4,200 tokens each."""
     rows = [instance(f"fail-{number}", "failed", **others) for number in range(count)]

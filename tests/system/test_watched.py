@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import requests
 from airflow_provider_crew.answers.people import APPROVE
 from airflow_provider_crew.local import LocalCrewService
 from dev.chromium import EXECUTABLE, Chromium, Page
-from dev.rest import seconds_since_epoch
+from dev.rest import ApiError, seconds_since_epoch
 from tests.airflow_runs import Run, eventually
 from tests.supported import AIRFLOW
 
@@ -84,6 +85,8 @@ class Shown:
 class Times:
     """When something happened to a task. What has not happened yet is never."""
 
+    asked: float = NEVER
+    """The crew's question had arrived."""
     opened: float = NEVER
     """A request for the crew's question was open."""
     answering: float = NEVER
@@ -142,8 +145,8 @@ def ends_too_early(_: str, shown: Shown, record: Record) -> bool:
 
 
 def hides_the_question(task: str, shown: Shown, record: Record) -> bool:
-    is_open = record.times.opened < shown.began and shown.at[1] < record.times.answering
-    return task in ASKED and is_open and shown.title != "Waiting for human input"
+    is_asked = record.times.asked < shown.began and shown.at[1] < record.times.answering
+    return task in ASKED and is_asked and shown.title != "Waiting for human input"
 
 
 def asks_again(task: str, shown: Shown, record: Record) -> bool:
@@ -233,6 +236,9 @@ class Story:
         """Answer a question, and free a slot, once they were shown. Return whether all tasks have ended."""
         found = self.run.airflow.api.task_instances("watched", self.run.run_id)
         tasks = {ti["task_id"]: ti for ti in found if ti["task_id"] in CREWS}
+        for task in ASKED:
+            if self.times[task].asked == NEVER and "question" in self._found(task, "crew_question"):
+                self.times[task].asked = time.time()
         for request in self.run.open_requests():
             times = self.times[request["task_instance"]["task_id"]]
             times.opened = min(times.opened, time.time())
@@ -249,6 +255,12 @@ class Story:
             if ti["state"] == "success":
                 self.times[task].ended = seconds_since_epoch(ti["end_date"])
         return all(ti["state"] in {"success", "failed"} for ti in tasks.values())
+
+    def _found(self, task: str, key: str) -> Any:
+        """Return an XCom. Empty if there is none yet."""
+        with suppress(ApiError):
+            return self.run.xcom(task, key)
+        return {}
 
     def _answer(self, now: list[Shown]) -> None:
         times = self.times["answered"]

@@ -10,7 +10,7 @@ export const PROGRESS = "crew_progress";
 export const REASON = "crew_reason_";
 const RECORD = "crew_kickoff";
 // Only tasks with answer_in_airflow have the first, and the second is in the task state store.
-const QUESTION = "crew_question";
+export const QUESTION = "crew_question";
 const ANSWER = "crew_answer";
 // The time of a deferral whose trigger cancels the execution if someone marks the task.
 const DEFERRAL = "crew_deferral";

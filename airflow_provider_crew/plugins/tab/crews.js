@@ -1,5 +1,5 @@
 // Reads the crews of all DAGs that the viewer may see: lists first, and details only of rows in view.
-import { ENDED, PROGRESS, REASON, get, getOrNull, hasNoReport, isFinal, kickoffRecord, paths, plain } from "./airflow.js";
+import { ENDED, PROGRESS, QUESTION, REASON, get, getOrNull, hasNoReport, isFinal, kickoffRecord, paths, plain } from "./airflow.js";
 import { object } from "./safe.js";
 
 // Requests within any minute. Details leave some of them to the lists.
@@ -24,6 +24,8 @@ const QUEUED = ["scheduled", "queued", "restarting"];
 const HAS_FAILED = new Set(["failed", "up_for_retry"]);
 // Names of the lists in Airflow's responses.
 const PAGES = { taskInstances: "task_instances", hitlDetails: "hitl_details" };
+// Airflow 3.1 and 3.2 know no alternatives.
+const BOTH = "crew_%es";
 const LONG_AGO = "2000-01-01T00:00:00Z";
 
 // These outlive a change of the filters. Details are those of an attempt.
@@ -56,11 +58,14 @@ const taskOf = (of) => JSON.stringify([of.dag_id, of.task_id]);
 export function watchCrews({ dag, days, withCompleted }, tell) {
   const stopped = new AbortController();
   const { signal } = stopped;
-  const [pushedAt, reasons, withoutReason] = [new Map(), new Map(), new Set()];
+  const [pushedAt, askedAt, reasons, withoutReason] = [new Map(), new Map(), new Map(), new Set()];
   const [inView, reading, failed] = [new Set(), new Set(), new Set()];
   const isCut = {}; // by list
   const lists = { active: new Map(), ended: new Map(), asking: new Map() };
-  let [rows, isListed, isWhole, trouble, requests, looks, isGrouped, timer] = [new Map(), false, false, undefined, 0, 0, false];
+  let [rows, isListed, isWhole, trouble, requests, looks, isGrouped, seesRequests, timer] = [new Map(), false, false, undefined, 0, 0, false, true];
+
+  // Whoever sees no request would take each question for one that has none yet.
+  const asksOrNull = async (...request) => (await getOrNull(...request)) ?? void (seesRequests = false);
 
   async function pages(path, name, parameters, take, ask = get) {
     for (let [page, offset] = [0, 0]; page < MOST_PAGES; page += 1) {
@@ -78,12 +83,14 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
   async function readTimes(run_after_gte) {
     const wasWhole = isWhole;
     isWhole = false;
-    const isAll = await pages(["taskInstances", "~", "xcomEntries"], "xcom_entries", { xcom_key: PROGRESS, order_by: "-timestamp", run_after_gte }, (found) => {
+    const keys = { xcom_key_prefix_pattern: `${PROGRESS}|${QUESTION}`, xcom_key_pattern: BOTH, order_by: "-timestamp", run_after_gte };
+    const timesOf = ({ key }) => (key === QUESTION ? askedAt : pushedAt);
+    const isAll = await pages(["taskInstances", "~", "xcomEntries"], "xcom_entries", keys, (found) => {
       const last = found.at(-1);
       const isOrdered = found.every((each, at) => at === 0 || each.timestamp <= found[at - 1].timestamp);
-      const isKnown = last && pushedAt.get(keyOf(last)) === last.timestamp;
+      const isKnown = last && timesOf(last).get(keyOf(last)) === last.timestamp;
       for (const each of found) {
-        pushedAt.set(keyOf(each), each.timestamp);
+        timesOf(each).set(keyOf(each), each.timestamp);
         if (!fields.has(taskOf(each))) fields.set(taskOf(each), {});
       }
       readDetails();
@@ -121,7 +128,7 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
       active: () => list("active", ["taskInstances", { state: [...ACTIVE, ...QUEUED], start_date_gte: LONG_AGO, order_by: "start_date" }]),
       ended: () => list("ended", ...["failed", ...(withCompleted ? ["success"] : [])].map((state) => ["taskInstances", { state, ...ended }])),
       // An answer is about to be sent until a poll sees the crew continue.
-      asking: () => list("asking", ["hitlDetails", { state: [...ACTIVE, ...QUEUED], order_by: "-created_at" }, getOrNull]),
+      asking: () => list("asking", ["hitlDetails", { state: [...ACTIVE, ...QUEUED], order_by: "-created_at" }, asksOrNull]),
       keys: () => readKeys(since, new Map()),
       times: async () => void (isCut.times = !(await readTimes(since))),
     };
@@ -133,9 +140,11 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
     try {
       await readAll(isFirst ? Object.keys(read) : ["active", "times"]);
       // The list that a task enters is read after the one that it leaves, so the second look repeats the first.
-      const hasLeft = isDue || [...lists.active.keys()].some((key) => rows.has(key) && !known.active.has(key));
-      const hasNews = sent.length < MOST / 2 && [...pushedAt].some(([key, at]) => times.get(key) !== at);
-      if (!isFirst && (hasLeft || hasNews)) await readAll([...(hasLeft ? ["ended"] : []), "asking"]);
+      const mine = [...lists.active].filter(([key]) => rows.has(key));
+      const hasLeft = isDue || mine.some(([key]) => !known.active.has(key));
+      // A process opens a request, and resumes for the answer. A trigger closes a request if a poll brings news.
+      const hasMoved = ([key, { state, queued_when: at }]) => known.active.get(key)?.state !== state || known.active.get(key).queued_when !== at || (lists.asking.has(key) && times.get(key) !== pushedAt.get(key));
+      if (!isFirst && (hasLeft || mine.some(hasMoved))) await readAll([...(hasLeft ? ["ended"] : []), "asking"]);
       Object.assign(lists, known);
       trouble = undefined;
       tell({ answeredAt: Date.now() / 1000 });
@@ -186,7 +195,7 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
     for (const [key, instance] of found) {
       const request = ENDED.has(instance.state) ? undefined : known.asking.get(key);
       const mayShow = isGrouped || !HAS_FAILED.has(instance.state); // they would move
-      if (mayShow && fields.has(taskOf(instance))) rows.set(key, { instance, request: request?.response_received || instance.state === "deferred" ? request : undefined });
+      if (mayShow && fields.has(taskOf(instance))) rows.set(key, { instance, request });
     }
     if (signal.aborted) return;
     tell({ rows: [...rows].map(([key, row]) => ({ key, ...row, ...knownOf(key, row) })), isCut: Object.values(isCut).includes(true), trouble });
@@ -198,7 +207,7 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
     const { found } = details.get(attemptOf(row.instance)) ?? {};
     const id = reasonOf(key, row.instance);
     const shared = ends.has(id) && { [PROGRESS]: { end: ends.get(id) }, usage: { total_tokens: ends.get(id).tokens } };
-    return { reason: id, isRead: Boolean(shared) || isRead(key, row), seen: seenOf(row, fields.get(taskOf(row.instance)), { ...shared, ...found }) };
+    return { reason: id, isRead: Boolean(shared) || isRead(key, row), seen: seenOf(row, fields.get(taskOf(row.instance)), { ...shared, ...found, ...(!seesRequests && { [QUESTION]: undefined }) }) };
   }
 
   // Names of the details that a row needs, each with its current version.
@@ -210,6 +219,7 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
     const wanted = [
       // The progress of an older run is not in the list.
       [PROGRESS, pushedAt.get(key) ?? (hasEnded ? state : Math.floor(Date.now() / MINUTE))],
+      !hasEnded && askedAt.has(key) && [QUESTION, askedAt.get(key)],
       hasEnded && ["keys", state],
       has("usage") && ["usage", state],
       // The result of a crew may be large. A task that only starts one returns its ID.
@@ -285,7 +295,7 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
 }
 
 // The facts of the tab, as far as the page reads them. The subject of a request has the title of the crew's draft.
-function seenOf({ instance, request }, fields, { keys, usage, return_value: returned, record, [PROGRESS]: progress } = {}) {
+function seenOf({ instance, request }, fields, { keys, usage, return_value: returned, record, [PROGRESS]: progress, [QUESTION]: box } = {}) {
   const { state, try_number: tryNumber, end_date: endDate } = instance;
   const hasEnded = ENDED.has(state);
   const isOfBatch = "result_path" in fields || object(progress).batch !== undefined;
@@ -293,6 +303,6 @@ function seenOf({ instance, request }, fields, { keys, usage, return_value: retu
   const hasRecord = "crew_conn_id" in fields && !isOfBatch && !("kickoff_id" in fields);
   const known = { [PROGRESS]: progress, usage, record: hasRecord ? record : undefined };
   const { value: id } = object(request?.params?.question);
-  const asked = id === undefined ? {} : { crew_question: {}, request, answered: { kickoff_id: object(progress).kickoff_id, task_id: id, draft: request.subject } };
+  const asked = id === undefined ? { [QUESTION]: box } : { [QUESTION]: box ?? {}, request, answered: { kickoff_id: object(progress).kickoff_id, task_id: id, draft: request.subject } };
   return { ...known, ...asked, ...result, task: whereOf(instance), isSensor: "kickoff_id" in fields, isOfBatch, state, tryNumber, hasEnded, retryAt: null, endedAt: Date.parse(endDate) / 1000 };
 }

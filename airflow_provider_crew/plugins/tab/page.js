@@ -76,7 +76,7 @@ export function crewOf({ key, instance, request, isRead, seen, reason }) {
   const told = isRead ? storyOrNull(seen) : null;
   const find = (name, value) => Object.keys(GROUPS).find((each) => GROUPS[each][name]?.includes(value));
   const known = told ? (find("how", told.how) ?? "failed") : (find("states", state) ?? "running");
-  const isOpen = request !== undefined && !request.response_received;
+  const isOpen = request !== undefined && !request.response_received && state === "deferred";
   const group = isOpen ? "waiting" : known;
   const look = told ?? LISTED[isOpen ? "waiting" : state] ?? { title: state === "deferred" || state === "running" ? "Running" : "…", tone: "quiet" };
   const path = ["dags", dag, "runs", run, "tasks", task, ...(index < 0 ? [] : ["mapped", String(index)]), "plugin", "crew"];

@@ -33,7 +33,9 @@ export function questionOf({ state, crew_question: box, crew_progress: progress,
   // Airflow keeps the request if the task is cleared, and another execution may have started since.
   const isKnown = typeof id === "string" && typeof draft === "string" && object(object(request.params).question).value === id;
   const isSeen = (at) => number(since) > at; // a poll has seen another state since
-  const isNew = isKnown && request.response_received === true && Object.hasOwn(VERBS, given.option) && !answers.some(({ at }) => at === given.at) && !(isSeen(given.at) && standing !== "paused" && standing !== "unknown");
+  const isAnswer = Object.hasOwn(VERBS, given.option);
+  const isClosed = isKnown && request.response_received === true;
+  const isNew = isClosed && isAnswer && !answers.some(({ at }) => at === given.at) && !(isSeen(given.at) && standing !== "paused" && standing !== "unknown");
   const isOpen = isKnown && state === "deferred" && request.response_received === false;
   const count = number(known.number);
   // Airflow gives this answer itself, with the next process.
@@ -52,9 +54,10 @@ export function questionOf({ state, crew_question: box, crew_progress: progress,
   // The crew has the answer, or may have it, and no poll has seen it continue.
   const isGiven = ["sending", "sent", "uncertain"].includes(known.outcome);
   const isWithCrew = isGiven && !known.is_over && !isSeen(answers.at(-1)?.storedAt);
-  // The task needs seconds to open the request for a question.
+  // The task needs seconds to open the request for a question, for the first time or after an answer without effect.
   const asks = object(object(box).question).task_id;
-  const isAsked = asks !== undefined && (asks !== id || (state !== "deferred" && (!known.outcome || known.outcome === "rejected")));
+  const isOver = isClosed && (!isAnswer || isSeen(given.at));
+  const isAsked = asks !== undefined && (asks !== id || (state !== "deferred" && !isOver && (!known.outcome || known.outcome === "rejected")));
   const isComing = isAsked && !isOpen && !isNew && !isLate && (state === "deferred" || QUEUED_OR_RUNNING.has(state));
   return { form: isOpen ? form : null, answers: isNew ? [...answers, given] : answers, isNew, isLate, isWithCrew, isComing };
 }
