@@ -350,7 +350,7 @@ def test_task_that_ends_between_two_lists_is_in_one_of_them(page, look):
     assert [crew["group"] for crew in crews(page)] == ["failed"]
 
 
-@pytest.mark.parametrize("crews", [0, 2])
+@pytest.mark.parametrize("crews", [0, 2, 300])
 def test_quiet_page_sends_thirty_requests_a_minute(page, crews):
     watch(page, world([instance(f"run-{number}") for number in range(crews)]), 60)
     assert len(after(page, 60)) <= 30

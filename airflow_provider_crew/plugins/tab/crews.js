@@ -12,9 +12,9 @@ const DETAILS_AT_ONCE = 4;
 const PAGE = 100;
 const MOST_PAGES = 10;
 const MOST_READ = 1000;
-// Between two looks. The next one is later if this one took many requests, so lists use half of them at most.
+// Between two looks. The next one is later if the lists of this one have many pages, so they use a third of the requests.
 const PAUSE = 6000;
-const PAUSE_EACH = 2000;
+const PAUSE_EACH = 3000;
 // Of so many looks, one reads all lists. The others read those whose tasks have changed.
 const LOOKS = 5;
 const DAY = 86400000;
@@ -102,6 +102,7 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
 
   async function look() {
     const [before, isFirst, isDue] = [requests, looks === 0, looks === 1 || looks % LOOKS === 0];
+    let pause = PAUSE;
     looks += 1;
     failed.clear();
     const since = new Date(Date.now() - days * DAY).toISOString();
@@ -139,6 +140,7 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
     };
     try {
       await readAll(isFirst ? Object.keys(read) : ["active", "times"]);
+      pause = Math.max(PAUSE, (requests - before) * PAUSE_EACH);
       // The list that a task enters is read after the one that it leaves, so the second look repeats the first.
       const mine = [...lists.active].filter(([key]) => rows.has(key));
       const hasLeft = isDue || mine.some(([key]) => !known.active.has(key));
@@ -157,7 +159,7 @@ export function watchCrews({ dag, days, withCompleted }, tell) {
       tell({ trouble });
       if (isFinal(error)) return stopped.abort();
     }
-    timer = setTimeout(look, Math.max(PAUSE, (requests - before) * PAUSE_EACH));
+    timer = setTimeout(look, isFirst ? PAUSE : pause);
   }
 
   // The keys of the reasons, until those of these tasks are known.
