@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from concurrent.futures import ThreadPoolExecutor as Threads
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from asgiref.sync import sync_to_async
+
+from airflow_provider_crew.client import timing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+T = TypeVar("T")
 
 # States of a task whose process exists, and that has not been cleared.
 _STATES_OF_ITS_OWN = frozenset({"running", "success", "failed", "up_for_retry"})
@@ -107,3 +115,18 @@ def close_required_action(ti: Any, option: str) -> None:
     from airflow.sdk.execution_time.hitl import update_hitl_detail_response
 
     update_hitl_detail_response(ti.id, chosen_options=[option], params_input={})
+
+
+# Threads in which triggers ask Airflow, so that an Airflow that hangs stops no poll.
+
+# A custom XCom backend may take any amount of time, and may hang.
+XCOMS = Threads(8, "crew-xcom")
+REQUESTS = Threads(4, "crew-request")
+
+
+async def in_thread(threads: Threads, function: Callable[..., T], *args: Any, is_limited: bool = True) -> T:
+    """Call a function that asks Airflow. Raise TimeoutError after a while, in which the function may run on."""
+    # The triggerer of Airflow 3.1 takes requests from the threads of asgiref only. Shielded, because it would
+    # confuse responses if a request was cancelled.
+    call = sync_to_async(function, thread_sensitive=False, executor=threads)(*args)
+    return await asyncio.wait_for(asyncio.shield(call), timing.AIRFLOW_RESPONSE if is_limited else None)

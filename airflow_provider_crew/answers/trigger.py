@@ -6,10 +6,9 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-from airflow_provider_crew.api_server import read_own_xcom
+from airflow_provider_crew.api_server import XCOMS, in_thread, read_own_xcom
 from airflow_provider_crew.client import timing
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
-from airflow_provider_crew.triggers.threads import XCOMS, in_thread
 
 
 class AnswerTrigger(CrewExecutionTrigger):

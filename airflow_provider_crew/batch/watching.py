@@ -27,8 +27,7 @@ from airflow_provider_crew.client.watch import WatchRules, WatchState
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller, SteadyClock
 from airflow_provider_crew.triggers.events import LARGEST_RESPONSE
-from airflow_provider_crew.triggers.progress import progress_of
-from airflow_provider_crew.triggers.watching import hook_of, is_marked
+from airflow_provider_crew.triggers.watching import hook_of, is_marked, progress_of
 
 __all__ = ["cancel_if_unwanted", "watched"]
 

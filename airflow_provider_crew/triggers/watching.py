@@ -2,30 +2,29 @@
 
 import asyncio
 import json
+import logging
 import time
+from collections.abc import Mapping
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from airflow_provider_crew.api_server import (
-    api_status,
-    close_required_action,
-    has_ended,
-    read_own_xcom,
-    read_required_action,
-)
+from airflow_provider_crew import api_server
 from airflow_provider_crew.client import errors, timing
-from airflow_provider_crew.client.progress import ProgressReport
+from airflow_provider_crew.client.progress import PROGRESS, Pace, ProgressReport, ended
 from airflow_provider_crew.client.text import in_words, warn
 from airflow_provider_crew.client.watch import Watch, WatchRules, WatchState
 from airflow_provider_crew.client.wording import after_cancelling
+from airflow_provider_crew.get_provider_info import is_on
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller
-from airflow_provider_crew.triggers import threads
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import DEFERRAL, LARGEST_RESPONSE, told_completed, told_error
-from airflow_provider_crew.triggers.progress import TriggerProgress, progress_of
+
+log = logging.getLogger(__name__)
 
 
 async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
@@ -77,9 +76,10 @@ async def answer_before(trigger: CrewExecutionTrigger) -> dict[str, Any] | None:
     Airflow stores such an answer, and resumes nothing. It resumes the task for a later one.
     """
     try:
-        response = await threads.in_thread(threads.REQUESTS, read_required_action, trigger.task_instance)
+        read = api_server.read_required_action
+        response = await api_server.in_thread(api_server.REQUESTS, read, trigger.task_instance)
     except Exception as error:  # noqa: BLE001 - the wait goes on
-        if api_status(error) != HTTPStatus.NOT_FOUND:
+        if api_server.api_status(error) != HTTPStatus.NOT_FOUND:
             warn(trigger.log, f"The request under Required Actions is unreadable: {in_words(error)}")
             return None
         response = {}  # Airflow 3.4 has left the request to the earlier attempt
@@ -117,10 +117,10 @@ async def is_marked(trigger: CrewExecutionTrigger) -> bool:
     """
 
     def has_left(ti: Any) -> bool:
-        return has_ended(ti) and bool(read_own_xcom(ti, DEFERRAL) == trigger.deferred_at)
+        return api_server.has_ended(ti) and bool(api_server.read_own_xcom(ti, DEFERRAL) == trigger.deferred_at)
 
     try:
-        return await threads.in_thread(threads.XCOMS, has_left, trigger.task_instance)
+        return await api_server.in_thread(api_server.XCOMS, has_left, trigger.task_instance)
     except Exception as error:  # noqa: BLE001 - Airflow does not answer
         event = f"Execution {trigger.kickoff_id} was not cancelled, because the state of its task is unreadable"
         warn(trigger.log, f"{event}: {in_words(error)}")
@@ -130,7 +130,7 @@ async def is_marked(trigger: CrewExecutionTrigger) -> bool:
 class RequestedAction:
     """Open request under Required Actions. The trigger closes it when the crew continues by itself."""
 
-    def __init__(self, trigger: CrewExecutionTrigger, watch: Watch, progress: TriggerProgress | None) -> None:
+    def __init__(self, trigger: CrewExecutionTrigger, watch: Watch, progress: "TriggerProgress | None") -> None:
         self._trigger = trigger
         self._watch = watch
         self._progress = progress
@@ -150,11 +150,11 @@ class RequestedAction:
         """Close the request, unless it is closed. Nothing waits for Airflow's response."""
         if self._trigger.asked:
             self._trigger.asked = False
-            threads.REQUESTS.submit(copy_context().run, self._close)
+            api_server.REQUESTS.submit(copy_context().run, self._close)
 
     def _close(self) -> None:
         try:
-            close_required_action(self._trigger.task_instance, self._trigger.closes_as)
+            api_server.close_required_action(self._trigger.task_instance, self._trigger.closes_as)
         except Exception as error:  # noqa: BLE001 - a user may just have answered it
             warn(self._trigger.log, f"The request under Required Actions was not closed: {error}")
 
@@ -162,3 +162,83 @@ class RequestedAction:
 def hook_of(trigger: CrewExecutionTrigger) -> CrewHook:
     """Return a hook for the trigger's connection."""
     return CrewHook(trigger.crew_conn_id, webhook_conn_id=trigger.webhook_conn_id)
+
+
+# Progress that a trigger pushes to XCom while its task is deferred.
+
+
+def progress_of(trigger: CrewExecutionTrigger) -> "TriggerProgress | None":
+    """Return the progress writer of a deferred task, or None if it is turned off."""
+    if trigger.task_instance is None or not is_on("progress_xcom", log):  # dag.test() passes no task instance
+        return None
+    return TriggerProgress(trigger.task_instance, trigger.shown)
+
+
+class TriggerProgress:
+    """
+    Progress writer that pushes news to XCom between polls.
+
+    At the end, unpushed news reaches the task with the event.
+
+    :param ti: Task instance of the trigger.
+    :param shown: Sentences of the task for the Crew tab and alerts.
+    """
+
+    def __init__(self, ti: Any, shown: Mapping[str, Any]) -> None:
+        self._ti = ti
+        self._sentences = {name: shown[name] for name in ("choices", "if_lost") if name in shown}
+        self._shared = _shared.setdefault(asyncio.get_running_loop(), _Shared())
+        self._shared.writers += 1
+        self._pace = Pace(lambda: self._shared.writers)
+        self._is_closed = False
+        self._pushing: asyncio.Task[None] | None = None
+
+    def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - an Observer
+        """Schedule a push after a poll, if it is due."""
+        is_due = report.has_content and self._pace.is_due(is_news)
+        if is_due and (self._pushing is None or self._pushing.done()):
+            self._pushing = asyncio.create_task(self._push_report(report))
+
+    def close(self) -> None:
+        """Stop pushing. From here on, the task reports the progress."""
+        self._shared.writers -= 1
+        # Not cancelled: a thread that hangs has to keep the lock, or each writer would occupy another thread.
+        self._is_closed = True
+
+    async def leave_end(self, report: ProgressReport, error: errors.CrewError) -> None:
+        """Push the error with which the trigger itself has ended the execution, and stop pushing."""
+        self.close()
+        async with self._shared.lock:
+            with suppress(Exception):  # Airflow 3.4 stores no XCom of a task that has ended
+                await self._push(ended(report.as_dict(), error, time.time()))
+
+    async def _push_report(self, report: ProgressReport) -> None:
+        async with self._shared.lock:
+            if self._is_closed:  # while it waited for the lock
+                return
+            self._pace.pushed()
+            try:
+                value = self._sentences | report.as_dict()
+                value["stale_after"] += self._pace.refresh - timing.PROGRESS_REFRESH
+                await self._push(value)
+            except Exception as error:  # noqa: BLE001 - progress is best effort
+                if not self._shared.has_failed:
+                    warn(log, f"Progress was not pushed to XCom, but polling continues: {error}")
+                self._shared.has_failed = True
+            await asyncio.sleep(timing.PROGRESS_TURN)
+
+    async def _push(self, value: dict[str, Any]) -> None:
+        push, value = api_server.push_xcom, value | {"try_number": self._ti.try_number}
+        await api_server.in_thread(api_server.XCOMS, push, self._ti, PROGRESS, value, is_limited=False)
+
+
+class _Shared:
+    """State of all writers on one event loop. A custom XCom backend may hang, but only in one thread."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.writers = 0
+        self.has_failed = False
+
+
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = WeakKeyDictionary()

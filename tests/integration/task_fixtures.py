@@ -75,22 +75,18 @@ def each_look_takes(live_crew: WatchedService, monkeypatch: pytest.MonkeyPatch) 
 def live_crew(monkeypatch: pytest.MonkeyPatch, timing: Callable[..., None]) -> Iterator[WatchedService]:
     """A crew, its connection, and an Airflow that does not dawdle and in which every task succeeds."""
     timing(**PAUSES)
-    monkeypatch.setattr("airflow_provider_crew.api_server.has_succeeded", lambda _: True)
     with crew_of_a_task(monkeypatch) as running:
         monkeypatch.setattr("airflow.sdk.bases.xcom.BaseXCom.set", classmethod(running.xcoms.take))
         actions = running.required_actions
-        monkeypatch.setattr("airflow_provider_crew.triggers.threads.REQUESTS", ThreadPoolExecutor(1))
-        monkeypatch.setattr(
-            "airflow_provider_crew.api_server.open_required_action",
-            lambda _, **told: actions.append([*told.values()][:3]),
-        )
-        monkeypatch.setattr(
-            "airflow_provider_crew.triggers.watching.close_required_action",
-            lambda _, why: actions.append(why),
-        )
-        monkeypatch.setattr(
-            "airflow_provider_crew.triggers.watching.read_required_action", lambda _: running.stored_answer
-        )
+        parts = {
+            "REQUESTS": ThreadPoolExecutor(1),
+            "has_succeeded": lambda _: True,
+            "open_required_action": lambda _, **told: actions.append([*told.values()][:3]),
+            "close_required_action": lambda _, why: actions.append(why),
+            "read_required_action": lambda _: running.stored_answer,
+        }
+        for name, part in parts.items():
+            monkeypatch.setattr(f"airflow_provider_crew.api_server.{name}", part)
         yield running
 
 

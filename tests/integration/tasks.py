@@ -23,10 +23,10 @@ import pytest
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import TaskDeferred
 
+from airflow_provider_crew import api_server
 from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
-from airflow_provider_crew.triggers import threads
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from tests.supported import AIRFLOW
 
@@ -215,7 +215,7 @@ class Task:
     def event_of(self, waiting: TaskDeferred) -> dict[str, Any]:
         """Return the event with which the trigger of a deferred try fires."""
         event = asyncio.run(fired(self.revived(waiting)))
-        threads.REQUESTS.submit(int).result()  # the trigger does not wait until its request is closed
+        api_server.REQUESTS.submit(int).result()  # the trigger does not wait until its request is closed
         return event
 
     def revived(self, waiting: TaskDeferred) -> CrewExecutionTrigger:

@@ -158,9 +158,7 @@ def test_request_left_to_an_earlier_attempt_opens_again(dialog, monkeypatch):
     dialog.task.clear()
     waiting = dialog.task.deferred()
     with monkeypatch.context() as patched:
-        patched.setattr(
-            "airflow_provider_crew.triggers.watching.read_required_action", Mock(side_effect=api_error(404))
-        )
+        patched.setattr("airflow_provider_crew.api_server.read_required_action", Mock(side_effect=api_error(404)))
         waiting = dialog.asked(waiting)
 
     assert dialog.ended(dialog.chosen(waiting, APPROVE))["output"] == "The end"

@@ -112,7 +112,7 @@ async def _at_once(_: Any, function: Callable[..., Any], *args: Any, **__: Any) 
 def names(monkeypatch: pytest.MonkeyPatch, timing: Callable[..., None]) -> Iterator[dict[str, Any]]:
     """Return what lists the requests of a task, whose execution ends after three polls, and its kinds."""
     timing(**PAUSES | INTERVALS)
-    monkeypatch.setattr("airflow_provider_crew.triggers.progress.in_thread", _at_once)
+    monkeypatch.setattr("airflow_provider_crew.api_server.in_thread", _at_once)
     before = signal.getsignal(signal.SIGTERM)
     with crew_of_a_task(monkeypatch, scenario=SLOW) as crew, patch.dict(os.environ):
         monkeypatch.delenv(CONNECTION)

@@ -101,7 +101,7 @@ async def test_only_a_mark_cancels(live_crew, monkeypatch, cancels, state, defer
         return {DEFERRAL: deferral}[key]
 
     monkeypatch.setattr(TASK_STATES, lambda **_: {"run": {"crew": state}})
-    monkeypatch.setattr("airflow_provider_crew.triggers.watching.read_own_xcom", read)
+    monkeypatch.setattr("airflow_provider_crew.api_server.read_own_xcom", read)
     marked = trigger_of(live_crew.new_execution(SLOW), deferred_at=7.5, cancel_on_kill=cancels)
     marked.task_instance = TaskInstance()  # type: ignore[assignment]
 
@@ -123,7 +123,7 @@ def hanging_xcoms(live_crew, monkeypatch):  # noqa: ARG001 - which sets them as 
 @pytest.mark.usefixtures("hanging_xcoms")
 async def test_xcom_backend_that_hangs_withholds_no_poll_or_result(live_crew, monkeypatch, timing):
     timing(airflow_response=0.1, shortest_deferral=0.2)
-    monkeypatch.setattr("airflow_provider_crew.triggers.watching.has_ended", lambda _: True)
+    monkeypatch.setattr("airflow_provider_crew.api_server.has_ended", lambda _: True)
     about: Any = {"crew_conn_id": "crew_default", "cancel_on_kill": True, "deferred_at": time.time()}
     about |= {"rules": trigger_of("").rules, "known_question": "", "answer_by": None}
     triggers = [AnswerTrigger(live_crew.new_execution(), **about) for _ in range(50)]

@@ -380,7 +380,7 @@ def played(task: Task) -> Iterator[None]:
             ),
             # An attempt sends one kickoff, so its number is unique.
             "settle.address.secrets": SimpleNamespace(token_urlsafe=lambda _: f"{_plays[0].start.try_number}"),
-            "triggers.threads.in_thread": _at_once,
+            "api_server.in_thread": _at_once,
             "task.record.warn": lambda *_: None,
             "task.record.log": _Log(),
             "settle.kickoff.log": _Log(),
