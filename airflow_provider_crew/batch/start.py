@@ -20,8 +20,15 @@ from airflow_provider_crew.client.models import CrewInputs
 from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.text import in_words, one_line
 from airflow_provider_crew.exceptions import CrewTaskError
-from airflow_provider_crew.task.checks import count_kickoffs, listed_inputs, today
-from airflow_provider_crew.task.send import kick_off, request_of, send, webhook_secret
+from airflow_provider_crew.task.send import (
+    count_kickoffs,
+    kick_off,
+    listed_inputs,
+    request_of,
+    send,
+    today,
+    webhook_secret,
+)
 from airflow_provider_crew.task.stop import shielded
 from airflow_provider_crew.task.task import reject_nothing
 

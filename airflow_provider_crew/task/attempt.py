@@ -110,18 +110,17 @@ class Attempt:
 
         Compute everything before the intent is stored, because an intent without a kickoff ID is uncertain.
         """
-        from airflow_provider_crew.task.checks import count_kickoffs, listed_inputs, reject_retries
-        from airflow_provider_crew.task.send import request_of, webhook_secret
+        from airflow_provider_crew.task import send
 
         task = self.task
-        reject_retries(task)
+        send.reject_retries(task)
         task.check()
-        request = request_of(task, task.inputs, webhook_secret(task), self.record.key)
+        request = send.request_of(task, task.inputs, send.webhook_secret(task), self.record.key)
         reject_nothing("inputs", request.inputs, task.options.given.get("inputs"))
-        if listed := listed_inputs(task, task.hook.get_conn()):
+        if listed := send.listed_inputs(task, task.hook.get_conn()):
             for doubt in compare_inputs(request.inputs, listed):
                 task.warn(doubt)
-        count_kickoffs(task.hook, task.ti, task.origin(), task.log, 1)
+        send.count_kickoffs(task.hook, task.ti, task.origin(), task.log, 1)
         kickoff_id = shielded(partial(self._send, request))
         self.output.measure("kickoff.started")
         self.output.push_kickoff_id(kickoff_id)

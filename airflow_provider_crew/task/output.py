@@ -112,19 +112,54 @@ class Output:
         """
         Record the span of an execution that has ended, once, if Airflow traces its tasks.
 
+        :param took: Seconds, as the crew reports them.
+        :param error: Error of the task. ``None`` if the execution has completed.
         :param row: Index of the row of a batch, which was sent at ``sent_at``.
         """
         last = self.record.last if row is None else KickoffRecord(0, sent_at)
         is_traced_by_sensor = last is not None and last.delivered
         if kickoff_id == self.record.ended_id or is_traced_by_sensor or not versions.is_traced():
             return
+        about = {} if row is None else {"crew.row": row}
+        about |= {_USAGE[name]: count for name, count in (usage or {}).items() if name in _USAGE}
         try:
-            from airflow_provider_crew.tracing import record_execution
-
-            seen = self.progress.last if row is None else {}
-            record_execution(self.task, kickoff_id, took, usage, error, last=last, seen=seen, row=row)
+            self._record_span(_common(self.task.ti, kickoff_id), about, error, took, last)
         except Exception as failure:  # noqa: BLE001 - traces are best effort
             self.task.warn(f"Execution {kickoff_id} was not traced, but the task continues: {failure}")
+
+    def _record_span(self, common: Any, about: Any, error: Any, took: float | None, last: Any) -> None:
+        """
+        Record an execution and its tasks, below Airflow's span for this process of the task.
+
+        A crew reads no ``traceparent``, but CrewAI keys its own spans by the kickoff ID. So the attribute
+        ``crewai.execution_uuid`` joins the trace of a DAG run with the crew's. No attribute holds an input or an
+        output. Names follow OpenTelemetry's GenAI conventions. The connection ID replaces the crew's name, which
+        is unknown.
+        """
+        from opentelemetry import trace  # slow to import, and loaded if there is a tracer
+
+        tracer, name = trace.get_tracer(__name__), self.task.options.crew_conn_id
+        seen = {} if "crew.row" in about else self.progress.last
+        ended_at = seen.get("polled_at") or time.time()
+        started_at = last.kicked_off_at if last else seen.get("started_at", ended_at)
+        # Version 0.1.0 of the conventions renamed the first name to the second. Tools read either.
+        names = dict.fromkeys(("gen_ai.workflow.name", "gen_ai.agent.name", "crew.conn_id"), name)
+        own = {"gen_ai.operation.name": "invoke_workflow", "crew.cost": Cost.ENDED.value, **names, **about}
+        title, start = f"invoke_workflow {name}", _nanoseconds(min(started_at, ended_at - (took or 0.0)))
+        kind = trace.SpanKind.CLIENT
+        span = tracer.start_span(title, kind=kind, attributes=common | own, start_time=start)
+        if error:
+            span.set_attribute("error.type", type(error).__name__)
+            span.set_status(trace.StatusCode.ERROR, type(error).__name__)
+        below = trace.set_span_in_context(span)
+        for step in seen.get("steps", ()):
+            own = {"gen_ai.operation.name": "invoke_agent", "crew.task": step["task_id"]}
+            own |= {"gen_ai.agent.name": step["agent"]} if step["agent"] else {}
+            title = " ".join(filter(None, ("invoke_agent", step["agent"])))
+            start = _nanoseconds(step["started_at"])
+            child = tracer.start_span(title, below, attributes=common | own, start_time=start)
+            child.end(_nanoseconds(step["ended_at"] or ended_at))
+        span.end(_nanoseconds(ended_at))
 
     def show_end(self, kickoff_id: str, end: Verdict) -> None:
         """Push the error that ends the task, with what may follow. Log it if Airflow logs another."""
@@ -239,3 +274,28 @@ class TaskProgress:
         if not self._has_failed:
             self._task.warn(f"Progress was not pushed to XCom, but the task continues: {error}")
         self._has_failed = True
+
+
+# Attributes of token counts, by the crew's names for them.
+_USAGE = {
+    "prompt_tokens": "gen_ai.usage.input_tokens",
+    "completion_tokens": "gen_ai.usage.output_tokens",
+    "cached_prompt_tokens": "gen_ai.usage.cache_read.input_tokens",
+}
+
+
+def _common(ti: Any, kickoff_id: str) -> dict[str, Any]:
+    return {
+        "crewai.execution_uuid": kickoff_id,
+        "gen_ai.provider.name": "crewai",
+        "airflow.dag_id": ti.dag_id,
+        "airflow.task_id": ti.task_id,
+        "airflow.dag_run.run_id": ti.run_id,
+        "airflow.task_instance.try_number": ti.try_number,
+        "airflow.task_instance.map_index": -1 if ti.map_index is None else ti.map_index,
+        "airflow.task_instance.id": str(ti.id),
+    }
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * 1e9)

@@ -26,10 +26,10 @@ from airflow_provider_crew.exceptions import InvalidResultPath
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.notifications import CrewAlert
 from airflow_provider_crew.task.ask import REQUEST
-from airflow_provider_crew.task.checks import today
 from airflow_provider_crew.task.output import REASON
 from airflow_provider_crew.task.record import BATCH, KEY, KICKOFF_ID
 from airflow_provider_crew.task.result import RESULT, RETURN_VALUE, USAGE
+from airflow_provider_crew.task.send import today
 from airflow_provider_crew.triggers.events import DEFERRAL
 from tests.golden.scenes import DECADE, SCENES, Scene, recorded, restored
 from tests.integration.batches import newest

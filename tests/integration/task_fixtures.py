@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from airflow_provider_crew.batch.operator import CrewBatchOperator
-from airflow_provider_crew.task import checks
+from airflow_provider_crew.task import send
 from tests.integration.batches import rows
 from tests.integration.live import PAUSES, crew_of_a_task
 from tests.integration.tasks import Ledger, Log, Task, TaskInstance, TaskStateStore, WatchedService
@@ -94,8 +94,8 @@ def live_crew(monkeypatch: pytest.MonkeyPatch, timing: Callable[..., None]) -> I
 def ledger(monkeypatch: pytest.MonkeyPatch) -> Ledger:
     counted = Ledger()
     monkeypatch.setattr(TaskInstance, "get_dr_count", lambda _, **which: counted.count(**which), raising=False)
-    monkeypatch.setattr(checks, "start_run", counted.start)
-    monkeypatch.setattr(checks, "conf_of_run", lambda run_id: counted.runs[run_id])
+    monkeypatch.setattr(send, "start_run", counted.start)
+    monkeypatch.setattr(send, "conf_of_run", lambda run_id: counted.runs[run_id])
     return counted
 
 

@@ -16,7 +16,7 @@ from airflow_provider_crew.exceptions import (
     CrewTaskFailed,
     InvalidResultPath,
 )
-from airflow_provider_crew.task import checks
+from airflow_provider_crew.task import send
 from tests.integration.batches import lines, newest, rows
 from tests.integration.operators import both_ways
 from tests.integration.tasks import CONNECTION, QUICK, TaskStateStore
@@ -151,8 +151,6 @@ def test_kickoff_that_starts_nothing_counts_once_a_day(live_crew, ledger, batch,
     waiting = task.deferred()
     live_crew.faults.clear()
     if is_next_day:
-        monkeypatch.setattr(
-            checks, "datetime", SimpleNamespace(now=lambda zone: datetime(2031, 5, 7, tzinfo=zone))
-        )
+        monkeypatch.setattr(send, "datetime", SimpleNamespace(now=lambda zone: datetime(2031, 5, 7, tzinfo=zone)))
     assert task.finish(waiting)["counts"]["success"] == len(live_crew.kickoffs) == 2
     assert [run["total"] for run in ledger.runs.values()] == totals

@@ -18,7 +18,7 @@ from airflow.sdk.execution_time import comms
 from airflow_provider_crew.client.errors import Cost, DailyLimitReached, UncertainKickoff
 from airflow_provider_crew.exceptions import CrewTaskFailed, ExecutionFailed
 from airflow_provider_crew.hooks.crew import CrewHook
-from airflow_provider_crew.task import checks
+from airflow_provider_crew.task import send
 from airflow_provider_crew.task.decide import KickoffRecord
 from airflow_provider_crew.task.record import fingerprint
 from tests.airflow_runs import eventually
@@ -184,10 +184,10 @@ def limited(*, store: Any = None, **options: Any) -> Task:
 def test_limit_applies_per_connection_and_day(ledger, allow, monkeypatch):
     allow(1)
     allow(1, "AIRFLOW_CONN_TEAM/A%1")
-    day = checks.today()
+    day = send.today()
     limited().run()
     limited(crew_conn_id="team/a%1").run()
-    monkeypatch.setattr(checks, "datetime", SimpleNamespace(now=lambda zone: datetime(2031, 5, 7, tzinfo=zone)))
+    monkeypatch.setattr(send, "datetime", SimpleNamespace(now=lambda zone: datetime(2031, 5, 7, tzinfo=zone)))
     limited().run()
 
     assert [*ledger.runs] == [
@@ -200,7 +200,7 @@ def test_limit_applies_per_connection_and_day(ledger, allow, monkeypatch):
 def test_block_of_kickoffs_is_counted_with_one_run(live_crew, ledger, allow):
     allow(10)
     hook, ti = CrewHook(), TaskInstance()
-    assert [checks.count_kickoffs(hook, ti, {}, hook.log, 4) for _ in range(3)] == [4, 4, 2]
+    assert [send.count_kickoffs(hook, ti, {}, hook.log, 4) for _ in range(3)] == [4, 4, 2]
     assert [run["total"] for run in ledger.runs.values()] == [4, 8, 10]
     with pytest.raises(CrewTaskFailed) as caught:
         limited().run()
@@ -213,13 +213,13 @@ def test_start_run_reports_a_duplicate(monkeypatch):
     taken = comms.ErrorResponse(error=ErrorType.DAGRUN_ALREADY_EXISTS)
     asked: list[Any] = []
 
-    def send(message: Any) -> Any:
+    def answer(message: Any) -> Any:
         asked.append(message)
         return comms.OKResponse(ok=True) if len(asked) == 1 else taken
 
-    supervisor = SimpleNamespace(send=send)
+    supervisor = SimpleNamespace(send=answer)
     monkeypatch.setattr("airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", supervisor, raising=False)
 
-    assert [checks.start_run("a.1", {"task_id": "crew"}) for _ in range(2)] == [True, False]
+    assert [send.start_run("a.1", {"task_id": "crew"}) for _ in range(2)] == [True, False]
     assert (asked[0].dag_id, asked[0].run_id, asked[0].conf) == ("crew_budget", "a.1", {"task_id": "crew"})
     assert not asked[0].reset_dag_run

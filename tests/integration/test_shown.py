@@ -226,7 +226,7 @@ def test_wait_that_a_user_ends_is_counted(live_crew, store, counted, monkeypatch
 def test_failing_metrics_and_traces_are_warnings(live_crew, store, task_log, mocker):
     for name in ("incr", "timing"):
         mocker.patch.object(Stats, name, side_effect=OSError("no buffer space available"))
-    mocker.patch("airflow_provider_crew.tracing.trace.get_tracer", side_effect=OSError("the exporter is broken"))
+    mocker.patch("opentelemetry.trace.get_tracer", side_effect=OSError("the exporter is broken"))
 
     result = run_task(live_crew, store=store).run()
 

@@ -140,8 +140,8 @@ def test_modules_loaded_by_airflow_load_no_client(seen_by_airflow, module):
 def test_task_without_a_call_loads_no_client(seen_by_airflow, module):
     loaded = {*seen_by_airflow[module]}
     assert module in loaded
-    later = {f"airflow_provider_crew.{name}" for name in ("tracing", "hooks", "client.settings", "triggers.crew")}
-    assert not loaded & {"requests", "urllib3", "aiohttp", *later}
+    later = {f"airflow_provider_crew.{name}" for name in ("hooks", "client.settings", "triggers.crew")}
+    assert not loaded & {"requests", "urllib3", "aiohttp", "opentelemetry.trace", *later}
     assert not [name for name in loaded if name.startswith("airflow_provider_crew.answers")]
 
 
