@@ -48,18 +48,25 @@ class StatsdServer(UDPServer):
         del client_address
         self.lines += request[0].decode().splitlines()
 
-    def of(self, dag_id: str, task_id: str) -> dict[str, list[float]]:
-        """Return the values of each metric of one task, up to now: a mark of our own comes after all of that."""
+    def of(self, dag_id: str, task_id: str | None = None) -> list[str]:
+        """Return the lines about crews of a DAG, or of one task, up to now: a mark of our own comes after them."""
         mark = uuid4().hex
         address = self.server_address
         eventually(lambda: self.socket.sendto(mark.encode(), address) and mark in self.lines, pause=0.02)
-        told: dict[str, list[float]] = defaultdict(list)
-        for line in list(self.lines):
-            named, _, value = line.partition(":")
-            name, *tags = named.split(",")
-            if name.startswith("airflow.crew.") and {f"dag_id={dag_id}", f"task_id={task_id}"} <= set(tags):
-                told[name.removeprefix("airflow.crew.")].append(float(value.partition("|")[0]))
-        return told
+        wanted = {f"dag_id={dag_id}"} | ({f"task_id={task_id}"} if task_id else set())
+        return [
+            line
+            for line in [*self.lines]
+            if line.startswith("airflow.crew.") and wanted <= {*line.partition(":")[0].split(",")}
+        ]
+
+    def values(self, dag_id: str, task_id: str) -> dict[str, list[float]]:
+        """Return the values of each metric of one task."""
+        found: dict[str, list[float]] = defaultdict(list)
+        for line in self.of(dag_id, task_id):
+            named, _, value = line.removeprefix("airflow.crew.").partition(":")
+            found[named.partition(",")[0]].append(float(value.partition("|")[0]))
+        return found
 
 
 def texts(span: Any) -> dict[str, str]:

@@ -69,13 +69,13 @@ def test_mapped_decorated_tasks_return_their_results(run, kickoffs):
 
 
 def test_statsd_gets_the_metrics_of_a_task(run, statsd):
-    told = statsd.of(run.dag_id, "arguments")
+    told = statsd.values(run.dag_id, "arguments")
 
     assert told["kickoff.started"] == told["execution.completed"] == [1]
     (milliseconds,) = told["execution.duration"]
     assert milliseconds >= 2000
-    assert statsd.of(run.dag_id, "failing")["execution.failed"] == [1]
-    assert statsd.of(run.dag_id, "rejected")["kickoff.not_taken"] == [1]
+    assert statsd.values(run.dag_id, "failing")["execution.failed"] == [1]
+    assert statsd.values(run.dag_id, "rejected")["kickoff.not_taken"] == [1]
 
 
 @pytest.mark.skipif(AIRFLOW < (3, 2), reason="before 3.2, Airflow sets no tracer in a task's process")
