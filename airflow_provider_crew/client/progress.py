@@ -208,7 +208,7 @@ def _stale_after(pause: float) -> float:
 def _last_poll(progress: Mapping[str, Any], now: float) -> float:
     """Return the time of the last poll. The task may have resumed much later."""
     polled_at: float = progress["polled_at"]
-    return polled_at if polled_at > progress["started_at"] else now
+    return polled_at if polled_at > (progress["started_at"] or 0.0) else now
 
 
 def _position(execution: Running | Paused) -> dict[str, Any]:

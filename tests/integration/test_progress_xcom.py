@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew.client.errors import ExecutionFailed
-from airflow_provider_crew.local import Scenario
+from airflow_provider_crew.exceptions import CrewTaskFailed
+from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.triggers.events import read_event
 from tests.airflow_runs import PATIENCE
@@ -152,6 +153,14 @@ def test_end_tells_of_a_retry_only_if_one_is_left(live_crew, deferrable):
         actions.append(live_crew.xcoms.progress[-1]["end"]["action"])
 
     assert actions == ["retry", "fail"]
+
+
+def test_misfit_that_no_poll_saw_coming_is_the_end(live_crew):
+    live_crew.scenario = Scenario(tasks=[ScenarioTask(name="writing_task", seconds=0)], dialect="deployed")
+    with pytest.raises(CrewTaskFailed):
+        Task(lambda: run(output_type=int)).run()
+
+    assert live_crew.xcoms.progress[-1]["end"]["error"] == "InvalidOutput"
 
 
 @both_ways
