@@ -236,7 +236,7 @@ class Watch:
                 return self._poll_again()
             case Paused():
                 self.memory.history.follow(execution, self.polled_at)
-                self._report_trouble("waiting for human input. Polling continues.", is_expected=True)
+                self._report_trouble("waiting for an answer in its dashboard. Polling continues.", is_expected=True)
                 return self._wait_for_input(self._lasted("paused"))
             case Completed():
                 self._recovered()
@@ -367,7 +367,7 @@ class Watch:
         memory, self.lines = self.memory, []  # polling does not continue
         if unknown_since := memory.troubles.get("unknown"):
             return self._still_unknown(self.polled_at - unknown_since)
-        trouble = f" At the last poll: {memory.said_trouble}" if memory.said_trouble else ""
+        trouble = f" At the last poll: {said}" if (said := memory.said_trouble.partition(" Polling ")[0]) else ""
         return self._end(
             errors.WaitedTooLong,
             f"The {self.rules.limit} passed after {duration(self.polled_at - memory.started_at)}, while the "

@@ -176,11 +176,11 @@ def count_kickoffs(hook: CrewHook, ti: Any, origin: dict[str, Any], log: Any, wa
             if not start_run(f"{day}.{number}", origin | {"total": total + room}):
                 total, room, number = _counted(f"{day}.{number}", number), 0, number + 1
     except Exception as error:  # noqa: BLE001 - no error may send an uncounted kickoff
-        if api_server.api_status(error) is not None and not api_server.is_away(error):
+        if (status := api_server.api_status(error)) is not None and not api_server.is_away(error):
             raise errors.InvalidSettings(
-                f"The DAG crew_budget, which max_kickoffs_per_day of connection {conn_id!r} needs, is missing: "
-                f"{in_words(error)}. Add a file to your dags folder that contains "
-                "`from airflow_provider_crew.dags.crew_budget import dag`."
+                f"The DAG crew_budget, which max_kickoffs_per_day of connection {conn_id!r} needs, is missing or "
+                f"has import errors (Airflow returned {status}). "
+                "Add a file to your dags folder with `from airflow_provider_crew.dags.crew_budget import dag`."
             ) from None
         event = f"Airflow did not count the kickoff, so nothing was sent: {in_words(error)}."
         raise errors.TransientError(event, cost=errors.Cost.NONE) from None
