@@ -236,7 +236,7 @@ class Watch:
                 return self._poll_again()
             case Paused():
                 self.memory.history.follow(execution, self.polled_at)
-                self._report_trouble("waiting for an answer in its dashboard. Polling continues.", is_expected=True)
+                self._report_trouble("waiting for answers in its dashboard. Polling continues.", is_expected=True)
                 return self._wait_for_input(self._lasted("paused"))
             case Completed():
                 self._recovered()
