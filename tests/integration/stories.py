@@ -162,6 +162,7 @@ class Story:
         self.ledger: Ledger = fixtures["ledger"]
         self.spans: InMemorySpanExporter = fixtures["exporter"]
         self.out: Path = fixtures["out"]
+        self.metrics: Counter[str] = fixtures["counted"]
         self.rows = batches.rows(options.pop("rows", 10))
         self.store = TaskStateStore()
         kept = self.store if options.pop("store", True) else None
@@ -576,6 +577,11 @@ STEPS: dict[str, Callable[..., object]] = {
     "worker cannot reach the crew": lambda it: it.monkeypatch.setattr(
         CrewClient, "status", Mock(side_effect=errors.Unreachable("The worker cannot reach the crew."))
     ),
+    "client fails at kickoff": lambda it: it.monkeypatch.setattr(
+        CrewClient, "kickoff", Mock(side_effect=RuntimeError("unexpected"))
+    ),
+    "connection hooks: (.+)": lambda it, text: it.monkeypatch.setenv("AIRFLOW_CONN_HOOKS", text),
+    "setting progress_xcom is (.+)": lambda it, text: it.monkeypatch.setenv("AIRFLOW__CREW__PROGRESS_XCOM", text),
     "crew asks at once": Story.ask,
     "marked": Story.mark,
     r"kickoff (\d+) of others counts": lambda it, n: it.ledger.runs.update({it.counted(n): {}}),
@@ -618,6 +624,8 @@ STEPS: dict[str, Callable[..., object]] = {
     "progress": lambda it: "; ".join(
         f"{each['state']} {each['completed']} {each['current_task']}" for each in it.crew.xcoms.progress
     ),
+    "action": lambda it: it.last["end"]["action"],
+    "metrics": lambda it: ", ".join(f"{name} {count}" for name, count in sorted(it.metrics.items())),
     "cause": lambda it: type(it.failure.cause).__name__,
     "end": lambda it: f"{it.last['end']['error']}, {it.last['end']['cost']}",
     "requests": lambda it: it.requests,

@@ -214,12 +214,6 @@ def test_client_used_before_fork_opens_a_connection_of_its_own(hostile):
 class TestCertificates:
     """Servers that cannot prove to be the crew are sent nothing."""
 
-    def test_https_to_an_http_server_is_a_failure_of_tls(self, connect, service):
-        with pytest.raises(Unreachable) as caught:
-            connect(service.url.replace("http://", "https://")).status("some-id")
-
-        assert caught.value.tls_failed
-
     @pytest.mark.parametrize(
         "issued",
         [

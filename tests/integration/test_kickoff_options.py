@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import UserList
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 
 from airflow_provider_crew.client.errors import InvalidInputs, InvalidSettings
 from airflow_provider_crew.client.options import SENT_AS
-from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.task.task import Options
 from airflow_provider_crew.task.task import Task as KitTask
@@ -22,21 +20,8 @@ from tests.option_values import FIELDS, OPTIONS
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
-SECRET = "webhook-secret/2718+281828"
-WEBHOOKS = {"events": ["task_completed"], "url": "https://hooks.example/{{ ti.dag_id }}", "realtime": False}
-RENDERED = WEBHOOKS | {"url": "https://hooks.example/research"}
-PERSON = "https://hooks.example/person"
-BEARER = {"strategy": "bearer", "token": SECRET}
-
 
 every_operator = pytest.mark.parametrize("operator", [kickoff, run, run_deferred, decorated])
-
-
-@pytest.fixture
-def hooks(monkeypatch) -> None:
-    """The connection whose password is the secret of the webhooks."""
-    fields = {"conn_type": "http", "password": SECRET}
-    monkeypatch.setenv("AIRFLOW_CONN_HOOKS", json.dumps(fields))
 
 
 def sent(service: WatchedService) -> dict[str, Any]:
@@ -51,38 +36,10 @@ def test_every_option_is_sent(live_crew, operator):
     assert sent(live_crew) == {"inputs": INPUTS} | FIELDS
 
 
-@every_operator
-@pytest.mark.usefixtures("hooks")
-def test_webhooks_are_sent_rendered_with_their_secret(live_crew, operator):
-    options: Any = {"human_input_webhook_url": PERSON, "webhook_conn_id": "{{ 'hooks' }}", "webhooks": WEBHOOKS}
-
-    Task(lambda: operator(**options)).run()
-
-    body = sent(live_crew)
-    assert body["humanInputWebhook"] == {"url": PERSON, "authentication": BEARER}
-    assert "humanInputWebhookUrl" not in body
-    assert body["webhooks"] == RENDERED | {"authentication": BEARER}
-    assert live_crew.kickoffs[0].webhooks == {"humanInputWebhook": body["humanInputWebhook"]}
-
-
 def test_unreadable_secret_ends_no_poll(live_crew):
     live_crew.faults.answer(200, body={"state": "SUCCESS", "result": "Done."}, on="status")
 
     assert CrewHook(webhook_conn_id="no_such_connection").status("4711").status == "completed"
-
-
-@pytest.mark.parametrize("fields", [{}, {"password": ""}, {"password": "two words"}])
-def test_unusable_secret_is_rejected(live_crew, store, monkeypatch, fields):
-    monkeypatch.setenv("AIRFLOW_CONN_ODD", json.dumps({"conn_type": "http", **fields}))
-
-    with pytest.raises(CrewTaskFailed, match="password") as caught:
-        Task(lambda: kickoff(human_input_webhook_url=PERSON, webhook_conn_id="odd"), store=store).run()
-
-    assert isinstance(caught.value.failure, InvalidSettings)
-    assert caught.value.failure.event.startswith("Connection 'odd' is unusable. ")
-    assert fields.get("password") not in {*str(caught.value).split()}
-    assert live_crew.calls == []
-    assert store.kickoff is None
 
 
 def test_mapped_task_outputs_are_sent_as_lists(live_crew):

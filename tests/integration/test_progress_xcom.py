@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,18 +12,13 @@ from airflow_provider_crew.client.errors import ExecutionFailed
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
-from airflow_provider_crew.triggers.events import read_event
-from tests.airflow_runs import PATIENCE
 from tests.integration.operators import both_ways, run
 from tests.integration.tasks import (
     FAILING,
     SLOW,
     Task,
-    TaskInstance,
     TaskStateStore,
     WatchedService,
-    fired,
-    trigger_of,
 )
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -69,56 +62,10 @@ def once(crew: WatchedService, is_so: Callable[[], object], first: Any, *others:
     crew.after = note
 
 
-@pytest.fixture
-def backend(monkeypatch):
-    """A custom XCom backend that calls ``before`` first."""
-    from airflow.sdk.bases.xcom import BaseXCom
-
-    class Own(BaseXCom):
-        before: Any = staticmethod(lambda: None)
-
-        @staticmethod
-        def serialize_value(value: Any, *, key: str | None = None, **of: Any) -> Any:
-            assert of.keys() == {"dag_id", "task_id", "run_id", "map_index"}
-            Own.before()
-            return BaseXCom.serialize_value(value, key=key, **of)
-
-    monkeypatch.setattr("airflow.sdk.execution_time.xcom.XCom", Own)
-    return Own
-
-
-@pytest.fixture
-def stuck(backend):
-    """A custom backend that hangs until this event is set. It counts the threads that it holds."""
-    released: Any = threading.Event()
-    released.threads = 0
-
-    def hold() -> None:
-        released.threads += 1
-        released.wait()
-
-    backend.before = staticmethod(hold)
-    yield released
-    released.set()
-
-
 def fail(*, deferrable: bool) -> None:
     """Run a task whose execution fails."""
     with pytest.raises(ExecutionFailed):
         Task(lambda: run(deferrable=deferrable)).run()
-
-
-async def until(there: Callable[[], Any]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not there():  # noqa: ASYNC110 - what is waited for happens in other threads
-            await asyncio.sleep(0.01)
-
-
-def trigger_in(crew: WatchedService, **instance: Any) -> Any:
-    """Return the trigger of a task that deferred before its first poll."""
-    trigger = trigger_of(crew.new_execution(SLOW))
-    trigger.task_instance = TaskInstance(**instance)  # type: ignore[assignment]
-    return trigger
 
 
 @both_ways
@@ -140,19 +87,6 @@ def test_each_change_is_pushed_once(live_crew, deferrable):
     assert {"dag_id": "research", "task_id": "crew", "run_id": "manual__2026-01-01", "map_index": -1} in (
         live_crew.xcoms.left_for
     )
-
-
-@both_ways
-def test_end_tells_of_a_retry_only_if_one_is_left(live_crew, deferrable):
-    live_crew.scenario = FAILING
-    task = Task(lambda: run(deferrable=deferrable), store=TaskStateStore(), retries=1)
-    actions = []
-    for _ in range(2):
-        with pytest.raises(ExecutionFailed):
-            task.run()
-        actions.append(live_crew.xcoms.progress[-1]["end"]["action"])
-
-    assert actions == ["retry", "fail"]
 
 
 def test_misfit_that_no_poll_saw_coming_is_the_end(live_crew):
@@ -203,34 +137,3 @@ def test_unchanged_progress_is_pushed_again_when_old(live_crew, timing, deferrab
     polled = [each["polled_at"] for each in again]
     assert polled == sorted(set(polled))
     assert last["state"] == "failed"
-
-
-async def test_stuck_backend_delays_no_polls_and_no_events(live_crew, stuck):
-    live_crew.scenario = SLOW
-    running = [asyncio.create_task(fired(trigger_in(live_crew))) for _ in range(40)]
-    await until(lambda: stuck.threads == 1)
-    polls = len(live_crew.calls)
-    await until(lambda: len(live_crew.calls) > polls + 5 * len(running))
-    assert stuck.threads == 1
-
-    for taken in live_crew.kickoffs:
-        live_crew.finish(taken.kickoff_id)
-
-    events = await asyncio.wait_for(asyncio.gather(*running), PATIENCE)
-    assert all(read_event(event).result for event in events)
-    assert stuck.threads == 1
-    # The other threads of the default pool are there for whoever asks.
-    assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), PATIENCE) == "free"
-    assert live_crew.xcoms.progress == []
-    stuck.set()  # the event loop waits for its threads
-
-
-@pytest.mark.parametrize(("setting", "is_readable"), [("False", True), ("perhaps", False)])
-def test_triggers_push_nothing_without_the_setting(live_crew, monkeypatch, task_log, setting, is_readable):
-    monkeypatch.setenv("AIRFLOW__CREW__PROGRESS_XCOM", setting)
-    after_the_first_look(live_crew, *[SECOND] * 10, FAILED)
-
-    fail(deferrable=True)
-
-    assert story(live_crew) == [AT_FIRST, ("failed", 0, "writing_task")]
-    assert ("progress_xcom" in task_log.warnings) is not is_readable

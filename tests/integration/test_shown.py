@@ -17,12 +17,11 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from airflow_provider_crew import api_server
-from airflow_provider_crew.client.errors import ExecutionCancelled, ExecutionFailed
+from airflow_provider_crew.client.errors import ExecutionFailed
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.local import Scenario, ScenarioTask
-from tests.integration.operators import both_ways, in_every_way, run, run_task, sensor
+from tests.integration.operators import both_ways, in_every_way, run, run_task
 from tests.integration.tasks import CONNECTION, QUICK, SLOW, Task, TaskInstance, poked, skip_where_pokes_forget
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -186,40 +185,6 @@ def test_usage_of_an_invalid_output_is_pushed_and_counted_once(live_crew, counte
         task.run()
     assert [call.kwargs["key"] for call in push.call_args_list].count("usage") == 1
     assert tokens(counted) == TOKENS
-
-
-NOT_TAKEN = {"crew.kickoff.not_taken": 1}
-
-
-@pytest.mark.parametrize(
-    ("make", "counts"),
-    [
-        (lambda: run(inputs={"topic": "ferries"}), NOT_TAKEN),
-        (lambda: run(inputs="nothing of the kind"), NOT_TAKEN),
-        (lambda: sensor(None), {"crew.execution.broken": 1}),
-    ],
-    ids=["input is missing", "inputs are unusable", "sensor without a kickoff ID"],
-)
-def test_task_that_sends_nothing_is_counted(live_crew, counted, make, counts):
-    with pytest.raises(CrewTaskFailed):
-        Task(make).run()
-
-    assert counted == counts
-    assert {*live_crew.calls} <= {"inputs"}
-
-
-@pytest.mark.parametrize("cancels", [True, False], ids=["cancelled", "endpoint is missing"])
-def test_wait_that_a_user_ends_is_counted(live_crew, store, counted, monkeypatch, cancels):
-    operator = run(cancel_on_kill=True)
-    monkeypatch.setattr(api_server, "has_ended", lambda _: True)
-    live_crew.scenario, live_crew.at_kickoff = SLOW, operator.on_kill
-    if not cancels:
-        live_crew.faults.answer(404, on="stop")
-
-    with pytest.raises((ExecutionCancelled, CrewTaskFailed)):
-        Task(lambda: operator, store=store).run()
-
-    assert {name for name in counted if "execution" in name} == {"crew.execution.timeout"}
 
 
 @pytest.mark.usefixtures("exporter")

@@ -23,7 +23,7 @@ STORIES = [
 
 
 @pytest.fixture
-def fixtures(live_crew, task_log, monkeypatch, timing, each_look_takes, out, ledger, exporter):
+def fixtures(live_crew, task_log, monkeypatch, timing, each_look_takes, out, ledger, exporter, counted):
     return locals()
 
 

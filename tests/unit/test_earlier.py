@@ -20,7 +20,7 @@ from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.models import Completed, Execution, Failed, Paused, Running
 from airflow_provider_crew.task.decide import Decision, End
-from airflow_provider_crew.task.earlier import decision_of, earlier, poll_earlier
+from airflow_provider_crew.task.earlier import decision_of, earlier
 from airflow_provider_crew.task.record import KEY, KICKOFF_ID, Record, fingerprint
 from airflow_provider_crew.task.task import Options, Task
 from airflow_provider_crew.task.verdict import Facts
@@ -160,13 +160,3 @@ class Attempt:
 
 def test_attempts_do_what_the_table_says(tabulated: Any) -> None:
     tabulated("earlier.txt", 3, lambda *cells: [Attempt(*cells).outcome()])
-
-
-def test_poll_tells_the_status_of_an_execution() -> None:
-    attempts = {name: Attempt("sent", "", name) for name in RESPONSES}
-    polled = {name: poll_earlier(attempt.task, attempt.poll, "k") for name, attempt in attempts.items()}
-    others = {"paused": "running", "NOT FOUND": "unknown", "NOT FOUND at another": "unknown", "400": "unreadable"}
-
-    assert {name: status for name, (status, _) in polled.items()} == {n: others.get(n, n) for n in RESPONSES}
-    found = {name: type(end) for name, (_, end) in polled.items() if end}
-    assert found == {"failed": Failed, "stopped": Failed, "400": errors.Rejected}
