@@ -21,16 +21,9 @@ from airflow_provider_crew.batch.report import Display, manifest
 from airflow_provider_crew.batch.results import write_results
 from airflow_provider_crew.batch.start import Starter
 from airflow_provider_crew.batch.state import BatchOptions, BatchRun, Carried
-from airflow_provider_crew.batch.store import MOST_IN_GROUP, read_entry, save_open
+from airflow_provider_crew.batch.store import read_entry, save_open
 from airflow_provider_crew.batch.trigger import CrewBatchTrigger
-from airflow_provider_crew.batch.watching import (
-    SHARE_IN_WORKER,
-    BatchProgress,
-    RowRules,
-    Watching,
-    count_of_rows,
-    loop_in_thread,
-)
+from airflow_provider_crew.batch.watching import BatchProgress, RowRules, Watching, count_of_rows, loop_in_thread
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import recorded_error
@@ -206,9 +199,7 @@ class Batch:
 
     @cached_property
     def _watching(self) -> Watching:
-        most = self.options.max_active
-        share = max(SHARE_IN_WORKER, most // MOST_IN_GROUP)  # no more than the next group replaces
-        return Watching(self.task.hook, most, time.time(), share, longest=timing.BATCH_WAIT)
+        return Watching(self.task.hook, self.options.max_active)
 
     def _pause(self) -> None:
         """Sleep until the crew may respond to a kickoff again."""

@@ -21,6 +21,8 @@ started nothing. ``ended``: the execution has, or the wait for it. ``reattached`
 Status = Literal["success", "error", "invalid_output", "cancelled", "uncertain", "not_started"]
 STATUSES: tuple[Status, ...] = ("success", "error", "invalid_output", "cancelled", "uncertain", "not_started")
 Fact = Mapping[str, Any]
+# Rows of a group, which are uncertain after the death of a process.
+MOST_IN_GROUP = 16
 
 _LONGEST_REASON = 2_000
 

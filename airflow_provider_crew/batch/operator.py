@@ -73,8 +73,8 @@ class CrewBatchOperator(KickoffTask):
     :param check: Function of the inputs and the output of a row. If it returns False, the row is invalid_output.
         It runs in up to 16 threads.
     :param output_type: Type that each output must match, as in CrewRunOperator.
-    :param deferrable: Whether to wait in the triggerer instead of a worker, unless rows end every few seconds. By
-        default ``[operators] default_deferrable``.
+    :param deferrable: Whether to wait in the triggerer instead of a worker, unless rows take two minutes or less
+        on average. By default ``[operators] default_deferrable``.
     :param poll_interval: Seconds between two polls of a row, as in CrewRunOperator.
     :param max_outage: Seconds the crew may be unreachable before an attempt ends.
     """

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from airflow_provider_crew.api_server import is_away, is_cleared_meanwhile
-from airflow_provider_crew.batch.facts import Fact, end, fact, failure
+from airflow_provider_crew.batch.facts import MOST_IN_GROUP, Fact, end, fact, failure
 from airflow_provider_crew.batch.fold import Row
 from airflow_provider_crew.batch.inputs import LONGEST_KEY
 from airflow_provider_crew.batch.state import BatchRun
-from airflow_provider_crew.batch.store import MOST_IN_GROUP, free_slot, save_slot, slot_key
+from airflow_provider_crew.batch.store import free_slot, save_slot, slot_key
 from airflow_provider_crew.client import errors, timing
 from airflow_provider_crew.client.errors import CrewError, UncertainKickoff
 from airflow_provider_crew.client.models import CrewInputs

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from airflow_provider_crew.batch.facts import Fact, fact
+from airflow_provider_crew.batch.facts import MOST_IN_GROUP, Fact, fact
 from airflow_provider_crew.batch.fold import OPEN, Row, fold
 from airflow_provider_crew.batch.state import BatchRun
 from airflow_provider_crew.exceptions import InvalidResultPath
@@ -18,8 +18,6 @@ from airflow_provider_crew.task.record import BATCH
 from airflow_provider_crew.task.send import called
 from airflow_provider_crew.task.stop import shielded
 
-# As many rows are uncertain after the death of a process.
-MOST_IN_GROUP = 16
 _VERSION = 1
 
 

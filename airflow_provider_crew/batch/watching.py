@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic.dataclasses import dataclass as validated
 
+from airflow_provider_crew.batch.facts import MOST_IN_GROUP
 from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.errors import (
     CrewError,
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 
 _SHARE_OF_WINDOW = 4
 # In a worker, starting rows again costs no resumption of the task.
-SHARE_IN_WORKER = 16
+_SHARE_IN_WORKER = 16
 _MOST_AT_ONCE = 8
 _LONGEST_TROUBLE = 300
 
@@ -75,18 +76,12 @@ class Watching:
     Watch of the running rows on one event loop.
 
     :param window: Number of executions that may run concurrently.
-    :param since: Time since when the rows have not been watched, or since when no ends were taken.
-    :param share: Share of the window, as a divisor, whose ends are due at once.
-    :param largest: Size of the largest status that is read here, in bytes. ``None`` reads all.
-    :param longest: Seconds after which the watch is due without an end.
+    :param largest: Size of the largest status that a triggerer reads, in bytes. A worker reads all.
     """
 
     hook: CrewHook
     window: int
-    since: float
-    share: int = _SHARE_OF_WINDOW
     largest: int | None = None
-    longest: float = math.inf
     results: dict[str, Completed] = field(default_factory=dict)
     """Rows that have completed, for a worker. In a triggerer, the event names them."""
     ends: dict[str, CrewError | None] = field(default_factory=dict)
@@ -134,8 +129,12 @@ class Watching:
         for row in self._rows.values():
             if row.task and row.task.done() and (error := row.task.exception()):
                 raise error
-        lasted, quota = time.monotonic() - self._began, min(len(self._rows), max(1, self.window // self.share))
-        if self.news >= quota or lasted >= (timing.BATCH_WAIT if self.news else self.longest):
+        quota, patience, longest = self.window // _SHARE_OF_WINDOW, timing.BATCH_WAIT, math.inf
+        if self.largest is None:
+            quota = min(self.window // _SHARE_IN_WORKER, MOST_IN_GROUP)
+            patience, longest = timing.BATCH_TURN, timing.BATCH_WAIT
+        lasted = time.monotonic() - self._began
+        if self.news >= min(len(self._rows), max(1, quota)) or lasted >= (patience if self.news else longest):
             return True
         return time.time() >= (self.rules.wake_at or math.inf) or (self.rules.was_away and not self.is_away)
 
@@ -147,8 +146,9 @@ class Watching:
     @property
     def is_quick(self) -> bool:
         """Whether rows end so quickly that a deferral, which takes 10 to 20 s, would leave places empty."""
-        quarter = min(len(self._rows), self.window) / _SHARE_OF_WINDOW
-        return self.news * timing.BATCH_WAIT >= quarter * (time.time() - self.since)
+        states = [row.state for name, row in self._rows.items() if name in self.ends]
+        took = sum(state.polled_at - state.started_at for state in states)
+        return 0 < took <= len(states) * timing.BATCH_QUICK
 
     async def _watch(self, name: str, row: _Watched, kickoff_id: str, rules: RowRules) -> None:
         def deadline() -> float:
@@ -189,7 +189,7 @@ class Watching:
 
     def taken(self) -> tuple[dict[str, Any], dict[str, Completed]]:
         """Return the event and the results, and forget the rows that have ended."""
-        event, self.trouble, self.since, self._began = self.as_event(), "", time.time(), time.monotonic()
+        event, self.trouble, self._began = self.as_event(), "", time.monotonic()
         for name in event["ends"]:
             del self.ends[name], self._rows[name]
         return event, {name: self.results.pop(name) for name in event["ends"] if name in self.results}
@@ -269,7 +269,7 @@ async def watched(trigger: Any) -> dict[str, Any]:
     """Watch the rows of a trigger, and return its event."""
     writer = progress_of(trigger)
     report = BatchProgress(trigger.shown["progress"], trigger.log, trigger.shown["logged_at"])
-    watching = Watching(hook_of(trigger), trigger.window, since=trigger.deferred_at, largest=LARGEST_RESPONSE)
+    watching = Watching(hook_of(trigger), trigger.window, LARGEST_RESPONSE)
 
     def saw() -> None:
         is_news = report.saw(watching)

@@ -80,6 +80,10 @@ WEBHOOK_BODY = 10.0
 BATCH_LOOK = 0.5
 # After this, a wait ends if any row has ended, and the progress is logged again.
 BATCH_WAIT = 30.0
+# Rows that take no longer on average are watched in a worker, because a deferral would leave places empty.
+BATCH_QUICK = 120.0
+# The same as BATCH_WAIT in a worker, where others start at once.
+BATCH_TURN = 5.0
 # After this, a process shows again that Airflow has not replaced it before it sends a kickoff.
 FENCE_AGE = 10.0
 # Between two writes of the kickoff IDs of a group that is being sent.
