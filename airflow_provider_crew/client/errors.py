@@ -148,10 +148,16 @@ class CrewError(_Typed):
         }
 
     @property
+    def billed(self) -> str:
+        """Cost as a sentence, and what the executions of a batch have used."""
+        cost = "billed;" if self.spent and self.cost is not Cost.UNKNOWN else self.cost.sentence
+        return f"{cost} {self.spent}".strip()
+
+    @property
     def story(self) -> str:
         """The event, its place and execution, the cost and the next step, one per line."""
         at = ", ".join(filter(None, (self.at, self.kickoff_id and f"execution {self.kickoff_id}")))
-        lines = {"At": at, "Cost": f"{self.cost.sentence} {self.spent}".strip(), "Next": self.next_step}
+        lines = {"At": at, "Cost": self.billed, "Next": self.next_step}
         return "\n".join([self.event, *(f"{name}: {line}" for name, line in lines.items() if line)])
 
     def __str__(self) -> str:

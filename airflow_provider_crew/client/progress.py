@@ -185,7 +185,7 @@ def ended(progress: Mapping[str, Any], error: errors.CrewError, now: float) -> d
         case errors.ExecutionUnknown() | errors.ExecutionNotFound():
             state = "unknown"
     end: dict[str, Any] = {name: one_line(text, _MAX_TEXT) for name, text in error.as_dict().items()}
-    end["billed"] = error.cost.sentence
+    end["billed"] = error.billed
     if isinstance(error, errors.InvalidOutput):
         end["misfits"] = list(error.misfits)
     if "\n" in error.error.strip():
