@@ -151,7 +151,8 @@ endef
 lock: $(UV)  ## Pin all environments anew
 	$(UV) $(COMPILE) --group dev --output-file $(LOCK) pyproject.toml
 	$(UV) $(COMPILE) --group bench --constraint $(LOCK) --output-file $(BENCH_LOCK) pyproject.toml
-	$(UV) $(COMPILE) --group executors --constraint $(LOCK) --output-file $(EXECUTORS_LOCK) pyproject.toml
+	sed '/^python-dateutil==/,/[^\\]$$/d' $(LOCK) | $(UV) $(COMPILE) --group executors --constraint - \
+		--output-file $(EXECUTORS_LOCK) pyproject.toml
 	$(UV) $(COMPILE) --group agents --constraint $(LOCK) --output-file $(AGENTS_LOCK) pyproject.toml
 	echo "apache-airflow-providers-common-ai>=1.1.0rc1" | $(UV) $(COMPILE) --group agents --constraint $(LOCK) \
 		--constraint - --output-file requirements/agents-next.txt pyproject.toml
