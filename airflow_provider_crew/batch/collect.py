@@ -11,7 +11,7 @@ from airflow_provider_crew.batch.facts import Fact, end
 from airflow_provider_crew.batch.fold import Row
 from airflow_provider_crew.batch.state import BatchRun
 from airflow_provider_crew.client import errors, timing
-from airflow_provider_crew.client.cancelling import Cancelling
+from airflow_provider_crew.client.client import Cancelling
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.models import Completed, Failed
 from airflow_provider_crew.client.text import in_words

@@ -8,7 +8,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import requests
@@ -38,6 +38,8 @@ _NOT_CONNECTED = (
     ssl.SSLCertVerificationError,
 )
 _CHUNK = 65536
+# How often to ask a crew to stop an execution.
+_MOST_REQUESTS = 3
 
 _this_thread = threading.local()
 # urllib3 logs malformed headers, in which a crew may have repeated the token.
@@ -190,3 +192,43 @@ class CrewClient:
                 if time.monotonic() > until:
                     raise TimeoutError(errno.ETIMEDOUT, "the response is incomplete")
             return Response.received(request, response.status_code, response.headers, bytes(body), most)
+
+
+class Cancelling:
+    """
+    Requests to cancel one execution. Ask as long as that may help, with a pause before each further request.
+
+    :param continued_as: Another ID of the execution. Both are stopped, and the execution has ended if both have.
+    """
+
+    is_open = False
+    """Whether asking again may help."""
+    may_follow = False
+    """Whether the crew may have taken a request, so that it may end the execution late."""
+
+    def __init__(self, kickoff_id: str, continued_as: str = "") -> None:
+        self._kickoff_id = kickoff_id
+        self._running = [name for name in (kickoff_id, continued_as) if name]
+        self._ends: dict[str, Completed | Failed] = {}
+        self._requests = 0
+        self._taken: NotCancelled | None = None
+
+    def ask(self, cancel: Callable[[str], Completed | Failed]) -> Completed | Failed:
+        """Ask once, and return the end. Raise NotCancelled if there is none."""
+        failures, self.is_open = dict[str, NotCancelled](), False
+        for name in self._running:
+            try:
+                self._ends[name] = cancel(name)
+            except NotCancelled as error:
+                failures[name] = error
+        self._running, self._requests = [*failures], self._requests + 1
+        passing = next((error for error in failures.values() if error.passes), None)
+        self.is_open = passing is not None and self._requests < _MOST_REQUESTS
+        if failures:
+            failure = min(failures.values(), key=lambda error: error.cost is not Cost.RUNNING)
+            # A crew may reject a second request.
+            failure, self._taken = self._taken if self._taken and failure.is_refused else failure, passing
+            self.may_follow = not failure.is_refused
+            raise failure
+        ends = (end for end in self._ends.values() if isinstance(end, Completed))
+        return next(ends, self._ends[self._kickoff_id]).model_copy(update={"kickoff_id": self._kickoff_id})

@@ -13,7 +13,6 @@ from asgiref.sync import sync_to_async
 
 from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.api import resend
-from airflow_provider_crew.client.cancelling import Cancelling
 from airflow_provider_crew.client.errors import Cost, CrewError, InvalidSettings, NotCancelled, Unreachable
 from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, Failed
 from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, KickoffOptions
@@ -131,6 +130,8 @@ class CrewHook(BaseHook):
         :param address: Address of the crew that started the execution, if known. If the connection points to
             another, nothing is sent.
         """
+        from airflow_provider_crew.client.client import Cancelling
+
         with _about(kickoff_id):
             self.connection.require_address(address)
         asking = Cancelling(kickoff_id, continued_as)

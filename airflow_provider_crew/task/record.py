@@ -108,19 +108,15 @@ class Store:
 
     def get(self, key: str, *, is_patient: bool = True) -> Any:
         """Return the value of a key. None if there is none."""
-        return _retry_while_away(partial(self._store.get, key)) if is_patient else self._store.get(key)
+        return _answer(partial(self._store.get, key), is_patient=is_patient)
 
     def set(self, key: str, value: Any, *, is_patient: bool = True) -> None:
         """Store a value for as long as the run exists."""
-        store = partial(self._store.set, key, value, **versions.RETENTION)
-        if is_patient:
-            _retry_while_away(store)
-        else:
-            store()
+        _answer(partial(self._store.set, key, value, **versions.RETENTION), is_patient=is_patient)
 
     def delete(self, key: str) -> None:
         """Delete a key."""
-        _retry_while_away(partial(self._store.delete, key))
+        _answer(partial(self._store.delete, key))
 
 
 def store_of(context: Context) -> Store | None:
@@ -365,9 +361,9 @@ class _Deliveries:
                 record.update(delivered=True)
 
 
-def _retry_while_away(ask: Callable[[], Any]) -> Any:
-    """Return the response of the store, and ask again while Airflow's API server is unreachable."""
-    until = time.monotonic() + timing.STORE_OUTAGE
+def _answer(ask: Callable[[], Any], *, is_patient: bool = True) -> Any:
+    """Return the response of the store. If it is patient, ask again while Airflow's API server is unreachable."""
+    until = time.monotonic() + timing.STORE_OUTAGE if is_patient else 0.0
     while True:
         try:
             return ask()

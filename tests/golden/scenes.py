@@ -87,7 +87,7 @@ def _report_usage(world: World, _: Job) -> None:
 
 def _stop(world: World, _: Job) -> None:
     world.crew.scenario = SLOW
-    world.at("status", lambda: world.crew.revoke(world.kickoff_ids[0]))
+    world.at("status", lambda: world.crew.revoke(world.crew.ids[0]))
 
 
 def _lose_response(world: World, _: Job) -> None:
@@ -184,7 +184,7 @@ def recorded(world: World, scene: Scene, ledger: Ledger) -> dict[str, Any]:
         files = {path.relative_to(job.folder): path for path in sorted(job.folder.rglob("*")) if path.is_file()}
         taken.append(
             {
-                "kickoff_ids": world.kickoff_ids,
+                "kickoff_ids": world.crew.ids,
                 "try_number": job.now.ti.try_number,
                 "max_tries": job.now.ti.max_tries,
                 "states": job.now.store.entries,

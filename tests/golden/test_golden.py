@@ -125,7 +125,7 @@ def test_mark_stops_stored_execution(world, ledger, name, stored):
 
     job.task.attempt(deferral)
 
-    assert world.stopped_ids == stored["kickoff_ids"]
+    assert world.crew.stopped_ids == stored["kickoff_ids"]
 
 
 @pytest.mark.parametrize("name", [name for name, scene in SCENES.items() if scene.alert])

@@ -204,8 +204,8 @@ class Story:
             if each := text.partition("-> ")[0].strip():
                 told = self.take(each)
                 yield f"  {each} -> {self.plain(str(told))}" if told is not None else f"  {each}"
-        stops = [self.plain(request.path.rpartition("/")[2]) for request in self.crew.requests.on("stop")]
-        yield f"  -> kickoffs: {len(self.crew.kickoffs)}, stops: {', '.join(sorted(stops)) or 'none'}"
+        stops = ", ".join(sorted(map(self.plain, self.crew.stopped_ids)))
+        yield f"  -> kickoffs: {len(self.crew.kickoffs)}, stops: {stops or 'none'}"
         assert not [other for other in self.others if other.kickoffs or other.requests.on("stop")]
         self._closing.close()
 
@@ -538,6 +538,10 @@ STEPS: dict[str, Callable[..., object]] = {
     ),
     "Airflow refuses (.+)": lambda it, names: setattr(it.task.ti, "refused_xcoms", frozenset(names.split())),
     r"at push of (\w+): (.+)": Story.at_push,
+    "a policy decides on retries": lambda it: setattr(it.task.ti, "task", SimpleNamespace(retry_policy=object())),
+    "Airflow (forgets|keeps) what is cleared": lambda it, does: it.monkeypatch.setattr(
+        versions, "CLEARING_DELETES_TASK_STATE", does == "forgets"
+    ),
     "time is over at an import": lambda it: it.monkeypatch.setattr(
         "airflow_provider_crew.operators.base.resolve_name", Mock(side_effect=AirflowTaskTimeout("Timeout"))
     ),

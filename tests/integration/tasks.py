@@ -56,14 +56,10 @@ def api_error(status: int | None) -> Exception:
     return AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": status}))
 
 
-_SENSORS_FORGET = "before Airflow 3.3 a sensor remembers nothing"
-sensors_remember = pytest.mark.skipif(AIRFLOW < (3, 3), reason=_SENSORS_FORGET)
-
-
 def skip_where_pokes_forget(mode: Mapping[str, Any]) -> None:
     """Skip a sensor whose pokes, processes of their own, would have to know of each other."""
     if AIRFLOW < (3, 3) and mode.get("mode") == "reschedule":
-        pytest.skip(_SENSORS_FORGET)
+        pytest.skip("before Airflow 3.3 a sensor remembers nothing")
 
 
 class TaskStateStore:
@@ -219,8 +215,9 @@ class Task:
         return event
 
     def revived(self, waiting: TaskDeferred) -> CrewExecutionTrigger:
-        """Return the trigger of a deferred try as the triggerer builds it."""
-        trigger = revived(waiting.trigger)
+        """Return the trigger of a deferred try as the triggerer builds it from what is stored."""
+        path, stored = waiting.trigger.serialize()
+        trigger = rebuilt(path, json.loads(json.dumps(stored, allow_nan=False)))
         trigger.task_instance = self.ti  # type: ignore[assignment]
         return trigger
 
@@ -249,23 +246,17 @@ class Task:
         return result
 
 
-def poked(task: Task, *, at_most: int = 1000) -> Any:
+def poked(task: Task) -> Any:
     """Run one try of a task, poke after poke, each of them in a process of its own."""
     began = datetime.now(UTC)
-    for _ in range(at_most):
+    for _ in range(1000):
         try:
             return task.run()
         except AirflowRescheduleException as later:
             task.ti.try_number -= 1
             task.ti.first_poke = began
             time.sleep(max(0.0, (later.reschedule_date - datetime.now(UTC)).total_seconds()))
-    raise AssertionError(f"not over after {at_most} pokes")
-
-
-def revived(trigger: CrewExecutionTrigger) -> CrewExecutionTrigger:
-    """Return the trigger as the triggerer builds it from what is stored."""
-    path, stored = trigger.serialize()
-    return rebuilt(path, json.loads(json.dumps(stored, allow_nan=False)))
+    raise AssertionError("not over after 1000 pokes")
 
 
 def rebuilt(path: str, stored: Mapping[str, Any]) -> CrewExecutionTrigger:
@@ -358,6 +349,11 @@ class WatchedService(LocalCrewService):
     def ids(self) -> list[str]:
         """The kickoff ID of each execution, in order."""
         return [kickoff.kickoff_id for kickoff in self.kickoffs]
+
+    @property
+    def stopped_ids(self) -> list[str]:
+        """The execution of each request to stop one."""
+        return [request.path.rpartition("/")[2] for request in self.requests.on("stop")]
 
     @property
     def calls(self) -> list[str]:

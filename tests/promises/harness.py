@@ -113,16 +113,6 @@ class World:
         for kickoff in self.crew.kickoffs:
             self.crew.finish(kickoff.kickoff_id)
 
-    @property
-    def kickoff_ids(self) -> list[str]:
-        """Every execution that was started."""
-        return [kickoff.kickoff_id for kickoff in self.crew.kickoffs]
-
-    @property
-    def stopped_ids(self) -> list[str]:
-        """The execution of each request to stop one."""
-        return [request.path.rpartition("/")[2] for request in self.crew.requests.on("stop")]
-
     def _tell(self, request: ReceivedRequest) -> None:
         for listener in [*self._listeners]:
             listener(request)

@@ -285,7 +285,7 @@ def lost_response_settles_itself(world: World, make: MakeJob) -> None:
         world.crew.faults.reset(on="kickoff", after_taken=True)
         assert_succeeded(job.attempt())
         assert receiver.calls in {1, 2}
-    (kickoff_id,) = world.kickoff_ids
+    (kickoff_id,) = world.crew.ids
     # The Crew tab counts these lines. The log of a batch has none.
     assert job.has_rows or f"Started execution {kickoff_id}" in world.log.text
 
@@ -312,7 +312,7 @@ def late_call_is_found_by_later_attempt(world: World, make: MakeJob) -> None:
             assert not outcome.is_retried
         assert len(world.crew.kickoffs) == 1
         (request,) = world.crew.requests.on("kickoff")
-        started = {"kickoff_id": world.kickoff_ids[0]}
+        started = {"kickoff_id": world.crew.ids[0]}
         requests.post(request.json["crewWebhookUrl"], json=started, timeout=30)
         job.clear()
         assert_later_attempt_finds_it(world, job)
@@ -350,7 +350,7 @@ def told_to_end_while_waiting_is_found_again(world: World, make: MakeJob) -> Non
     world.at("status", job.kill, number=5)
     world.at("status", world.finish, number=7)  # a trigger goes on elsewhere
     job.attempt()
-    assert world.stopped_ids == []
+    assert world.crew.stopped_ids == []
     assert_later_attempt_finds_it(world, job)
 
 
@@ -393,8 +393,8 @@ def timeout_stops_with_renewed_token(world: World, make: MakeJob) -> None:
     job = make(world, timeout=300, rows=2)
     outcome = job.attempt()
     assert outcome.cost == "ended"
-    assert sorted(world.stopped_ids) == sorted(world.kickoff_ids)
-    assert len(world.kickoff_ids) == job.rows
+    assert sorted(world.crew.stopped_ids) == sorted(world.crew.ids)
+    assert len(world.crew.ids) == job.rows
 
 
 @promise
@@ -424,9 +424,9 @@ def _assert_stops_nothing_at_another_crew(
         world.at("status", move, number=3)
         outcome = job.attempt()
         assert not another.requests.on("stop")
-    assert world.stopped_ids == [] or sorted(world.stopped_ids) == sorted(world.kickoff_ids)
+    assert world.crew.stopped_ids == [] or sorted(world.crew.stopped_ids) == sorted(world.crew.ids)
     if not isinstance(outcome.error, Marked):
-        assert outcome.cost == ("ended" if world.stopped_ids else "running")
+        assert outcome.cost == ("ended" if world.crew.stopped_ids else "running")
 
 
 @promise
@@ -517,7 +517,7 @@ def execution_timeout_during_poll_ends_attempt(world: World, make: MakeJob) -> N
     outcome = job.attempt()
     assert not isinstance(outcome.error, WaitedTooLong)
     assert outcome.cost == "running"
-    assert world.stopped_ids == []
+    assert world.crew.stopped_ids == []
     stop()
     assert_later_attempt_finds_it(world, job)
 
@@ -553,13 +553,13 @@ def execution_that_outlasts_its_time_is_running(world: World, make: MakeJob) -> 
     world.each_poll_takes(10)
 
     def finish_second_row_later() -> None:
-        world.at("status", lambda: world.crew.finish(world.kickoff_ids[1]), number=2)
+        world.at("status", lambda: world.crew.finish(world.crew.ids[1]), number=2)
 
     world.at("kickoff", finish_second_row_later, number=2)
     job = make(world, row_timeout=300, rows=2)
     outcome = job.attempt()
     assert outcome.cost == "running"
-    assert world.stopped_ids == []
+    assert world.crew.stopped_ids == []
     assert_later_attempt_finds_it(world, job)
 
 
@@ -568,7 +568,7 @@ def stopped_execution_is_not_started_again(world: World, make: MakeJob) -> None:
     for number, dialect in enumerate(("documented", "deployed")):
         world.crew.scenario = SLOW.model_copy(update={"dialect": dialect})
         job = make(world)
-        world.at("status", lambda: world.crew.revoke(world.kickoff_ids[-1]), number=3)
+        world.at("status", lambda: world.crew.revoke(world.crew.ids[-1]), number=3)
         assert job.attempt().cost == "ended"
         job.attempt()
         assert len(world.crew.kickoffs) == number + 1
@@ -583,8 +583,8 @@ def marked_task_stops_each_execution_once_if_it_cancels(world: World, make: Make
         world.at("status", job.mark, number=3)
         world.at("status", job.kill, number=7)
         assert job.attempt().error
-        assert sorted(world.stopped_ids) == sorted(world.kickoff_ids[job.rows :])
-        assert len(world.kickoff_ids) == job.rows * (1 + cancels)
+        assert sorted(world.crew.stopped_ids) == sorted(world.crew.ids[job.rows :])
+        assert len(world.crew.ids) == job.rows * (1 + cancels)
         world.forget()
 
 
@@ -598,9 +598,9 @@ def execution_that_runs_on_is_asked_three_times(world: World, make: MakeJob) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timing, "CANCEL_PAUSE", 0.0)
         job.attempt()
-    assert sorted(world.stopped_ids) == sorted(world.kickoff_ids * 3)
+    assert sorted(world.crew.stopped_ids) == sorted(world.crew.ids * 3)
     if not job.options.get("deferrable"):  # a worker is killed soon
-        assert len({*world.stopped_ids[: job.rows]}) == job.rows
+        assert len({*world.crew.stopped_ids[: job.rows]}) == job.rows
 
 
 @promise
@@ -619,7 +619,7 @@ def marked_task_waits_for_no_slow_poll(world: World, make: MakeJob) -> None:
     outcome = job.attempt()
     marking.join()
     assert outcome.error
-    assert world.stopped_ids == world.kickoff_ids
+    assert world.crew.stopped_ids == world.crew.ids
 
 
 # Results.

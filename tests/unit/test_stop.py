@@ -18,7 +18,7 @@ from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.models import Failed
-from airflow_provider_crew.exceptions import CrewTaskError, CutShort, EndedByAirflow
+from airflow_provider_crew.exceptions import CutShort, EndedByAirflow
 from airflow_provider_crew.task.stop import Pulse, Stop, as_cut_short, pulse_of, shielded
 from airflow_provider_crew.task.task import Options, Task
 from airflow_provider_crew.task.verdict import Facts, verdict
@@ -49,19 +49,6 @@ def test_process_notices_a_suspension_whatever_it_does(timing):
     assert own.was_suspended()
 
 
-def test_process_that_was_suspended_sends_nothing():
-    ending(told=False)[0].look_before("kickoff")
-
-    with pytest.raises(CrewTaskError):
-        ending(beats=(0.0, 65.0, 66.0), told=False)[0].look_before("kickoff")
-
-
-def test_process_that_was_suspended_cancels_nothing():
-    stop, _ = ending(beats=(0.0, 65.0, 66.0), cancel_on_timeout=True)
-
-    assert stop.cancelled_if_wanted(TIME_OVER, lambda: STOPPED) == (TIME_OVER, None)
-
-
 def ending(*, beats: tuple[float, ...] = (0.0, 5.0), told: bool = True, **options: Any) -> tuple[Stop, list[str]]:
     """Return the stop of a task that Airflow is ending, and its warnings. Its pulse beats at these times."""
     warnings: list[str] = []
@@ -74,6 +61,8 @@ def ending(*, beats: tuple[float, ...] = (0.0, 5.0), told: bool = True, **option
     return Stop(task, pulse), warnings
 
 
+# Beats of a process that was suspended.
+SUSPENDED = (0.0, 65.0, 66.0)
 TIME_OVER = errors.WaitedTooLong("too long", kickoff_id="k", at="task 2 of 3")
 STOPPED = Failed(status="error", kickoff_id="k", error="revoked", word="REVOKED")
 ERRORS: dict[str, Any] = {
@@ -113,9 +102,9 @@ def heeded(phase: Any, own: str, earlier: str | None, *, marked: bool = True, **
     return f"warns: {event} ({execution[0]})"
 
 
-def looked(limit: float | None = None, *, told: bool = False, interrupted: bool | None = None) -> str:
+def looked(limit: float | None = None, *, interrupted: bool | None = None, **is_ending: Any) -> str:
     """Return what comes of the last look before a kickoff, a minute after the task has begun."""
-    stop, _ = ending(told=told, execution_timeout=limit and timedelta(seconds=limit))
+    stop, _ = ending(**{"told": False} | is_ending, execution_timeout=limit and timedelta(seconds=limit))
     stop._task.began -= 60.0
     event = None if interrupted is None else Event()
     if event and interrupted:
@@ -138,7 +127,7 @@ def cut_short(name: str, **facts: str) -> str:
     return f"{type(ended).__name__} {ended.kickoff_id} {ended.at}".strip()
 
 
-def cancelled(name: str, *, on_timeout: bool = True, fails: bool = False) -> str:
+def cancelled(name: str, *, on_timeout: bool = True, fails: bool = False, **is_ending: Any) -> str:
     """Return what a wait with this error does at its end, also if the request to cancel fails."""
     asked: list[int] = []
 
@@ -148,7 +137,7 @@ def cancelled(name: str, *, on_timeout: bool = True, fails: bool = False) -> str
             raise RuntimeError("no secrets")
         return STOPPED
 
-    told, end = ending(cancel_on_timeout=on_timeout)[0].cancelled_if_wanted(ERRORS[name], cancel)
+    told, end = ending(**is_ending, cancel_on_timeout=on_timeout)[0].cancelled_if_wanted(ERRORS[name], cancel)
     assert len(asked) == (told is not ERRORS[name])
     assert end is (STOPPED if asked and not fails else None)
     assert ("no secrets" in str(told.args)) == bool(asked and fails)

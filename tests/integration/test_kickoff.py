@@ -1,10 +1,11 @@
-"""Kickoff records and the daily limit: what is stored and counted of a kickoff, and what a later attempt does."""
+"""What is sent, stored and counted of a kickoff, checks that run before it, and what a later attempt does."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
+from collections import UserList
 from dataclasses import asdict
 from datetime import datetime
 from types import SimpleNamespace
@@ -15,18 +16,83 @@ import pytest
 from airflow.sdk.exceptions import ErrorType
 from airflow.sdk.execution_time import comms
 
-from airflow_provider_crew.client.errors import Cost, DailyLimitReached
-from airflow_provider_crew.exceptions import CrewTaskFailed, ExecutionFailed
+from airflow_provider_crew.client.errors import Cost, DailyLimitReached, InvalidInputs, InvalidSettings
+from airflow_provider_crew.client.options import SENT_AS
+from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.task import send
 from airflow_provider_crew.task.decide import KickoffRecord
 from airflow_provider_crew.task.record import fingerprint
+from airflow_provider_crew.task.task import Options
+from airflow_provider_crew.task.task import Task as KitTask
 from tests.airflow_runs import eventually
-from tests.integration.operators import every_operator, id_of, kickoff, run
-from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, Task, TaskInstance
+from tests.integration.operators import every_operator, id_of, kickoff, run, run_deferred
+from tests.integration.stories import decorated
+from tests.integration.tasks import CONNECTION, INPUTS, QUICK, SLOW, Task, TaskInstance, WatchedService
+from tests.option_values import FIELDS, OPTIONS
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
+
+every_kind = pytest.mark.parametrize("operator", [kickoff, run, run_deferred, decorated])
+
+
+def sent(service: WatchedService) -> dict[str, Any]:
+    (request,) = service.requests.on("kickoff")
+    return request.json
+
+
+@every_kind
+def test_every_option_is_sent(live_crew, operator):
+    Task(lambda: operator(**OPTIONS)).run()
+
+    assert sent(live_crew) == {"inputs": INPUTS} | FIELDS
+
+
+def test_unreadable_secret_ends_no_poll(live_crew):
+    live_crew.faults.answer(200, body={"state": "SUCCESS", "result": "Done."}, on="status")
+
+    assert CrewHook(webhook_conn_id="no_such_connection").status("4711").status == "completed"
+
+
+def test_mapped_task_outputs_are_sent_as_lists(live_crew):
+    """Airflow renders the output of a mapped task to a sequence that is no list."""
+    topic, audience = UserList(["ships", ("tugs", UserList(["ropes"]))]), {"port": UserList[str]()}
+
+    Task(lambda: kickoff(inputs={"topic": topic, "audience": audience}, meta={"runs": UserList([1, 2])})).run()
+
+    assert live_crew.kickoffs[0].meta == {"runs": [1, 2]}
+    assert live_crew.kickoffs[0].inputs == {"topic": ["ships", ["tugs", ["ropes"]]], "audience": {"port": []}}
+
+
+LOOP = {"loop": SimpleNamespace(index=2)}
+
+
+@pytest.mark.parametrize(
+    ("key", "more", "sent"),
+    [("2026-11-27", {}, {"partition_key": "2026-11-27"}), (None, {}, {}), ("", LOOP, {"iteration": 2})],
+)
+def test_origin_has_the_partition_key_of_the_run(live_crew, key, more, sent):
+    started = Task(kickoff)
+    run = SimpleNamespace(**vars(started.context["dag_run"]), partition_key=key)
+
+    started.begin().execute(started.context | more | {"dag_run": run})
+
+    origin = live_crew.kickoffs[0].meta["airflow"]
+    assert {name: origin[name] for name in ("partition_key", "iteration") if name in origin} == sent
+
+
+@pytest.mark.parametrize("rendered", [None, "", " \n", "None"], ids=repr)
+@pytest.mark.parametrize("name", [*SENT_AS, "webhook_conn_id", "crew_conn_id"])
+def test_option_rendered_to_nothing_is_rejected(name, rendered):
+    """A promise shows that nothing is sent then."""
+    given: Any = {"kickoff": {name: rendered}} if name in SENT_AS else {name: rendered}
+    options = Options(**{"crew_conn_id": "crew_default", "given": {name: "{{ upstream }}"}, **given})
+
+    with pytest.raises(InvalidInputs if name in SENT_AS else InvalidSettings, match=name) as caught:
+        KitTask(options, {"ti": TaskInstance()}, None).check()
+
+    assert "{{ upstream }}" in str(caught.value)
 
 
 @every_operator
@@ -66,18 +132,6 @@ def test_success_that_a_clear_drops_a_moment_later_is_returned_again(
     assert len(live_crew.kickoffs) == 1
 
 
-@pytest.mark.parametrize("policy", [None, object()])
-def test_next_step_names_a_retry_unless_a_policy_may_forbid_it(live_crew, store, policy):
-    live_crew.scenario = FAILING
-    task = Task(run, store=store, retries=1)
-    task.ti.task = SimpleNamespace(retry_policy=policy)
-
-    with pytest.raises(ExecutionFailed) as caught:
-        task.run()
-
-    assert ("Retrying" in caught.value.next_step) == (policy is None)
-
-
 # Kickoffs whose response came late, or could not be stored.
 
 
@@ -114,20 +168,6 @@ def forgets(request, monkeypatch) -> bool:
 
 
 class TestAnAirflowThatForgetsWhenCleared:
-    @every_operator
-    @pytest.mark.parametrize("cleared", [True, False])
-    def test_warns_if_it_may_have_forgotten(self, live_crew, store, operator, forgets, cleared, task_log):
-        told: list[str] = []
-        live_crew.at_kickoff = lambda: told.append(task_log.warnings)
-        task = Task(operator, store=store, retries=1)
-        task.ti.try_number = 1
-        if cleared:
-            task.clear()
-
-        task.run()
-
-        assert bool(told[0]) is (forgets and cleared)
-
     @every_operator
     def test_gets_the_record_again_from_an_ending_attempt(self, live_crew, store, operator, forgets):
         made = operator()
