@@ -19,7 +19,7 @@ from airflow_provider_crew.exceptions import (
 from airflow_provider_crew.task import send
 from tests.integration.batches import lines, newest, rows
 from tests.integration.operators import both_ways
-from tests.integration.tasks import CONNECTION, QUICK, TaskStateStore
+from tests.integration.tasks import CONNECTION, QUICK, SLOW, TaskStateStore
 from tests.option_values import FIELDS, OPTIONS
 from tests.supported import AIRFLOW
 
@@ -44,6 +44,19 @@ def test_batch_returns_a_manifest_and_writes_a_line_per_row(live_crew, batch, ou
     assert last["since"] >= last["started_at"]
     counts = {"total": 10, "ended": 10, "failed": 0, "uncertain": 0, "running": 0, "waiting": 0, "unread": 0}
     assert last["batch"].items() >= counts.items()
+
+
+def test_single_row_that_has_ended_is_replaced_soon(live_crew, batch, timing):
+    timing(batch_wait=1000.0, batch_turn=0.1)
+    live_crew.scenario = SLOW
+
+    def after(_: Any) -> None:
+        ids = live_crew.ids
+        for kickoff_id in ids if len(ids) == 34 else ids[:1] if len(ids) == 33 else []:
+            live_crew.finish(kickoff_id)
+
+    live_crew.after = after
+    assert batch(34, max_active=33, timeout=20).run()["counts"]["success"] == 34
 
 
 def test_every_option_is_sent_for_each_row(live_crew, batch):
