@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -29,17 +29,14 @@ from airflow_provider_crew.task.decide import KickoffRecord, decide
 from airflow_provider_crew.task.record import as_stored, read_record
 from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
+from tests.integration import commands
 from tests.integration.airflow_api import TASK, AirflowApi, serving
 from tests.integration.clients import INPUTS, TOKEN
 from tests.integration.commands import (
-    ASKING,
     ENDLESS,
-    FAILING,
     OWN_TOKEN,
     WRITING,
     Crew,
-    answers,
-    crew,
     kick_off,
     playing,
 )
@@ -48,91 +45,42 @@ GIVEN = ("--inputs", json.dumps(INPUTS))
 SLOWLY = WRITING.model_copy(update={"seconds": 0.3})
 
 
-# A crew, a command, and what the user types. `status` and `cancel` get the ID of an execution.
-COMMANDS: dict[str, tuple[Crew, str, str | None]] = {
-    "completed": (crew(WRITING), "status", None),
-    "running": (crew(ENDLESS), "status", None),
-    "failed": (crew(FAILING), "status", None),
-    "crew waits for a person": (crew(ASKING), "status", None),
-    "flow waits for a person": (crew(ASKING, kind="flow"), "status", None),
-    "name with a line break": (crew(ENDLESS.model_copy(update={"name": "a\nCost: none"})), "status", None),
-    "inputs": (crew(WRITING), "inputs", None),
-    "yes is typed": (crew(ENDLESS), "cancel", "y\n"),
-    "no is typed": (crew(ENDLESS), "cancel", "n\n"),
-    "nothing is typed": (crew(ENDLESS), "cancel", ""),
-    "it cannot be stopped": (crew(ENDLESS, spoil=answers(404, "stop")), "cancel", "y\n"),
-    "it is unknown whether it stops": (crew(ENDLESS, spoil=answers(500, "status")), "cancel", "y\n"),
-    "no such connection, cancel": (crew(WRITING), "cancel 4711 --yes --conn-id nobody", None),
-    "no such connection, adopt": (crew(WRITING), "adopt dag run task 4711 --conn-id nobody", None),
-    "no token, check": (crew(WRITING), "check tokenless --yes", None),
-}
-for name in ("inputs", "status 4711"):
-    for status in (401, 403, 429):
-        COMMANDS[f"{status}, {name}"] = crew(WRITING, spoil=answers(status, "all")), name, None
-    COMMANDS[f"no crew, {name}"] = crew(WRITING), name, None
-    COMMANDS[f"no such connection, {name}"] = crew(WRITING), f"{name} --conn-id nobody", None
-    COMMANDS[f"no token, {name}"] = crew(WRITING), f"{name} --conn-id tokenless", None
-CHECKS: dict[str, tuple[Crew, str, str | None]] = {
-    "it only reads": (crew(WRITING), "", None),
-    "required inputs are unknown": (crew(WRITING, required_inputs=False), "", None),
-    "a flow requires none": (crew(WRITING, kind="flow"), "", None),
-    "inputs are not listed": (crew(SLOWLY, spoil=answers(403, "inputs")), "", None),
-    "inputs are not listed, but it starts": (crew(SLOWLY, spoil=answers(403, "inputs")), "--start", None),
-    "nothing is typed, check": (crew(WRITING), "--start", ""),
-    "no is typed, check": (crew(WRITING), "--start", "n\n"),
-    "it starts": (crew(WRITING.model_copy(update={"name": "first"}), SLOWLY), "--start", None),
-    "execution fails": (crew(FAILING), "--start", None),
-    "an input is missing": (crew(WRITING, inputs=[{"name": "port"}]), "--start", None),
-}
-for status, on in [(401, "inputs"), (403, "status"), (422, "kickoff"), (429, "kickoff"), (504, "kickoff")]:
-    CHECKS[f"{status} for {on}"] = crew(WRITING, spoil=answers(status, on)), "--start", None
-COMMANDS |= {
-    name: (make, f"check crew_default {more}{' --yes' * (typed is None)}", typed)
-    for name, (make, more, typed) in CHECKS.items()
-}
-
-
 @pytest.fixture
 def check(command, timing) -> Callable[..., tuple[int, dict[str, Any]]]:
     timing(shortest_interval=0.02)
     return lambda crew, *arguments: command("check", "crew_default", *arguments, crew=crew)[:2]
 
 
-def test_commands_ask_and_tell_as_in_the_table(command, printed, monkeypatch, timing):
-    """Each line has the exit code, the requests besides polls of a check, and what is told."""
+def test_commands_ask_and_tell_as_in_the_table(command, evaluated, monkeypatch, timing):
     monkeypatch.setenv("AIRFLOW_CONN_TOKENLESS", "crew://127.0.0.1:1/http")
     timing(shortest_interval=0.02, cancel_pause=0.0)
 
-    def line(name: str, dialect: str) -> str:
-        make, asked, typed = COMMANDS[name]
+    def line(dialect: str, asked: str, make: Crew, typed: str | None, *, is_away: bool) -> str:
         checks = asked.startswith("check")
         monkeypatch.setattr("sys.stdin", io.StringIO(typed))
         with make(dialect) as service:
             arguments = asked.split() + ([kick_off(service)] if asked in {"status", "cancel"} else [])
             service.requests.clear()
-            if name.startswith("no crew"):
+            if is_away:
                 service.faults.refuse()
             code, told, _ = command(*arguments, *(GIVEN if checks else ()), crew=service)
             requests = [str(each.operation) for each in service.requests]
             ids = [kickoff.kickoff_id for kickoff in service.kickoffs]
         assert not checks or told.pop("kickoff_id", None) == next(iter(ids), None)
-        facts = {
-            key: told[key]
-            for key in ("connection", "state", "error", "cost", "token", "inputs", "cancel")
-            if key in told
-        }
+        names = ("connection", "state", "error", "cost", "token", "inputs", "cancel")
+        facts = {key: told[key] for key in names if key in told}
         facts |= {key: told["result"][key] for key in ("output", "usage") if told.get("result")}
         shown = " ".join(f"{key}={value}" for key, value in facts.items() if value is not None)
         others = " ".join(key for key in told if key not in {*facts, "address", "result"})
         polled = [each for each in requests if each != "status" or not checks]
         return f"{code} | {' '.join(polled)} | {shown} | {others}".rstrip(" |")
 
-    def lines(name: str) -> list[str]:
-        told = {dialect: line(name, dialect) for dialect in ("documented", "deployed")}
-        return [f"{name}{f', {dialect}' * (len({*told.values()}) > 1)}: {text}" for dialect, text in told.items()]
+    def ask(asked: str, make: Crew, typed: str | None = None, *, is_away: bool = False) -> Iterator[str]:
+        told = {name: line(name, asked, make, typed, is_away=is_away) for name in ("documented", "deployed")}
+        is_one = len({*told.values()}) == 1
+        yield from ([told["deployed"]] if is_one else [f"{dialect}: {text}" for dialect, text in told.items()])
 
-    # Dialects that differ have a line each.
-    printed("commands.txt", lambda _: [*dict.fromkeys(text for name in COMMANDS for text in lines(name))])
+    evaluated("commands.txt", ask=ask, **globals() | vars(commands))
 
 
 @pytest.mark.parametrize(
@@ -292,79 +240,40 @@ def found_in(api: AirflowApi, status: Any) -> str:
     return unread or f"{facts}; retried: {after[0]}, cleared: {after[1]}"
 
 
-class Case(NamedTuple):
-    """A command, what is stored, the execution, what a user types, and Airflow's version."""
-
-    command: str
-    prepare: Callable[[AirflowApi], object] = store_of_run
-    task: ScenarioTask = ENDLESS
-    meta: Any = None
-    typed: str = ""
-    status: int = 0
-    version: str = "3.4.0b2"
-
-
 EARLIER = KickoffRecord(0, 1.0, "earlier", address="https://crew.example")
 batch, agent = (partial(store_of_kind, kind=kind) for kind in ("batch", "agent"))
-CASES = {
-    **{f"running, {version}": Case("adopt --yes", version=version) for version in ("3.3.2", "3.4.0b2")},
-    "completed": Case("adopt --yes", task=WRITING),
-    "failed": Case("adopt --yes", task=FAILING),
-    "waits for a person": Case("adopt --yes --force", task=ASKING),
-    "unknown, no --force": Case("adopt --yes", task=ASKING),
-    "other execution, no": Case("adopt", partial(store, record=EARLIER), typed="no\n"),
-    "other execution": Case("adopt --yes", partial(store, record=EARLIER)),
-    "nothing is stored": Case("adopt --yes", lambda _: None),
-    "row of a run": Case("adopt --yes --row a"),
-    "unreadable record": Case("adopt --yes", partial(store_of_run, value="s3://bucket/of/a/backend")),
-    "agent": Case("adopt --yes", agent),
-    "batch": Case("adopt --yes", batch),
-    "row with an execution": Case("adopt --yes --row b", batch),
-    "running row": Case("adopt --yes --row a", batch),
-    "failed row": Case("adopt --yes --row a", batch, FAILING),
-    "execution of the row": Case("adopt --yes --row c", batch, WRITING, meta_of(row="c")),
-    "execution of another row": Case("adopt --yes --row a", batch, WRITING, meta_of(row="c")),
-    "own execution": Case("adopt --yes --force", store_of_run, WRITING, meta_of(try_number=1)),
-    "record that is overwritten at once": Case("adopt --yes", store_again),
-    "forget, no": Case("forget", typed="no\n"),
-    "forget": Case("forget --yes"),
-    "forget a batch": Case("forget --yes", batch),
-}
-for other in ({"run_id": "another"}, {"task_id": "another"}, {"map_index": 3}):
-    CASES[f"execution of {other}, --yes"] = Case("adopt --yes --force", store_of_run, WRITING, meta_of(**other))
-CASES["execution of another, yes"] = Case("adopt", store_of_run, WRITING, meta_of(run_id="another"), typed="yes\n")
-UNENDED = [None, "scheduled", "queued", "running", "deferred", "up_for_retry", "up_for_reschedule", "restarting"]
-for state in UNENDED:
-    CASES[f"forget --yes, task is {state}"] = Case("forget --yes", partial(store_of_run, state=state))
-CASES["adopt --yes, task is running"] = Case("adopt --yes", partial(store_of_run, state="running"))
-CASES["status 401"] = Case("adopt --yes", status=401)
-CASES["status 503"] = Case("adopt --yes", status=503)
 
 
-def test_records_are_changed_as_in_the_table(run, printed, monkeypatch):
-    """Each case has the exit code, the changes, what the next attempt finds, and what the command tells."""
-
-    def lines(name: str) -> Iterator[str]:
-        case = CASES[name]
-        with serving(case.version) as api, playing("deployed", case.task) as crew:
-            case.prepare(api)
-            execution = kick_off(crew, **({"meta": case.meta} if case.meta else {}))
-            if case.status:
-                crew.faults.answer(case.status, on="status", times=2)
-            monkeypatch.setattr("sys.stdin", io.StringIO(case.typed))
-            command, *arguments = case.command.split()
-            ids = [execution] if command == "adopt" else []
-            code, told, shown = run(command, api, *ids, *arguments, crew=crew)
+def test_records_are_changed_as_in_the_table(run, evaluated, monkeypatch):
+    def change(
+        command: str,
+        prepare: Callable[[AirflowApi], object] = store_of_run,
+        task: ScenarioTask = ENDLESS,
+        meta: Any = None,
+        *,
+        typed: str = "",
+        status: int = 0,
+        version: str = "3.4.0b2",
+    ) -> Iterator[str]:
+        with serving(version) as api, playing("deployed", task) as crew:
+            prepare(api)
+            execution = kick_off(crew, **({"meta": meta} if meta else {}))
+            if status:
+                crew.faults.answer(status, on="status", times=2)
+            monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+            name, *arguments = command.split()
+            ids = [execution] if name == "adopt" else []
+            code, told, shown = run(name, api, *ids, *arguments, crew=crew)
             assert len(crew.kickoffs) == 1
             assert api.tokens <= {f"Bearer {OWN_TOKEN}"}
-        facts = [
-            f"{key}: {told[key]}" for key in ("state", "cost", "replaces", "forgets", "next_step") if key in told
-        ]
-        yield f"# {name}: {code} {' '.join(api.changes)}"
-        for text in (found_in(api, told.get("state")), *facts, *shown.splitlines()):
-            yield f"  {text}".replace(execution, "EXECUTION").replace(crew.url, "CREW").replace(api.url, "AIRFLOW")
+        names = ("state", "cost", "replaces", "forgets", "next_step")
+        facts = [f"{key}: {told[key]}" for key in names if key in told]
+        head = f"{code} {' '.join(api.changes)}"
+        for text in (head, found_in(api, told.get("state")), *facts, *shown.splitlines()):
+            plain = text.replace(execution, "EXECUTION").replace(crew.url, "CREW")
+            yield plain.replace(api.url, "AIRFLOW").rstrip()
 
-    printed("kickoff_records.txt", lambda _: [line.rstrip() for name in CASES for line in lines(name)])
+    evaluated("kickoff_records.txt", change=change, **globals() | vars(commands))
 
 
 @pytest.mark.parametrize("name", ["adopt", "forget"])
