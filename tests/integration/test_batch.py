@@ -59,12 +59,13 @@ def test_single_row_that_has_ended_is_replaced_soon(live_crew, batch, timing):
     assert batch(34, max_active=33, timeout=20).run()["counts"]["success"] == 34
 
 
+@pytest.mark.usefixtures("live_crew")
 @pytest.mark.parametrize(("longest", "deferrals"), [(60.0, 1), (0.0, 3)])
-def test_batch_of_quick_rows_defers_once(live_crew, batch, timing, monkeypatch, longest, deferrals):
+def test_batch_of_quick_rows_defers_once(batch, timing, monkeypatch, longest, deferrals):
     timing(batch_quick=longest)
-    task, events = batch(3, max_active=1, deferrable=True), []
+    task, events = batch(3, max_active=1, deferrable=True), list[Any]()
     event_of = task.event_of
-    monkeypatch.setattr(task, "event_of", lambda waiting: events.append(event_of(waiting)) or events[-1])
+    monkeypatch.setattr(task, "event_of", lambda waiting: (events.append(event_of(waiting)), events[-1])[1])
     assert task.run()["counts"]["success"] == 3
     assert len(events) == deferrals
 
