@@ -12,11 +12,11 @@ const DETAILS_AT_ONCE = 4;
 const PAGE = 100;
 const MOST_PAGES = 10;
 const MOST_READ = 1000;
-// Between two looks. The next one is later if the lists of this one have many pages, so they use a third of the requests.
-const PAUSE = 6000;
-const PAUSE_EACH = 3000;
+// Between two looks. The next one is later if the lists of this one have many pages, so they use less than half of them.
+const PAUSE = 5000;
+const PAUSE_EACH = 2500;
 // Of so many looks, one reads all lists. The others read those whose tasks have changed.
-const LOOKS = 5;
+const LOOKS = 8;
 const DAY = 86400000;
 const ACTIVE = ["running", "deferred", "up_for_retry", "up_for_reschedule"];
 // Between two processes. Only those that have started are read.
