@@ -324,16 +324,16 @@ def test_effect_of_no_answer_is_told_once(page):
     assert not any("stops waiting" in line for line in drawn(page, "crews.map((crew) => draw(Line({ crew })))"))
 
 
-def test_new_step_and_end_are_seen_within_six_seconds(page):
+def test_new_step_and_end_are_seen_within_five_seconds(page):
     of = world([instance("run-1"), instance("run-2")])
     watch(page, of, 20)
     page.evaluate("world.xcoms[0].timestamp = '2026-11-27T12:00:20Z'")
     page.evaluate("world.values['run-1'].crew_progress.doing = 'task 3 of 3'")
-    after(page, 6)
+    after(page, 5)
     assert "task 3 of 3" in {crew["told"]["sentence"] for crew in crews(page)}
 
     page.evaluate("world.instances[0].state = 'failed'")
-    after(page, 6)
+    after(page, 5)
     assert sorted(crew["look"]["title"] for crew in crews(page)) == ["Failed", "Running"]
 
 
