@@ -43,7 +43,8 @@ class Pace:
 
     def __init__(self, writers: Callable[[], int] = lambda: 1) -> None:
         self._writers = writers
-        self._has_news = False
+        self.has_news = False
+        """Whether there is news that was not pushed."""
         self._not_before, self._pushed_at = -math.inf, time.monotonic()
 
     @property
@@ -54,12 +55,12 @@ class Pace:
     def is_due(self, is_news: bool) -> bool:  # noqa: FBT001 - as for an Observer
         """Whether to push now. News that is not due stays news."""
         now = time.monotonic()
-        self._has_news = self._has_news or is_news or now - self._pushed_at >= self.refresh
-        return self._has_news and now >= self._not_before
+        self.has_news = self.has_news or is_news or now - self._pushed_at >= self.refresh
+        return self.has_news and now >= self._not_before
 
     def pushed(self) -> None:
         """Take note of a push."""
-        self._has_news, self._pushed_at = False, time.monotonic()
+        self.has_news, self._pushed_at = False, time.monotonic()
         self._not_before = self._pushed_at + timing.PROGRESS_PAUSE
 
 

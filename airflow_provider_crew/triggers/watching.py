@@ -57,6 +57,8 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
         else:
             event |= told_error(error)
         polls_again = isinstance(error, errors.HumanInputNeeded) or "too_large" in event
+        if progress and isinstance(error, errors.HumanInputNeeded):
+            await progress.leave(poller.report)
     finally:
         if progress:
             progress.close()
@@ -198,6 +200,17 @@ class TriggerProgress:
         is_due = report.has_content and self._pace.is_due(is_news)
         if is_due and (self._pushing is None or self._pushing.done()):
             self._pushing = asyncio.create_task(self._push_report(report))
+
+    async def leave(self, report: ProgressReport) -> None:
+        """Push what the last poll has seen, because the task may wait for a worker. A backend may hang."""
+
+        async def push() -> None:
+            if self._pushing:
+                await self._pushing
+            if self._pace.has_news:
+                await self._push_report(report)
+
+        await asyncio.wait({asyncio.create_task(push())}, timeout=timing.AIRFLOW_RESPONSE)
 
     def close(self) -> None:
         """Stop pushing. From here on, the task reports the progress."""

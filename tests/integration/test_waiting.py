@@ -139,8 +139,11 @@ def test_request_shows_page_and_external_text_without_effect(live_crew, monkeypa
 
     task = Task(lambda: run(deferrable=True))
     waiting = task.deferred()
+    event = task.event_of(waiting)
+    # Until a worker is free, this is all that is seen.
+    assert [each["state"] for each in live_crew.xcoms.progress][-1] == "paused"
     with pytest.raises(TaskDeferred):
-        task.resume(waiting, task.event_of(waiting))
+        task.resume(waiting, event)
 
     ((_, body, _),) = live_crew.required_actions
     assert body.index(f"]({page})") < body.index("\n")
