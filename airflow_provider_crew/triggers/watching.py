@@ -51,11 +51,7 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
         event |= await asyncio.to_thread(told_completed, completed)
         polls_again = "result" not in event
     except errors.CrewError as error:
-        if isinstance(error, errors.WatchBroken) and isinstance(error.cause, errors.ResponseTooLarge):
-            trigger.log.info("The crew's response is too large for a triggerer, so the task itself reads it.")
-            event["too_large"] = True
-        else:
-            event |= told_error(error)
+        event |= _told(error, trigger.log)
         polls_again = isinstance(error, errors.HumanInputNeeded) or "too_large" in event
         if progress and isinstance(error, errors.HumanInputNeeded):
             await progress.leave(poller.report)
@@ -69,6 +65,13 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     event |= {"seen": poller.watch.memory.seen, "deadline": rules.deadline + poller.clock.jump}
     listed: dict[str, Any] = {"tasks": []} if "result" in event else {}  # the result lists them
     return event | {"progress": json.dumps(poller.report.as_dict() | listed)}
+
+
+def _told(error: errors.CrewError, log: Any) -> dict[str, Any]:
+    if isinstance(error, errors.WatchBroken) and isinstance(error.cause, errors.ResponseTooLarge):
+        log.info("The crew's response is too large for a triggerer, so the task itself reads it.")
+        return {"too_large": True}
+    return told_error(error)
 
 
 async def answer_before(trigger: CrewExecutionTrigger) -> dict[str, Any] | None:
