@@ -60,15 +60,12 @@ class Cost(StrEnum):
     @property
     def sentence(self) -> str:
         """Sentence for a message."""
-        return _SENTENCES[self]
-
-
-_SENTENCES = {
-    Cost.NONE: "none; nothing was started.",
-    Cost.RUNNING: "billed; the execution is running, or waits for human input.",
-    Cost.ENDED: "billed; the execution has ended.",
-    Cost.UNKNOWN: "unknown; an execution may have started.",
-}
+        return {
+            Cost.NONE: "none; nothing was started.",
+            Cost.RUNNING: "billed; the execution is running, or waits for human input.",
+            Cost.ENDED: "billed; the execution has ended.",
+            Cost.UNKNOWN: "unknown; an execution may have started.",
+        }[self]
 
 
 # With this status, a deployed crew may report for good that an execution has failed.
@@ -139,13 +136,8 @@ class CrewError(_Typed):
 
     def as_dict(self) -> dict[str, str]:
         """Return the fields that the Crew tab shows."""
-        return {
-            "error": type(self).__name__,
-            "event": self.event,
-            "at": self.at,
-            "cost": self.cost.value,
-            "next_step": self.next_step,
-        }
+        where = {"error": type(self).__name__, "event": self.event, "at": self.at}
+        return where | {"cost": self.cost.value, "next_step": self.next_step}
 
     @property
     def billed(self) -> str:
