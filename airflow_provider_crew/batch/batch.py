@@ -16,7 +16,7 @@ from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 from airflow_provider_crew.batch.collect import RowEnd, collect, collect_rest
 from airflow_provider_crew.batch.fold import Rows
 from airflow_provider_crew.batch.inputs import rows_of
-from airflow_provider_crew.batch.recall import recall
+from airflow_provider_crew.batch.recall import recall, reject_move
 from airflow_provider_crew.batch.report import Display, manifest
 from airflow_provider_crew.batch.results import write_results
 from airflow_provider_crew.batch.start import Starter
@@ -151,6 +151,7 @@ class Batch:
             batch.output.push_link()
             recall(batch, stored, is_resumed=same_try and not lacks_event(next_kwargs))
         batch.is_blind = False
+        reject_move(batch)
         if event and (is_same or not known):  # dag.test() drops what a deferral passes on
             self._take_event(event, {})
         elif "error" in next_kwargs or (event and same_try):
@@ -225,25 +226,22 @@ class Batch:
         batch.carried.is_away = event["is_away"] and bool(batch.running)
 
     def _watched(self) -> list[list[Any]]:
+        rows = [(name, row, row.kickoff) for name, row in self.batch.running.items()]
         return [
-            [name, row.kickoff.kickoff_id, row.kickoff.sent_at, row.began_at, row.troubles, row.first_poll_at]
-            for name, row in self.batch.running.items()
+            [name, sent.kickoff_id, sent.address, sent.sent_at, row.began_at, row.troubles, row.first_poll_at]
+            for name, row, sent in rows
         ]
 
     def _rules(self) -> RowRules:
         batch, state = self.batch, self.batch.carried
-        address = self.task.hook.connection.settings.address
-        state.address = state.address or address
         is_backing_off = batch.pending and batch.room() > 0 and not batch.is_stopped
         return RowRules(
             **polling(self.options),
             deadline=state.deadline + batch.clock.jump,  # a watch has a clock of its own
             exists=True,
-            address=address,
             row_timeout=self.options.row_timeout,
             wake_at=state.not_before if is_backing_off and not state.is_away else None,
             was_away=bool(is_backing_off and state.is_away),
-            stops_at=state.address,
         )
 
     def _defer(self) -> NoReturn:

@@ -15,7 +15,7 @@ from airflow_provider_crew.client.client import Cancelling
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.models import Completed, Failed
 from airflow_provider_crew.client.text import in_words
-from airflow_provider_crew.client.wording import duration, execution_failed
+from airflow_provider_crew.client.wording import duration, execution_failed, unknown_elsewhere
 from airflow_provider_crew.exceptions import EndedByAirflow
 from airflow_provider_crew.task.result import fitted
 from airflow_provider_crew.triggers.events import LARGE_STATUS_INTERVAL
@@ -31,18 +31,22 @@ def collect(batch: BatchRun, ends: Sequence[tuple[Row, RowEnd]], pushed: Callabl
     Read the results of rows that have ended, and store them.
 
     The crew is asked to cancel each row before it is asked again for any: after SIGTERM, there are only 5 seconds.
+    Rows that may have ended only for this attempt come last, because it may have to end instead.
     """
     if any(isinstance(why, errors.WaitedTooLong | EndedByAirflow) for _, why in ends):
         batch.renew(0.0)
-    if lost := next((why for _, why in ends if isinstance(why, errors.LostContact | errors.WatchBroken)), None):
-        _reject_silence(batch, lost)
+    doubtful = [(row, why) for row, why in ends if isinstance(why, CrewError) and _is_doubtful(why)]
+    ends = [end for end in ends if end not in doubtful]
     asked: dict[str, Cancelling] = {}
-    while ends:
+    while ends or doubtful:
+        if not ends:
+            _reject_doubt(batch, [why for _, why in doubtful])
+            ends, doubtful = [*doubtful], []
         for start in range(0, len(ends), _AT_A_TIME):
-            found: list[Fact] = []
-            for done in batch.each(partial(_end_of, batch, asked), ends[start : start + _AT_A_TIME]):
-                found += [each for _, outcome in done if (each := outcome.result())]
-            batch.record(found)
+            done = batch.each(partial(_end_of, batch, asked), ends[start : start + _AT_A_TIME])
+            known = [(row, outcome.result()) for some in done for (row, _), outcome in some]
+            doubtful += [(row, each) for row, each in known if isinstance(each, CrewError)]
+            batch.record(each for _, each in known if each and not isinstance(each, CrewError))
             pushed()
         if ends := [(row, why) for row, why in ends if row.name in asked]:
             time.sleep(timing.CANCEL_PAUSE)
@@ -53,12 +57,23 @@ def collect_rest(batch: BatchRun, why: CrewError) -> None:
     collect(batch, [(row, why) for row in batch.running.values()], lambda: None)
 
 
-def _reject_silence(batch: BatchRun, lost: CrewError) -> None:
-    """
-    Raise the error of a row if the crew does not respond about others either.
+def _is_doubtful(why: CrewError) -> bool:
+    is_moved = isinstance(why, errors.ExecutionUnknown) and bool(why.elsewhere)
+    return is_moved or isinstance(why, errors.LostContact | errors.WatchBroken)
 
-    It is asked for an execution that it does not know. If that fails, all rows keep running for the next attempt.
+
+def _reject_doubt(batch: BatchRun, why: Sequence[CrewError]) -> None:
     """
+    Raise the error of a row if others have it as well. All rows keep running for the next attempt.
+
+    That is so if the connection has changed or is unreadable, or if the crew does not respond about an execution
+    that it does not know.
+    """
+    lost = why[0]
+    for error in why:
+        cause = getattr(error, "cause", None)
+        if isinstance(error, errors.ExecutionUnknown) or getattr(cause, "lacks_connection", False):
+            raise error
     try:
         batch.client.status(str(uuid4()))
     except errors.ExecutionNotFound:
@@ -67,11 +82,13 @@ def _reject_silence(batch: BatchRun, lost: CrewError) -> None:
         raise lost from None
 
 
-def _end_of(batch: BatchRun, asked: dict[str, Cancelling], item: tuple[Row, RowEnd]) -> Fact | None:
-    """Return the end of a row. None if it has not ended, or if that is unreadable now."""
+def _end_of(batch: BatchRun, asked: dict[str, Cancelling], item: tuple[Row, RowEnd]) -> Fact | CrewError | None:
+    """Return the end of a row, or why that is doubtful. None if it has not ended, or if that is unreadable now."""
     row, why = item
     if why is None:
         why = _result(batch, row)
+        if isinstance(why, CrewError) and _is_doubtful(why):
+            return why
     elif isinstance(why, CrewError) and not isinstance(why, errors.ExecutionFailed):
         why = _cancelled(batch, row, why, asked)
     if why is None:
@@ -95,23 +112,18 @@ def _result(batch: BatchRun, row: Row) -> RowEnd:
     """
     Return the end of a row's execution. None if the row has to be watched again.
 
-    If only the worker cannot reach the crew, each watch ends at once, so the attempt ends after ``max_outage``.
+    If only the worker cannot read it, each watch ends at once, so the row is lost after ``max_outage``.
     """
-    token, state, longest = batch.token, batch.carried, batch.options.max_outage
+    token = batch.token
     try:
         execution = batch.client.status(row.kickoff.kickoff_id)
     except errors.ResponseTooLarge as error:
         return error
-    except errors.NotAuthenticated as error:
-        batch.trouble = batch.trouble if batch.has_other_token(token) else error
-        return None
     except CrewError as error:
-        state.unread_since = state.unread_since or time.time()
-        if longest is not None and time.time() - state.unread_since > longest:
-            event = f"The worker could not read a result for over {duration(longest)}. {error.event}"
-            raise errors.LostContact(event, cause=error) from None
-        return None
-    state.unread_since = None
+        if isinstance(error, errors.NotAuthenticated) and not batch.has_other_token(token):
+            batch.trouble = error
+        return _unread(batch, row, error)
+    batch.carried.unread.pop(row.name, None)
     if isinstance(execution, Completed):
         return execution
     if isinstance(execution, Failed):
@@ -121,12 +133,25 @@ def _result(batch: BatchRun, row: Row) -> RowEnd:
     return None
 
 
+def _unread(batch: BatchRun, row: Row, error: CrewError) -> CrewError | None:
+    """Return the error of a row whose result could not be read, or None if it is watched again."""
+    there, longest = row.kickoff.address, batch.options.max_outage
+    if isinstance(error, errors.ExecutionNotFound) and there not in {"", error.address}:
+        return unknown_elsewhere(row.kickoff.kickoff_id, there, error.address)
+    lasted = time.time() - batch.carried.unread.setdefault(row.name, time.time())
+    if longest is not None and lasted > longest:
+        event = f"The worker could not read a result for over {duration(longest)}. {error.event}"
+        return errors.LostContact(event, cause=error)
+    row.first_poll_at = time.time() + timing.UNKNOWN_POLL
+    return None
+
+
 def _cancelled(batch: BatchRun, row: Row, why: CrewError, asked: dict[str, Cancelling]) -> RowEnd:
     """Cancel the execution of a row whose wait has ended, if that is wanted. None if it has to be asked again."""
     asking = asked.setdefault(row.name, Cancelling(row.kickoff.kickoff_id))
 
     def cancel(kickoff_id: str) -> Completed | Failed:
-        batch.task.hook.connection.require_address(batch.carried.address)
+        batch.task.hook.connection.require_address(row.kickoff.address)
         return batch.client.cancel(kickoff_id)
 
     error, execution = batch.stop.cancelled_if_wanted(why, partial(asking.ask, cancel))

@@ -96,12 +96,14 @@ class Kickoff:
     """
     One kickoff of a row, as far as facts tell.
 
+    :param address: Address of the crew. Empty if it is unknown.
     :param call: Hash of the address that the crew calls if there is no response. Empty if there is none.
     :param watch: Number of times that attempts have reattached after an end.
     :param again: Watch and level of what the row's next kickoff replaces.
     """
 
     sent_at: float = 0.0
+    address: str = ""
     call: str = ""
     kickoff_id: str = ""
     not_taken: bool = False
@@ -116,6 +118,7 @@ class Kickoff:
         match known["what"]:
             case "sent":
                 self.sent_at, self.call = max(self.sent_at, known["at"]), max(self.call, known["call"])
+                self.address = max(self.address, known["address"])
             case "named":
                 self.kickoff_id = max(self.kickoff_id, known["kickoff_id"])
             case "not taken":
@@ -159,7 +162,8 @@ class Kickoff:
 
     def packed(self, *, is_open: bool) -> list[Any]:
         """Return it as JSON data. After an end, its time and name are no longer needed."""
-        named = [self.sent_at, self.call, self.kickoff_id] if is_open else [0.0, "", self.kickoff_id and _NAMED]
+        sent = [self.sent_at, self.address, self.call, self.kickoff_id]
+        named = sent if is_open else [0.0, "", "", self.kickoff_id and _NAMED]
         return [*named, self.is_void, self.reported, self.watch, self.end, self.again, self.tokens]
 
     @classmethod
@@ -313,7 +317,7 @@ class Rows:
         known = zip(self.given, numbers, strict=False)
         lost = [(row, number) for row, number in known if number > max(row.kickoffs, default=0)]
         for row, number in lost:
-            self.add(fact(row, number, "sent", at=sent_at, call=""))
+            self.add(fact(row, number, "sent", at=sent_at, address="", call=""))
         return len(lost)
 
     def packed(self) -> list[str]:

@@ -35,7 +35,7 @@ def recall(batch: BatchRun, entry: Mapping[str, Any] | None, *, is_resumed: bool
     task, rows, state = batch.task, batch.rows, batch.carried
     failures, news = _read(batch, entry)
     if entry:
-        state.address, state.slots = state.address or entry["address"], entry["slots"]
+        state.slots = entry["slots"]
     # Airflow 3.4 deletes the state of a task that is cleared. A batch without state is new, or was cleared.
     batch.max_tries_before = entry["max_tries"] if entry else -1
     if not is_resumed:
@@ -62,6 +62,13 @@ def recall(batch: BatchRun, entry: Mapping[str, Any] | None, *, is_resumed: bool
         task.log.info("Rows that have ended in earlier attempts: %d.", state.earlier)
     if batch.running:
         task.log.info("Reattached to executions of earlier attempts: %d.", len(batch.running))
+
+
+def reject_move(batch: BatchRun) -> None:
+    """Raise if the crew does not know rows that were started at another address, before it gets others."""
+    now = batch.task.hook.connection.settings.address
+    if moved := [row.kickoff for row in batch.running.values() if row.kickoff.address not in {"", now}]:
+        poll_earlier(batch.task, batch.client.status, moved[0].kickoff_id, moved[0].address)
 
 
 def _read(batch: BatchRun, entry: Mapping[str, Any] | None) -> tuple[_Failures, list[Fact]]:

@@ -109,8 +109,9 @@ class Starter:
     def _intend(self, slot: int, rows: Sequence[Row], requests: Mapping[str, KickoffRequest]) -> None:
         """Record the kickoffs of a group before they are sent. If this raises, none may be sent."""
         batch, now = self._batch, time.time()
+        about = {"at": now, "address": batch.task.hook.connection.settings.address, "slot": slot}
         calls = {row.name: requests[row.name].call for row in rows}
-        sent = [fact(row, row.next_number, "sent", at=now, call=calls[row.name], slot=slot) for row in rows]
+        sent = [fact(row, row.next_number, "sent", call=calls[row.name], **about) for row in rows]
         for row, each in zip(rows, sent, strict=True):
             batch.add(each)
             row.slot = slot

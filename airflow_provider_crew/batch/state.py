@@ -17,7 +17,7 @@ from airflow_provider_crew.batch.inputs import LONGEST_KEY
 from airflow_provider_crew.batch.reasons import count_reason
 from airflow_provider_crew.client import timing
 from airflow_provider_crew.client.client import CrewClient
-from airflow_provider_crew.client.errors import CrewError
+from airflow_provider_crew.client.errors import CrewError, error_record, recorded_error
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.hooks.connection import load_secrets
 from airflow_provider_crew.hooks.polling import SteadyClock, renewed
@@ -61,13 +61,13 @@ class Carried:
     State of a batch besides its rows, for the process that resumes after a deferral.
 
     :param plan: Hash of all rows, and the attempt.
-    :param address: Address of the crew at which the running rows were started.
     :param slots: Slots of the task state store that have been used.
     :param window: Rows that the next group may have at most.
     :param not_before: Time before which no row is started, after the crew did not respond.
     :param is_away: Whether the crew has returned no usable status for any row.
     :param outage_since: Time since when the crew does not respond to kickoffs.
-    :param unread_since: Time since when this process cannot read the results of ended executions.
+    :param unread: Time since when workers cannot read how the execution of a row has ended, by the row's name.
+    :param trouble: Error because of which no more rows are started.
     :param counted: Kickoffs that count against the daily limit and have started nothing.
     :param counted_on: Day on which they count.
     :param gone: Uncertain rows that this attempt has reported, and that are no longer among the inputs.
@@ -80,13 +80,13 @@ class Carried:
     deadline: float
     started_at: float
     logged_at: float
-    address: str = ""
     slots: int = 0
     window: int = FIRST_WINDOW
     not_before: float = 0.0
     is_away: bool = False
     outage_since: float | None = None
-    unread_since: float | None = None
+    unread: dict[str, float] = field(default_factory=dict)
+    trouble: dict[str, Any] | None = None
     counted: int = 0
     counted_on: str = ""
     gone: int = 0
@@ -275,11 +275,13 @@ class BatchRun:
     def carry(self) -> Carried:
         """Return the state for the process that resumes."""
         self.carried.rows, self.carried.deadline = self.rows.packed(), self.carried.deadline + self.clock.jump
+        self.carried.trouble = error_record(self.trouble) if self.trouble else None
         return self.carried
 
     def restore(self, state: Carried, known: Mapping[str, Any]) -> None:
         """Take over from the process that has deferred the task. ``known``: what the watch has seen."""
         self.carried = state
+        self.trouble = recorded_error(state.trouble) if state.trouble else None
         self.rows.unpack(*state.rows)
         self.begin()
         for name, row in self.running.items():

@@ -50,11 +50,8 @@ def save_entry(batch: BatchRun, *, is_decided: bool = True) -> None:
 
     :param is_decided: Whether this attempt has decided about all rows.
     """
-    state = batch.carried
-    state.address = state.address or batch.task.hook.connection.settings.address
-    entry = {"version": _VERSION, "address": state.address, "slots": state.slots}
     max_tries = batch.task.ti.max_tries if is_decided else batch.max_tries_before
-    batch.store.set(BATCH, entry | {"max_tries": max_tries})
+    batch.store.set(BATCH, {"version": _VERSION, "slots": batch.carried.slots, "max_tries": max_tries})
 
 
 def save_slot(batch: BatchRun, slot: int, rows: Sequence[Row], *, is_patient: bool = True) -> None:
@@ -85,10 +82,11 @@ def save_open(batch: BatchRun, *, is_decided: bool = True) -> None:
 
 def _facts_of(row: Row, number: int) -> Iterator[Fact]:
     kickoff = row.kickoffs[number]
-    yield fact(row, number, "sent", at=kickoff.sent_at, call="" if kickoff.kickoff_id else kickoff.call)
+    call = "" if kickoff.kickoff_id else kickoff.call
+    yield fact(row, number, "sent", at=kickoff.sent_at, address=kickoff.address, call=call)
     if kickoff.kickoff_id:
         yield fact(row, number, "named", kickoff_id=kickoff.kickoff_id)
-    elif kickoff.not_taken:
+    elif kickoff.not_taken or kickoff.end:  # if its end is lost, the row starts again
         yield fact(row, number, "not taken")
     if kickoff.reported:
         yield fact(row, number, "reported")
@@ -130,7 +128,7 @@ def last_kickoff(entries: Mapping[str, Any], key: str) -> tuple[str, KickoffReco
         return "", None
     its = row.fingerprint, row.number
     slot = next(name for name in facts if its in {(each["fingerprint"], each["number"]) for each in facts[name]})
-    return slot, KickoffRecord(0, row.kickoff.sent_at, row.kickoff.kickoff_id or None)
+    return slot, KickoffRecord(0, row.kickoff.sent_at, row.kickoff.kickoff_id or None, address=row.kickoff.address)
 
 
 def with_execution(value: Mapping[str, Any], key: str, kickoff_id: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ class CrewBatchTrigger(CrewExecutionTrigger):
     """
     Watch the running rows of a batch, and fire when a quarter of the window has ended, or after 30 s if any has.
 
-    :param running: Name, kickoff ID, kickoff time, begin, troubles and first poll of each row.
+    :param running: Name, kickoff ID, address, kickoff time, begin, troubles and first poll of each row.
     :param window: Number of executions that may run concurrently.
 
     The other arguments are those of CrewExecutionTrigger.

@@ -53,13 +53,12 @@ class RowRules(WatchRules):
     Rules for watching all rows. The deadline is that of the batch.
 
     ``row_timeout``: seconds that a row may take. ``wake_at``: time at which to start rows again. ``was_away``:
-    whether rows start again as soon as the crew responds. ``stops_at``: address at which rows are cancelled.
+    whether rows start again as soon as the crew responds.
     """
 
     row_timeout: float | None
     wake_at: float | None
     was_away: bool
-    stops_at: str
 
 
 @dataclass(slots=True)
@@ -86,7 +85,6 @@ class Watching:
     """Rows that have completed, for a worker. In a triggerer, the event names them."""
     ends: dict[str, CrewError | None] = field(default_factory=dict)
     """Rows that have ended. ``None`` if the worker has to read how."""
-    trouble: str = ""
 
     def __post_init__(self) -> None:
         self._rows: dict[str, _Watched] = {}
@@ -96,15 +94,16 @@ class Watching:
         """
         Watch rows that are not watched yet.
 
-        :param running: Name, kickoff ID, kickoff time, begin, troubles and first poll of each row.
+        :param running: Name, kickoff ID, address, kickoff time, begin, troubles and first poll of each row.
         :param rules: Rules for polling the rows.
         """
         self.rules = rules
-        for name, kickoff_id, sent_at, began_at, troubles, first_poll_at in running:
+        for name, kickoff_id, address, sent_at, began_at, troubles, first_poll_at in running:
             if name not in self._rows:
                 state = WatchState(sent_at, troubles={**troubles})
                 row = self._rows[name] = _Watched(state, began_at, first_poll_at)
-                row.task = asyncio.create_task(self._watch(name, row, kickoff_id, rules))
+                own = replace(rules, address=address)
+                row.task = asyncio.create_task(self._watch(name, row, kickoff_id, own))
 
     async def to_wake(self, running: Sequence[Sequence[Any]], rules: RowRules, saw: Callable[[], None]) -> None:
         """Watch rows until that is due, or until the deadline."""
@@ -146,7 +145,8 @@ class Watching:
     @property
     def is_quick(self) -> bool:
         """Whether rows end so quickly that a deferral, which takes 10 to 20 s, would leave places empty."""
-        states = [row.state for name, row in self._rows.items() if name in self.ends]
+        ended = [row.state for name, row in self._rows.items() if name in self.ends]
+        states = ended or [row.state for row in self._rows.values()]
         took = sum(state.polled_at - state.started_at for state in states)
         return 0 < took <= len(states) * timing.BATCH_QUICK
 
@@ -163,7 +163,6 @@ class Watching:
 
         def saw(_report: ProgressReport, _is_news: bool) -> None:  # noqa: FBT001 - an Observer
             memory = poller.watch.memory
-            self.trouble = one_line(memory.said_trouble, _LONGEST_TROUBLE) or self.trouble
             if row.began_at is None and memory.has_begun:
                 row.began_at = memory.history.began_at or poller.watch.polled_at
                 poller.watch.rules = replace(poller.watch.rules, deadline=deadline())
@@ -183,13 +182,19 @@ class Watching:
             self.ends[name] = None
 
     @property
+    def trouble(self) -> str:
+        """Trouble of a row now, if any has one."""
+        said = (row.state.said_trouble for row in self._rows.values())
+        return one_line(next(filter(None, said), ""), _LONGEST_TROUBLE)
+
+    @property
     def is_away(self) -> bool:
         """Whether the crew has returned no usable status for any row."""
         return bool(self._rows) and all(_AWAY & row.state.troubles.keys() for row in self._rows.values())
 
     def taken(self) -> tuple[dict[str, Any], dict[str, Completed]]:
         """Return the event and the results, and forget the rows that have ended."""
-        event, self.trouble, self._began = self.as_event(), "", time.monotonic()
+        event, self._began = self.as_event(), time.monotonic()
         for name in event["ends"]:
             del self.ends[name], self._rows[name]
         return event, {name: self.results.pop(name) for name in event["ends"] if name in self.results}
@@ -289,10 +294,9 @@ async def cancel_if_unwanted(trigger: Any) -> None:
     if not await is_marked(trigger):
         return
     hook, places = hook_of(trigger), asyncio.Semaphore(_MOST_AT_ONCE)
-    address = trigger.rules["stops_at"]
     failed: list[str] = []
 
-    async def cancel(kickoff_id: str) -> None:
+    async def cancel(kickoff_id: str, address: str) -> None:
         async with places:
             try:
                 await hook.cancel_async(kickoff_id, address=address)
@@ -300,6 +304,6 @@ async def cancel_if_unwanted(trigger: Any) -> None:
                 failed.append(kickoff_id)
                 warn(trigger.log, f"Execution {kickoff_id}: {getattr(error, 'event', error)}")
 
-    await asyncio.gather(*(cancel(row[1]) for row in trigger.running))
+    await asyncio.gather(*(cancel(*row[1:3]) for row in trigger.running))
     count = len(trigger.running)
     trigger.log.info("Airflow ended the task: %d of %d executions were cancelled.", count - len(failed), count)

@@ -581,6 +581,9 @@ STEPS: dict[str, Callable[..., object]] = {
     "worker cannot reach the crew": lambda it: it.monkeypatch.setattr(
         CrewClient, "status", Mock(side_effect=errors.Unreachable("The worker cannot reach the crew."))
     ),
+    "worker has a rejected token": lambda it: it.monkeypatch.setattr(
+        CrewClient, "status", Mock(side_effect=errors.NotAuthenticated("Rejected.", http_status=401))
+    ),
     "client fails at kickoff": lambda it: it.monkeypatch.setattr(
         CrewClient, "kickoff", Mock(side_effect=RuntimeError("unexpected"))
     ),

@@ -12,10 +12,8 @@ import pytest
 
 from airflow_provider_crew.batch.facts import STATUSES
 from airflow_provider_crew.batch.files import ResultFiles
-from airflow_provider_crew.exceptions import (
-    CrewTaskFailed,
-    InvalidResultPath,
-)
+from airflow_provider_crew.exceptions import CrewTaskFailed, InvalidResultPath
+from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.task import send
 from tests.integration.batches import lines, newest, rows
 from tests.integration.operators import both_ways
@@ -59,15 +57,29 @@ def test_single_row_that_has_ended_is_replaced_soon(live_crew, batch, timing):
     assert batch(34, max_active=33, timeout=20).run()["counts"]["success"] == 34
 
 
-@pytest.mark.usefixtures("live_crew")
 @pytest.mark.parametrize(("longest", "deferrals"), [(60.0, 1), (0.0, 3)])
-def test_batch_of_quick_rows_defers_once(batch, timing, monkeypatch, longest, deferrals):
-    timing(batch_quick=longest)
+def test_batch_of_quick_rows_defers_once(live_crew, batch, timing, monkeypatch, longest, deferrals):
+    timing(batch_quick=longest, batch_wait=0.05, batch_turn=0.05)
+    live_crew.scenario = Scenario(tasks=(ScenarioTask(name="a", seconds=0.3),), inputs=())
     task, events = batch(3, max_active=1, deferrable=True), Counter[str]()
     event_of = task.event_of
     monkeypatch.setattr(task, "event_of", lambda waiting: (events.update(["event"]), event_of(waiting))[1])
     assert task.run()["counts"]["success"] == 3
     assert events["event"] == deferrals
+
+
+def test_trouble_that_is_over_is_not_shown(live_crew, batch, timing):
+    timing(progress_pause=-1.0, progress_refresh=-1.0, progress_refresh_each=-1.0, batch_look=0.01)
+    live_crew.scenario = SLOW
+    live_crew.faults.answer(503, on="status")
+
+    def after(_: Any) -> None:
+        shown = [each["trouble"] for each in live_crew.xcoms.progress if "trouble" in each]
+        if any(shown) and not shown[-1]:
+            live_crew.finish(live_crew.ids[0])
+
+    live_crew.after = after
+    assert batch(1, deferrable=True, timeout=20).run()["counts"]["success"] == 1
 
 
 def test_every_option_is_sent_for_each_row(live_crew, batch):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import threading
 import time
 from collections import Counter, UserList
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -24,12 +26,15 @@ from airflow_provider_crew.batch.files import ResultFiles
 from airflow_provider_crew.batch.results import write_results
 from airflow_provider_crew.batch.state import BatchRun
 from airflow_provider_crew.batch.store import last_kickoff
+from airflow_provider_crew.client.errors import LostContact, error_record
 from airflow_provider_crew.exceptions import (
     BatchFailed,
     CrewTaskError,
     CrewTaskFailed,
     WaitedTooLong,
 )
+from airflow_provider_crew.local.answer import Answer
+from airflow_provider_crew.local.faults.exchange import Exchange
 from airflow_provider_crew.task.record import Store
 from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
@@ -395,6 +400,53 @@ def test_row_without_a_status_ends_while_others_go_on(live_crew, batch, each_loo
     live_crew.after = finish_one_at_times
     manifest = task.run()
     assert (manifest["counts"]["success"], manifest["counts"]["error"]) == (15, 1)
+
+
+@both_ways
+def test_row_whose_large_status_is_no_json_ends_alone(live_crew, batch, timing, monkeypatch, deferrable):
+    timing(batch_quick=0.0)
+    send = Exchange.send
+
+    async def odd(exchange: Exchange, answer: Answer) -> None:
+        is_odd = exchange.request.operation == "status" and exchange.request.path.endswith(live_crew.ids[0])
+        await send(exchange, replace(answer, body=b"x" * 3_000_000) if is_odd else answer)
+
+    monkeypatch.setattr(Exchange, "send", odd)
+    options: Any = {"max_active": 2, "max_failed": None, "max_outage": 0.5, "deferrable": deferrable}
+    counts = batch(rows(6), **options).run()["counts"]
+    assert (counts["success"], counts["error"]) == (5, 1)
+
+
+def test_rejected_rows_start_again_if_their_ends_were_not_stored(live_crew, batch, monkeypatch):
+    live_crew.faults.answer(422, on="kickoff", times=2)
+    task, append = batch(rows(2), max_failed=0), ResultFiles.append
+
+    def full(files: ResultFiles, facts: Any) -> None:
+        kept = list(facts)
+        if any(each["what"] == "ended" for each in kept):
+            raise CrewTaskError("The file was not written: the disk is full.")
+        append(files, kept)
+
+    monkeypatch.setattr(ResultFiles, "append", full)
+    with pytest.raises(CrewTaskError):
+        task.run()
+    monkeypatch.setattr(ResultFiles, "append", append)
+    assert task.run()["counts"]["success"] == len(live_crew.kickoffs) == 2
+
+
+def test_result_is_stored_before_another_row_ends_the_attempt(live_crew, batch, out):
+    live_crew.scenario = SLOW
+    task = batch(rows(2), max_active=2, deferrable=True)
+    waiting = task.deferred()
+    live_crew.finish(live_crew.ids[0])
+    event = task.event_of(waiting)
+    (lost,) = {"0", "1"} - event["ends"].keys()
+    event["ends"] = {lost: error_record(LostContact("There was no response."))} | event["ends"]
+    live_crew.after = lambda _: live_crew.faults.answer(503, on="status", for_seconds=math.inf)
+    with pytest.raises(LostContact):
+        task.resume(waiting, event)
+    facts = [json.loads(line) for file in (out / "facts").iterdir() for line in file.read_text().splitlines()]
+    assert [each["status"] for each in facts if each["what"] == "ended"] == ["success"]
 
 
 def test_crew_that_asks_for_a_day_is_asked_again_after_minutes(live_crew, batch, monkeypatch):

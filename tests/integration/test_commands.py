@@ -174,7 +174,7 @@ def sent(key: str, fingerprint: str, number: int, at: float, kickoff_id: str = "
     """Return what a batch stores about a row of a group."""
     row = Row(-1, key, fingerprint)
     named = [fact(row, number, "named", kickoff_id=kickoff_id)] if kickoff_id else []
-    return [fact(row, number, "sent", at=at, call=""), *named]
+    return [fact(row, number, "sent", at=at, address="", call=""), *named]
 
 
 SLOTS: list[list[Fact]] = [

@@ -32,7 +32,7 @@ def ended(
 
 # A fact by its name, about the first kickoff, or about the one with that number.
 KINDS: dict[str, Any] = {
-    "sent": lambda n: fact(ROW, n, "sent", at=float(n), call=""),
+    "sent": lambda n: fact(ROW, n, "sent", at=float(n), address="", call=""),
     "named": lambda n: fact(ROW, n, "named", kickoff_id=f"k{n}"),
     "not taken": lambda n: fact(ROW, n, "not taken"),
     "reported": lambda n: fact(ROW, n, "reported", error=None),
@@ -172,7 +172,7 @@ def test_no_kickoff_is_sent_while_an_execution_may_run(attempts: Any) -> None:  
             continue
         assert not running
         number = row.next_number
-        news = [fact(row, number, "sent", at=1.0, call="")]
+        news = [fact(row, number, "sent", at=1.0, address="", call="")]
         if move["dies"] != "before it is sent":
             sent += 1
             running.add(number)
