@@ -33,10 +33,11 @@ from airflow_provider_crew.exceptions import (
     CrewTaskFailed,
     WaitedTooLong,
 )
+from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.local.answer import Answer
 from airflow_provider_crew.local.faults.exchange import Exchange
 from airflow_provider_crew.task.record import Store
-from tests.airflow_runs import eventually
+from tests.airflow_runs import TOKEN, eventually
 from tests.faults.held import HeldAnswer
 from tests.integration.batches import Killed, killed_at, lines, one_by_one, rows
 from tests.integration.operators import both_ways
@@ -447,6 +448,16 @@ def test_result_is_stored_before_another_row_ends_the_attempt(live_crew, batch, 
         task.resume(waiting, event)
     facts = [json.loads(line) for file in (out / "facts").iterdir() for line in file.read_text().splitlines()]
     assert [each["status"] for each in facts if each["what"] == "ended"] == ["success"]
+
+
+def test_retry_at_another_crew_starts_nothing_there(live_crew, batch, monkeypatch):
+    live_crew.scenario = SLOW
+    batch(rows(4), max_active=1, deferrable=True).deferred()
+    with LocalCrewService(QUICK, token=TOKEN) as other:
+        monkeypatch.setenv(CONNECTION, other.connection_uri)
+        with pytest.raises(CrewTaskFailed):
+            batch(rows(4), max_active=2).run()
+        assert not other.kickoffs
 
 
 def test_crew_that_asks_for_a_day_is_asked_again_after_minutes(live_crew, batch, monkeypatch):
