@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
 
 from airflow import __version__ as airflow_version
 from airflow import sdk
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _RELEASE = tuple(int(part) for part in airflow_version.split(".")[:2])
 
 # Airflow deletes the task state when the task is cleared, unless the user keeps it.
 CLEARING_DELETES_TASK_STATE = _RELEASE >= (3, 4)
-# A retry may be resumed with the event of the previous attempt: https://github.com/apache/airflow/issues/56704
-KEEPS_OLD_EVENTS = _RELEASE < (3, 2)
 
 # The task state store outlives an attempt. A deferred task resumes when a user answers its request under Required
 # Actions, and its trigger learns that a user has marked it.
@@ -31,12 +25,6 @@ NO_RETRIES = (
 )
 KEEP = " with 'Keep task state and resume'"
 KEEPING = KEEP if CLEARING_DELETES_TASK_STATE else ""
-
-
-def resumed_with_old_error(next_kwargs: Mapping[str, Any], ti: Any) -> bool:
-    """Whether Airflow resumes a retry with the event that failed an earlier attempt."""
-    is_old = KEEPS_OLD_EVENTS and next_kwargs.get("try_number", ti.try_number) != ti.try_number
-    return is_old and "error" in (next_kwargs.get("event") or ())
 
 
 def is_traced() -> bool:

@@ -56,6 +56,8 @@ SHORTEST_DEFERRAL = 10.0
 PROGRESS_PAUSE = 5.0
 # From one XCom of a triggerer to the next, so that all cost its event loop no more than 3 % of a CPU.
 PROGRESS_TURN = 1 / 15
+# For the last progress before an event, which others may delay.
+PROGRESS_LAST = 1.0
 # After this, unchanged progress is pushed again, as a sign of life.
 PROGRESS_REFRESH = 30.0
 # The same for each writer of a triggerer, if that is more in total.

@@ -16,7 +16,6 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
-from airflow_provider_crew import versions
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.models import Completed, Failed
 from airflow_provider_crew.client.payload import KickoffRequest, compare_inputs
@@ -47,7 +46,10 @@ class Attempt:
     people_class: type[People] = People
 
     def __init__(self, task: Task, *, next_kwargs: Mapping[str, Any] | None = None, **facts: Any) -> None:
-        is_stale = next_kwargs is not None and versions.resumed_with_old_error(next_kwargs, task.ti)
+        now, told = task.ti.try_number, next_kwargs or {}
+        # Airflow keeps the event of an attempt that was cleared after it had resumed, and 3.1 also for a retry
+        # (apache/airflow#56704).
+        is_stale = "event" in told and told.get("try_number", now) != now
         self.task = task
         self.next_kwargs = None if is_stale else next_kwargs
         self.event: events.WatchEnd | None = events.read_event((self.next_kwargs or {}).get("event"))
@@ -184,8 +186,7 @@ class Attempt:
     def recall(self) -> None:
         """Read the kickoff record of earlier attempts. If it is unreadable, no kickoff may be sent."""
         facts, record, resumes = self.facts, self.record, self.next_kwargs or {}
-        # Without an event, or in another attempt, the task was cleared since its deferral.
-        is_own = "event" in resumes and resumes.get("try_number") == self.task.ti.try_number
+        is_own = "event" in resumes  # without one, the task was cleared since its deferral
         try:
             record.read(resumes.get("record") if is_own else None)
             if self.next_kwargs is None and (last := record.last) and last.call:

@@ -81,6 +81,8 @@ def poll_recorded(
     address = last.address if last and not last.end else ""  # else, the record decides about an unknown one
     is_cancelled = last is not None and last.cancelled
     status, found = poll_earlier(record.task, poll, kickoff_id, address, is_cancelled=is_cancelled)
+    if status == "failed" and decision_of(record, status, other_inputs=False) is Decision.REATTACH:
+        return status, None  # the attempt waits for it, and so fails as well
     end = None if status == "running" else status
     if last and end not in {"unknown", "unreadable", last.end}:
         record.update(end=end)

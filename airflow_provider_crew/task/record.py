@@ -287,8 +287,10 @@ class Record:
 
     def save_end(self, kickoff_id: str, error: BaseException) -> None:
         """Record how the execution has ended, for the next attempt and for the verdict on this one."""
-        if changes := end_of(error, rejects_misfits=self.task.options.on_invalid_output == "fail"):
-            self.update(kickoff_id=kickoff_id, **changes)
+        before = self.last
+        changes = end_of(error, rejects_misfits=self.task.options.on_invalid_output == "fail")
+        if changes and not self.update(kickoff_id=kickoff_id, **changes):
+            self.last = before  # the next attempt asks the crew
         self.save_completion()
 
     def note_completion(self, kickoff_id: str) -> None:

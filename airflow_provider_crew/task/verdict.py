@@ -254,6 +254,7 @@ def while_waiting(facts: Facts, *, cancels: bool, cancels_at_timeout: bool = Fal
     keeps = _LEFT[Cost.RUNNING][0]
     cancelled = "the task asks the crew to cancel the execution (billed up to its end)"
     returned = "the task returns the result when the execution ends. The execution is billed once"
+    returned += "" if facts.is_sensor or not facts.has_retry else f". If it fails, a retry {_STARTS_ANOTHER}"
     mark = {"mark": cancelled if cancels else keeps}
     nothing = {"nothing": returned, "unanswered": cancelled if cancels_at_timeout else keeps}
     if facts.is_sensor:

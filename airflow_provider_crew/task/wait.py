@@ -272,8 +272,8 @@ def note_end_of_deferral(output: Output, next_kwargs: Mapping[str, Any]) -> None
 
 def mark_cancels(task: Task) -> bool:
     """Whether the worker, or the trigger of a deferred task, cancels the executions of a marked task."""
-    # In a task loop, a trigger gets the state of the latest iteration, which may not be this one.
-    may_cancel = not task.options.deferrable or (versions.HAS_STORE and "loop" not in task.context)
+    # In a task loop, Airflow tells the state of the latest iteration, which may not be this one.
+    may_cancel = "loop" not in task.context and (versions.HAS_STORE or not task.options.deferrable)
     return may_cancel and task.cancels_on("kill")
 
 

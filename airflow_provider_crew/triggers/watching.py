@@ -213,7 +213,7 @@ class TriggerProgress:
             if self._pace.has_news:
                 await self._push_report(report)
 
-        await asyncio.wait({asyncio.create_task(push())}, timeout=timing.AIRFLOW_RESPONSE)
+        await asyncio.wait({asyncio.create_task(push())}, timeout=timing.PROGRESS_LAST)
 
     def close(self) -> None:
         """Stop pushing. From here on, the task reports the progress."""

@@ -524,7 +524,6 @@ STEPS: dict[str, Callable[..., object]] = {
     "resume late": lambda it: it.resume(deadline=0.0),
     "resume with progress (.+)": lambda it, text: it.resume(progress=json.loads(text)),
     "next attempt resumes": Story.resume_in_next,
-    "Airflow keeps old events": lambda it: it.monkeypatch.setattr(versions, "KEEPS_OLD_EVENTS", True),
     "trigger, resume": lambda it: f"{it.fire()}; {it.resume()}",
     "resume without (trigger|time)": Story.resume_without,
     "attempt that resumes without event": lambda it: it.outcome(

@@ -102,7 +102,7 @@ KICKOFFS: dict[str, Any] = {
 def row(sign: str, index: int) -> Row:
     """Return a row that waits (``.``), runs (``k``), has ended, or is uncertain and reported (``u``) or not."""
     made = Row(index, f"{index}", "digest")
-    facts = [fact(made, 1, "sent", at=1.0, call="")] if sign != "." else []
+    facts = [fact(made, 1, "sent", at=1.0, address="", call="")] if sign != "." else []
     facts += [fact(made, 1, "named", kickoff_id="7")] if sign not in ".u?rn" else []
     facts += [fact(made, 1, "reported", error=None)] if sign == "u" else []
     facts += [end(made, *KICKOFFS[sign], number=1)] if sign in KICKOFFS else []
