@@ -1,5 +1,6 @@
 """Users who answer the crew under Required Actions, and whose answers are sent once each."""
 
+import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -181,6 +182,9 @@ class AnsweringPeople(People):
     def _open(self, plan: Plan) -> Plan:
         """Open the request for the last question, and wait."""
         question = self.question
+        if question.answer_by and question.answer_by > (plan.deadline or math.inf):  # the task ends before
+            question.answer_by = None
+            self._save()
         self.task.log.info("The crew asks a question. Answer it in the Crew tab or under Required Actions.")
         # Airflow's page keeps its form, with the ID of the earlier question, until the subject changes.
         number = f" {question.number}" if question.number > 1 else ""

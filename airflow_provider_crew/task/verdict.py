@@ -256,7 +256,8 @@ def while_waiting(facts: Facts, *, cancels: bool, cancels_at_timeout: bool = Fal
     returned = "the task returns the result when the execution ends. The execution is billed once"
     returned += "" if facts.is_sensor or not facts.has_retry else f". If it fails, a retry {_STARTS_ANOTHER}"
     mark = {"mark": cancelled if cancels else keeps}
-    nothing = {"nothing": returned, "unanswered": cancelled if cancels_at_timeout else keeps}
+    late = f"{cancelled}, unless the crew reports NOT FOUND" if cancels_at_timeout else keeps
+    nothing = {"nothing": returned, "unanswered": late}
     if facts.is_sensor:
         after = {"cancelled": _ENDS_AGAIN, "ended": _READS, "running": _WAITS, "asked": _WAITS}
     else:

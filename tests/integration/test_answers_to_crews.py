@@ -96,6 +96,12 @@ def test_three_questions_in_a_row_are_answered(dialog, dialect):
     assert len({answer["taskId"] for answer in dialog.answers}) == len(dialog.answers) == 3
 
 
+def test_no_answer_is_promised_for_after_the_timeout_of_the_task(dialog):
+    dialog.task_with(timeout=30, response_timeout=60, on_response_timeout="approve")
+    dialog.asked()
+    assert dialog.kept["answer_by"] is None
+
+
 def test_failed_continuation_fails_the_task_without_a_retry(dialog):
     dialog.crew.scenario = asking("draft-1", resume="failing")
     waiting = dialog.asked()
