@@ -31,7 +31,7 @@ def collect(batch: BatchRun, ends: Sequence[tuple[Row, RowEnd]], pushed: Callabl
     Read the results of rows that have ended, and store them.
 
     The crew is asked to cancel each row before it is asked again for any: after SIGTERM, there are only 5 seconds.
-    Rows that may have ended only for this attempt come last, because it may have to end instead.
+    Ends that others may share, such as lost contact, come last, because the attempt may have to end instead.
     """
     if any(isinstance(why, errors.WaitedTooLong | EndedByAirflow) for _, why in ends):
         batch.renew(0.0)

@@ -119,7 +119,8 @@ def decide(  # noqa: C901, PLR0911, PLR0913 - a table
             return Decision.ASK
         case "stopped" if not cleared:
             return Decision.FAIL_STOPPED
-        case "failed" if not (record.end or record.cancelled or cleared):  # no attempt has failed with that yet
+        # No attempt has failed with it yet.
+        case "failed" if not (record.end or record.cancelled or cleared or is_another):
             return Decision.REATTACH
         case "failed" | "stopped" if status in {None, "unreadable"}:
             return Decision.FAIL_UNREADABLE if status else Decision.ASK
